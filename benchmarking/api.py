@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.builds.cleaning import lean_cache as lean
+from benchmarking.builds.inventory import lean_cache as lean
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.cluster.target import open_target, remote_arguments
 from benchmarking.core import plugins
@@ -35,7 +35,7 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.core.settings import takes_settings
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.session import Models, Selection, analyse_all
 from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import torch
 
     from benchmarking.scripts.analysis import Analysis
-    from benchmarking.sweep.run.session import Executor
+    from benchmarking.sweep.run.command_session import Executor
 
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
@@ -246,7 +246,7 @@ class ScriptReport:
 
 def _measured(models: Models, executor: Executor) -> tuple[Run, ...]:
     """The runs of all plans, measured in one sweep."""
-    from benchmarking.sweep.run.session import measure_plans
+    from benchmarking.sweep.run.command_session import measure_plans
 
     runs = measure_plans(models.plans, executor)
     for run in runs:
@@ -304,7 +304,7 @@ def _measure_copy(
     build_only: bool,
 ) -> Run:
     """Measure a copy of a module on the requested device and runtime, in this process."""
-    from benchmarking.runtimes.support.torch.session import arguments_of
+    from benchmarking.runtimes.support.torch.torch_session import arguments_of
     from benchmarking.sweep.plan.request import plan_points
     from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
     from benchmarking.sweep.run.supervisor import finished_run
@@ -365,7 +365,7 @@ def _measure_model_id(
     model_id: str, chosen: Settings, fields: Mapping[str, Any], remote: argparse.Namespace, *, build_only: bool
 ) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
-    from benchmarking.sweep.run.session import measure_plans
+    from benchmarking.sweep.run.command_session import measure_plans
     from benchmarking.sweep.run.supervisor import finished_run
 
     plugins.check_measuring()
@@ -393,7 +393,7 @@ def _built(plan: CellPlan) -> Preparation | None:
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
     from benchmarking.measure.point import measure_point
-    from benchmarking.runtimes.support.torch.session import ModuleSession
+    from benchmarking.runtimes.support.torch.torch_session import ModuleSession
     from benchmarking.sweep.run.supervisor import finished_run
 
     session = ModuleSession(module, inputs)
@@ -419,7 +419,7 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
 def _plan(cell: Cell, session: Any, chosen: Settings, metadata: Mapping[str, Any]) -> CellPlan:
     from benchmarking.core.provenance import provenance
     from benchmarking.devices.support.kinds import hardware
-    from benchmarking.measure.environment import capture
+    from benchmarking.measure.machine_state import capture
 
     return CellPlan(
         session_id=uuid7(),

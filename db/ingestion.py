@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError
-from benchmarking.core.large_samples import large_samples
 from benchmarking.core.records import Run
+from benchmarking.core.run_file import large_samples
 from db import latest_results, stored_profiles
 from db.contents import conflicts, conflicts_text
 from db.removal import FileRuns

@@ -29,9 +29,9 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.database_paths import DATA_PATH, LakePlace
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.provenance import uuid7
+from benchmarking.core.storage_paths import DATA_PATH, LakePlace
 from db import catalog, migrate
 from db.connection import (
     FILE_FORMAT,

@@ -20,7 +20,6 @@ from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
-from benchmarking.core.large_samples import LargeSamples
 from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import (
     INT32_MOST,
@@ -33,6 +32,7 @@ from benchmarking.core.records import (
     canonical_hash,
     to_json,
 )
+from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
 
 Row = dict[str, Any]

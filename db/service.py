@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.command_line import Parser, hide_package, non_negative_seconds, one_line
-from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,
@@ -28,9 +27,10 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.quality import Quality
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
+from benchmarking.core.storage_paths import database_exists, is_lake
 from benchmarking.core.terminal import guarded_streams
-from benchmarking.core.untrusted.secret_names import know_secrets_in
-from benchmarking.core.verdicts.fail_on import EXIT_GATE_FAILED, FLAG, HELP, conditions
+from benchmarking.core.untrusted.secret_texts import know_secrets_in
+from benchmarking.core.verdicts.words import EXIT_GATE_FAILED, FLAG, HELP, conditions
 from db.warehouse import Warehouse
 
 

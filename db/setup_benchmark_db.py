@@ -19,10 +19,10 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
-from benchmarking.core.large_samples import MAX_RAW
 from benchmarking.core.metrics import bytes_to_mb
+from benchmarking.core.run_file import MAX_RAW
+from benchmarking.core.storage_paths import database_exists, is_lake
 from db import loading
 from db.commands.arguments import add_database, add_shared, command_parser, confirm, print_json
 from db.file_copy import copy_as_it_is, old_copies

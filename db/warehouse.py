@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.database_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
+from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from db import catalog, lake, migrate, removal, stored_profiles
 from db.connection import (

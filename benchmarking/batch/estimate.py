@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Point, canonical_hash, to_json
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan, work
 
 

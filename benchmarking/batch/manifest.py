@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.core.command_line import note
-from benchmarking.core.database_paths import absolute_database, is_lake
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, dumps, from_json, to_json
+from benchmarking.core.storage_paths import absolute_database, is_lake
 from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal, spool

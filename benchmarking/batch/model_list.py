@@ -40,8 +40,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import TAGS, TEXT, Kind
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import runtime_options
+from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 
 SettingValues = Mapping[str, Any]
 """Settings by key, checked: lists are tuples."""

@@ -11,7 +11,7 @@ from benchmarking.benches.discovery import Bench
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Precision, Workload, canonical_hash
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.runtimes.bench import PLUGIN as BENCH_RUNTIME
 from benchmarking.runtimes.bench import SERIES_FIELDS
 from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S

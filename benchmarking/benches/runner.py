@@ -22,10 +22,10 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import scenario_file
-from benchmarking.measure.settings import DEFAULT_PROFILE, ProfileName, settings
+from benchmarking.measure.context import DEFAULT_PROFILE, ProfileName, settings
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.run.session import measure_plans
+from benchmarking.sweep.run.command_session import measure_plans
 
 Scenarios = Mapping[str, Any] | Sequence[BenchmarkConfig]
 """Configs, or a mapping of names to configs or objects with a `config`."""

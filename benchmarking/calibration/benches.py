@@ -33,7 +33,7 @@ class MatrixProduct(ModelBenchmark):
     def setup_model(self) -> None:
         import torch
 
-        from benchmarking.runtimes.support.torch.settings import MatmulPrecision, dtype_of
+        from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
 
         self._flags = MatmulPrecision(self.config.precision)
         generator = torch.Generator(device=self.torch_device).manual_seed(SEED)

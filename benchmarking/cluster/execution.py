@@ -20,12 +20,11 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Device, Measurement, Point, WeightsChoice, Workload
 from benchmarking.devices.support.kinds import free_memory
 from benchmarking.measure.context import Live
-from benchmarking.sweep.plan.foreign_code import check_loaded_plan
-from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import Record
 from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
-from benchmarking.workloads.support.graph_inputs import choices_of
+from benchmarking.workloads.support.graph_file import choices_of
 from benchmarking.workloads.support.resolve import resolve
 
 FILE_SOURCES = ("hub", "local", "file")

@@ -28,7 +28,7 @@ from benchmarking.core.records import Cell
 from benchmarking.core.suggestions import meant_by, unknown_name
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.run.session import Executor, local_executor
+from benchmarking.sweep.run.command_session import Executor, local_executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep

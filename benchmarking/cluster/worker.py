@@ -28,7 +28,7 @@ from benchmarking.core.records import Device
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.measuring_settings import add_runtime_options
 from benchmarking.sweep.run import spool
 
 NAME = "benchhouse worker"

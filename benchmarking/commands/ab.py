@@ -51,11 +51,11 @@ from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import listed, wrapped
-from benchmarking.core.verdicts.fail_on import FLAG, HELP, Condition, conditions
+from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.repetition import repeated_command
-from benchmarking.sweep.run import session, spool, warehouse
-from benchmarking.sweep.run.turns import (
+from benchmarking.sweep.run import command_session, spool, warehouse_process
+from benchmarking.sweep.run.command_turns import (
     COMMAND,
     COMMANDS,
     DEFAULT_COMMAND,
@@ -65,7 +65,7 @@ from benchmarking.sweep.run.turns import (
     measure_in_turns,
     run_files,
 )
-from benchmarking.sweep.run.warehouse import StoredComparison, compare_stored, selection_of, stored_runs
+from benchmarking.sweep.run.warehouse_process import StoredComparison, compare_stored, selection_of, stored_runs
 
 NAME = "benchhouse ab"
 
@@ -230,7 +230,7 @@ def measure_and_compare(
     format_flags = ["--json"] if output.json else []
     with _working_folder(output, name, keep_partial=keep_partial) as folder:
         db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
-        ingest = warehouse.database(db_path, output.lock_timeout_s, quiet=True)
+        ingest = warehouse_process.database(db_path, output.lock_timeout_s, quiet=True)
         for count in looks:
             if rounds and not needs_more_rounds(_compare(runs, db_path, output, "--json").document):
                 break
@@ -442,8 +442,8 @@ def check_comparison_flags(arguments: argparse.Namespace) -> None:
 
 
 def show_comparison(
-    show: session.Show, arguments: argparse.Namespace, run_ids: Sequence[str], codes: list[int]
-) -> session.Show:
+    show: command_session.Show, arguments: argparse.Namespace, run_ids: Sequence[str], codes: list[int]
+) -> command_session.Show:
     """Shows the runs as before, then their comparison with the stored run, whose exit code is appended to `codes`."""
     # Selected by id, because "latest" is the new run by then.
     stored = [run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)]
@@ -460,7 +460,7 @@ def show_comparison(
         return found
 
     def text(runs: Sequence[Run], page: Page) -> str:
-        result = (session.tables if show.text is None else show.text)(runs, page)
+        result = (command_session.tables if show.text is None else show.text)(runs, page)
         found = compared()
         advice = (
             f"to decide without a history, add {INTERLEAVE}: {typed} is then measured again, in turns with this run"

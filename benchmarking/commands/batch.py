@@ -16,34 +16,32 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.batch import command_line, summary
+from benchmarking.batch import cell_plans, summary
 from benchmarking.batch import manifest as manifests
 from benchmarking.batch.estimate import Estimate, estimate
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
-from benchmarking.builds.cleaning import lean_cache
+from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.database_paths import absolute_database, database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
-from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
+from benchmarking.core.storage_paths import absolute_database, check_database, check_folder, database_exists
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
 from benchmarking.core.untrusted.redaction import from_home, redacted
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.foreign_code import foreign_code
-from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.run import journal, session, spool
-from benchmarking.sweep.run.turns import take_turn, without_turn_flag
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.plan.plan import CellPlan, Machine, foreign_code
+from benchmarking.sweep.run import command_session, journal, spool
+from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
+from benchmarking.sweep.run.warehouse_process import Ingest, database
 
 if TYPE_CHECKING:
-    from benchmarking.batch.batch import Batch
+    from benchmarking.batch.batch_run import Batch
 
 ESTIMATE_WAIT_S = 1.0
 """Time that an estimate waits for the database, in seconds: it is not worth more."""
@@ -66,8 +64,8 @@ def run(
 ) -> int:
     """The command under a name, without its handling of errors. `finished` is called with the folder and the summary of
     a saved batch; `remark` is printed once the arguments are right; `texts` are further arguments of the parser."""
-    arguments = command_line.parser(name, description, **texts).parse_args(argv)
-    command_line.check(arguments)
+    arguments = cell_plans.parser(name, description, **texts).parse_args(argv)
+    cell_plans.check(arguments)
     _check_report(arguments.report)
     if remark is not None:
         note(remark)
@@ -84,7 +82,7 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         command = (NAME, *without_turn_flag(argv))
         return take_turn(
             arguments.turn,
-            lambda: command_line.plans(arguments, command, uuid7(), Machine()),
+            lambda: cell_plans.plans(arguments, command, uuid7(), Machine()),
             quiet=arguments.quiet,
             arguments=vars(arguments),
             device_wait_s=arguments.lock_timeout,
@@ -96,10 +94,10 @@ def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    from benchmarking.batch.batch import Batch
+    from benchmarking.batch.batch_run import Batch
 
     session_id = uuid7()
-    plans = command_line.plans(arguments, (NAME, *argv), session_id, target.machine)
+    plans = cell_plans.plans(arguments, (NAME, *argv), session_id, target.machine)
     _check_report(arguments.report, plans)
     if arguments.dry_run:
         if arguments.report is not None:
@@ -124,7 +122,7 @@ def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]
     output_dir = Path(arguments.output_dir) if arguments.save else None
     with spool.opened_folder(output_dir) as folder, _lean(arguments):
         ingest = _ingest(info.db_path, arguments)
-        session.note_choices(plans)
+        command_session.note_choices(plans)
         manifest = Manifest.create(folder, info, plans)
         batch = Batch(
             *(folder, manifest, ingest),
@@ -179,7 +177,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def _continue(manifest: Manifest, arguments: argparse.Namespace) -> int:
-    from benchmarking.batch.batch import Batch
+    from benchmarking.batch.batch_run import Batch
     from benchmarking.sweep.run.supervisor import check_location
 
     info = manifest.info
@@ -224,8 +222,8 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
 
 def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
-    from benchmarking.sweep.show.comparison import comparison_text
-    from benchmarking.sweep.show.scaling import scaling_text
+    from benchmarking.sweep.show.runtime_comparison import comparison_text
+    from benchmarking.sweep.show.thread_scaling import scaling_text
 
     with _logging(batch):
         try:

@@ -22,20 +22,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarking.batch.command_line import DEFAULT_BENCHES, FLAGS_OF_MODELS
+from benchmarking.batch.cell_plans import DEFAULT_BENCHES, FLAGS_OF_MODELS
 from benchmarking.batch.summary import BatchSummary
 from benchmarking.commands import batch, run
 from benchmarking.core.command_line import command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.other_words import flags_in, in_our_words, repeated, taken
 from benchmarking.core.records import Result, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.scenario_file import scenario_file
 from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
+from benchmarking.core.suggestions import flags_in, in_our_words, repeated, taken
 from benchmarking.devices.support.kinds import processor
 from benchmarking.runtimes.support.lookup import export_runtimes
-from benchmarking.sweep.run import result_file
+from benchmarking.sweep.run import spool
 
 NAME = "run_benchmarks"
 BENCH_WORDS = {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
@@ -59,7 +59,7 @@ examples:
 """
 MODELS = "models"
 ENDING = ".onnx"
-RAW = Path(result_file.RESULTS_DIR) / "raw"
+RAW = Path(spool.RESULTS_DIR) / "raw"
 MODEL_DEFAULTS = (
     *("--device", processor().name, "--iterations", "100", "--warmup-iterations", "5"),
     *("--batch-sizes", "1", "--sequence-lengths", "128"),
@@ -125,7 +125,7 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
     exported = _exported()
     known = exported.get(Path(model).name.removesuffix(ENDING))
     path = exported.get(model) or (model if Path(model).exists() else known)
-    file = None if output is None else result_file.checked(output, "benchmark", model)
+    file = None if output is None else spool.checked(output, "benchmark", model)
     if path is None:
         how = as_typed("export-model")
         note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see {how})")
@@ -138,7 +138,7 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
         ["--model-id", path or model, *runtime, *MODEL_DEFAULTS, *saving, *given], finished=runs.append, name=NAME
     )
     if file is not None and runs:
-        result_file.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])
+        spool.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])
         note(f"results: {file}")
     return code
 

@@ -21,18 +21,21 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from benchmarking.bisection.search import Conclusion, check_sides, conclusion_text, search
-from benchmarking.bisection.steps import (
+from benchmarking.bisection.commit_search import (
+    Conclusion,
     Log,
     Role,
     Step,
     changed_points,
+    check_sides,
+    conclusion_text,
     endpoints_outcome,
     is_inconclusive,
     log_text,
     outcome,
     point_changes,
     read_log,
+    search,
     step_line,
     write_log,
 )
@@ -43,9 +46,9 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.core.untrusted.history import History
+from benchmarking.core.untrusted.repository import History
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.run.turns import TurnError, arm
+from benchmarking.sweep.run.command_turns import TurnError, arm
 
 NAME = "benchhouse bisect"
 EXAMPLES = """\

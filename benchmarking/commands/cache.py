@@ -23,8 +23,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
-from benchmarking.builds.contents import BuildSelection, CachedBuild, Contents, Leftover, read_contents, select_builds
+from benchmarking.builds.inventory import (
+    BuildSelection,
+    CachedBuild,
+    Contents,
+    Leftover,
+    delete_folders,
+    read_contents,
+    select_builds,
+    sweep_leftovers,
+)
 from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, command, non_negative_number, note
 from benchmarking.core.command_names import as_typed

@@ -11,31 +11,30 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarking.builds.cleaning import lean_cache
+from benchmarking.builds.inventory import lean_cache
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.other_words import ARGUMENT, flags_in, in_our_words, with_default_model
-from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.storage_paths import check_database, check_folder
+from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
 from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
-from benchmarking.sweep.run import result_file, session
-from benchmarking.sweep.run.warehouse import database
+from benchmarking.sweep.run import command_session, spool
+from benchmarking.sweep.run.warehouse_process import database
 
 NAME = "compare_onnx"
 WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
 """Flags of ML Runtime Profiler's script of this name -> ours."""
 DEFAULT_MODEL = "distilbert-base-uncased"
 """The model that is compared if only its flags are given."""
-DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", result_file.AUTO)
+DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", spool.AUTO)
 """Its defaults, which hold if the model is given as there, with --model, or not at all."""
 EXAMPLES = """\
 examples:
@@ -56,20 +55,20 @@ def main(argv: Sequence[str]) -> int:
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
     planned = _planned(arguments, argv)
-    show = show_runtimes(session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
+    show = show_runtimes(command_session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
     planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)
     model_id = plans[0].cell.workload.model_id
-    output = None if arguments.output is None else result_file.checked(arguments.output, "onnx_comparison", model_id)
+    output = None if arguments.output is None else spool.checked(arguments.output, "onnx_comparison", model_id)
     if arguments.dry_run:
         if arguments.save:
             check_folder(Path(arguments.output_dir))
             check_database(arguments.db_path)
-        return session.show_plans(plans, show)
+        return command_session.show_plans(plans, show)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     runs: list[Run] = []
     with lean_cache(is_lean=arguments.lean_cache, say=note):
-        code = session.run_plans(
+        code = command_session.run_plans(
             *(plans, Path(arguments.output_dir) if arguments.save else None, ingest, show),
             device_wait_s=arguments.lock_timeout,
             finished=runs.append,
@@ -79,13 +78,15 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _write(output: Path | None, show: session.Show, runs: Sequence[Run], *, is_interrupted: bool = False) -> None:
+def _write(
+    output: Path | None, show: command_session.Show, runs: Sequence[Run], *, is_interrupted: bool = False
+) -> None:
     """Write the comparison to the file of --output. What was measured before an interruption is marked as that."""
     if output is None or show.document is None or (is_interrupted and not runs):
         return
     document = show.document(runs)
     assert isinstance(document, dict)
-    result_file.write(output, {**document, "interrupted": True} if is_interrupted else document)
+    spool.write(output, {**document, "interrupted": True} if is_interrupted else document)
     note(f"comparison{' of what was measured' if is_interrupted else ''}: {output}")
 
 

@@ -20,11 +20,11 @@ from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import Parser, command, note, notes, positive_int
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
-from benchmarking.core.other_words import in_our_words
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point, Workload
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.suggestions import in_our_words
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
@@ -32,7 +32,7 @@ from benchmarking.core.text import size_text
 from benchmarking.devices.support.kinds import processor
 from benchmarking.graphs.export_folder import FORMATS, Export, FinishedExport, check_request, export_to_folder, pack
 from benchmarking.graphs.export_folder import PRECISIONS as EXPORTED_PRECISIONS
-from benchmarking.graphs.session import DEFAULT_OPSET, missing, why_not
+from benchmarking.graphs.exported_model import DEFAULT_OPSET, missing, why_not
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.workloads.support.families import plugin_of

@@ -17,11 +17,10 @@ from benchmarking.core.settings import add_settings
 from benchmarking.load.generator import Level
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.traffic import Traffic
+from benchmarking.measure.context import settings
 from benchmarking.measure.loadgen import ScenarioSettings
-from benchmarking.measure.settings import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S
-from benchmarking.sweep.plan.options import add_runtime_options, options_in
+from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points, requested_points, workload_of
 

@@ -25,14 +25,14 @@ from benchmarking.core.command_line import (
     notes,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from benchmarking.core.limits import parse_limits
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
 from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
+from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.signals import run_tasks
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
-from benchmarking.core.untrusted.secret_names import know_secret
+from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import server_plan
 from benchmarking.load.connections import Target, client_of
@@ -59,10 +59,10 @@ from benchmarking.load.server import (
 from benchmarking.load.server_metrics import PATH, device_use, read
 from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.options import options_in
+from benchmarking.sweep.plan.measuring_settings import options_in
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.session import store_run
-from benchmarking.sweep.run.warehouse import database
+from benchmarking.sweep.run.command_session import store_run
+from benchmarking.sweep.run.warehouse_process import database
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.highest_rate import LEAST_GOOD, HighestRate
-from benchmarking.core.limits import parse_limits
+from benchmarking.core.load_levels import LEAST_GOOD, HighestRate
 from benchmarking.core.records import Json, Result, Run, to_json
+from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import listed, number, wrapped

@@ -23,24 +23,24 @@ from benchmarking.core.command_line import default_database, note
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.other_words import with_default_model
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
+from benchmarking.core.suggestions import with_default_model
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.devices.support.kinds import processor
-from benchmarking.measure.profiled_calls import NOT_CALIBRATED
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes, runtime_named
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.result_file import AUTO
-from benchmarking.sweep.run.warehouse import measured_peaks
+from benchmarking.sweep.run.profile_launch import NOT_CALIBRATED
+from benchmarking.sweep.run.spool import AUTO
+from benchmarking.sweep.run.warehouse_process import measured_peaks
 from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
 
 DEFAULT_RUNS = 20

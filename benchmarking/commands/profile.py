@@ -25,23 +25,22 @@ from benchmarking.commands.ml_runtime_profiler import (
 )
 from benchmarking.core.command_line import Parser, command, folder_to_write, note, notes, positive_int
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
-from benchmarking.core.other_words import ARGUMENT, in_our_words
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, DEFAULT_OUTPUT_DIR, SHARED
+from benchmarking.core.suggestions import ARGUMENT, in_our_words
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import add_runtime_options, options_in
+from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request
-from benchmarking.sweep.run import result_file
-from benchmarking.sweep.run.session import store_run
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.command_session import store_run
+from benchmarking.sweep.run.warehouse_process import Ingest, database
 from benchmarking.sweep.show.profile_report import profile_text
 from benchmarking.workloads.support.families import chosen_texts
 
@@ -69,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     plan = plan_profile(request, uuid7())
     file = None
     if arguments.output is not None:
-        file = result_file.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
+        file = spool.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
     check_folders(plan, *_folders(arguments))
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     for choice in chosen_texts(plan.cell.workload):

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarking.core.command_line import Parser, command, note
-from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,
@@ -27,6 +26,7 @@ from benchmarking.core.quality import Quality, QualitySettings, quality_lines
 from benchmarking.core.records import canonical_hash, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import wrapped
 from benchmarking.sweep.plan import flags
@@ -34,9 +34,9 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measu
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.repetition import repeated_request
 from benchmarking.sweep.plan.request import plan_cell
-from benchmarking.sweep.run import session
+from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.quality_pass import quality_point, why_not_quality
-from benchmarking.sweep.run.warehouse import store_quality, stored_runs
+from benchmarking.sweep.run.warehouse_process import store_quality, stored_runs
 
 NAME = "benchhouse quality"
 EXAMPLES = """\
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
             lines = [line.replace("quality", f"quality of {_name(runs[-1])}", 1) for line in quality_lines(found)]
             print(wrapped("\n".join(lines), stdout_page().text_width), flush=True)
 
-    session.measure_qualities(
+    command_session.measure_qualities(
         [plan for plan, _ in planned], done, quiet=arguments.quiet, device_wait_s=arguments.lock_timeout
     )
     if arguments.json:

@@ -8,29 +8,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarking.builds.cleaning import lean_cache
+from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import add_remote, device_kinds, open_target, resolve_target
 from benchmarking.commands import ab, listings
 from benchmarking.core.command_line import Parser, add_model_id, note, notes, run_command
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.storage_paths import check_database, check_folder
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import add_runtime_options
+from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import plan_cell, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
-from benchmarking.sweep.run import session
-from benchmarking.sweep.run.turns import take_turn, without_turn_flag
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.run import command_session
+from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
+from benchmarking.sweep.run.warehouse_process import Ingest, database
 
 NAME = "run_hardware_benchmark"
 EXAMPLES = """\
@@ -63,14 +62,16 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
 
 def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Callable[[Run], None]) -> int:
     check_measuring("measuring")
-    show = session.Show(json=arguments.json, quiet=arguments.quiet)
+    show = command_session.Show(json=arguments.json, quiet=arguments.quiet)
     output_dir = Path(arguments.output_dir)
     if arguments.resume:
         with (
-            session.unfinished(output_dir, arguments.model_id, on_cluster=arguments.cluster is not None) as files,
+            command_session.unfinished(
+                output_dir, arguments.model_id, on_cluster=arguments.cluster is not None
+            ) as files,
             open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
         ):
-            return session.resume(
+            return command_session.resume(
                 files,
                 _database(arguments),
                 show,
@@ -107,12 +108,12 @@ def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Calla
             if arguments.save:
                 check_folder(output_dir)
                 check_database(arguments.db_path)
-            return session.show_plans(plans, show)
+            return command_session.show_plans(plans, show)
         compared: list[int] = []
         if arguments.compare_to is not None:
             show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans], compared)
         saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
-        code = session.run_plans(
+        code = command_session.run_plans(
             *(plans, saved_in, _database(arguments), show),
             device_wait_s=wait_s,
             executor=target.executor,
@@ -133,8 +134,8 @@ def _check_local_only(arguments: argparse.Namespace) -> None:
 
 
 def _plans(
-    arguments: argparse.Namespace, argv: Sequence[str], show: session.Show, machine: Machine
-) -> tuple[Sequence[CellPlan], session.Show]:
+    arguments: argparse.Namespace, argv: Sequence[str], show: command_session.Show, machine: Machine
+) -> tuple[Sequence[CellPlan], command_session.Show]:
     """The plans, and how their runs are shown."""
     requests = flags.requests(arguments, arguments.model_id, (NAME, *without_turn_flag(argv)))
     session_id, workload = uuid7(), workload_of(requests[0])
@@ -158,10 +159,10 @@ def _names_several(runtimes: Sequence[str]) -> bool:
     return len(runtimes) > 1 or ALL in runtimes
 
 
-def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session.Show) -> int:
+def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command_session.Show) -> int:
     """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
     from benchmarking.benches.planning import BenchPlanning
-    from benchmarking.calibration.plans import outline, plan_calibration
+    from benchmarking.calibration.calibration_plans import outline, plan_calibration
     from benchmarking.measure.peaks import table
 
     if arguments.model_id is not None:
@@ -183,7 +184,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: session
     plans = flags.named_plans(arguments, calibration.plans)
     show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
     database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
-    return session.run_plans(plans, output_dir, database, show, device_wait_s=wait_s)
+    return command_session.run_plans(plans, output_dir, database, show, device_wait_s=wait_s)
 
 
 def _database(arguments: argparse.Namespace) -> Ingest | None:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarking import __version__
-from benchmarking.builds.cleaning import lean_cache
+from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
 from benchmarking.commands import cache
 from benchmarking.core.child_process import environment_variable
@@ -29,12 +29,12 @@ from benchmarking.core.command_line import (
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.other_words import in_our_words, lists_joined
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.suggestions import in_our_words, lists_joined
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number, visible_lines
 from benchmarking.runtimes.support.lookup import default_runtime
@@ -43,11 +43,10 @@ from benchmarking.scripts.planning import outlines, split_arguments, targets
 from benchmarking.scripts.session import Models, Selection, analyse_each
 from benchmarking.scripts.tables import builds_table
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import add_runtime_options, check_shared_options, options_in
+from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, check_shared_options, options_in
 from benchmarking.sweep.plan.request import Request
-from benchmarking.sweep.run import session
-from benchmarking.sweep.run.warehouse import database
+from benchmarking.sweep.run import command_session
+from benchmarking.sweep.run.warehouse_process import database
 
 NAME = "benchit"
 EXAMPLES = """\
@@ -206,7 +205,7 @@ def _measure(
 ) -> int:
     """Measure the models of each script before the next script runs; returns the exit code."""
     session_id, runs, codes = uuid7(), list[Run](), [EXIT_OK]
-    show = session.Show(json=arguments.json, quiet=arguments.quiet, text=_results_text, is_last=False)
+    show = command_session.Show(json=arguments.json, quiet=arguments.quiet, text=_results_text, is_last=False)
     output_dir, ingest = None, None
     if arguments.save:
         output_dir = Path(arguments.output_dir)
@@ -226,7 +225,7 @@ def _measure(
         if plans:
             plans, wait_s = flags.named_plans(arguments, plans), arguments.lock_timeout
             codes.append(
-                session.run_plans(
+                command_session.run_plans(
                     *(plans, output_dir, ingest, show),
                     device_wait_s=wait_s,
                     finished=keep,
@@ -276,7 +275,7 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
             )
         if run.cell.workload.counts_calls:
             lines.append(f"{run.cell.subject}: {UNKNOWN_BATCH}")
-    return "\n\n".join([session.tables(runs, page), "\n".join(lines)])
+    return "\n\n".join([command_session.tables(runs, page), "\n".join(lines)])
 
 
 def _parser() -> Parser:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from benchmarking.core import live_words
+from benchmarking.core import live_status
 from benchmarking.core.command_line import Parser, command, note, positive_seconds
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import LiveSnapshot, WatchedCommand, snapshot
@@ -122,7 +122,7 @@ def display_text(live: LiveSnapshot, page: Page) -> str:
     ended = ["ended:"] if live.ended else []
     for watched in live.ended:
         status = watched.status
-        words = f"{status.words}: {_progress_words(watched)}, {live_words.age(status.updated_s, live.at_s)} ago"
+        words = f"{status.words}: {_progress_words(watched)}, {live_status.age(status.updated_s, live.at_s)} ago"
         if watched.state == "crashed":
             words += f": its process (PID {status.owner.pid}) has died"
             words += f"; {status.resume_command}" if status.resume_command else ""
@@ -138,7 +138,7 @@ def _sweep(watched: WatchedCommand, page: Page, now_s: float) -> str:
     status = watched.status
     full, rest = ("#", "-") if page.is_ascii else (FULL, REST)
     filled = round((status.done / status.total if status.total else 0.0) * BAR_WIDTH)
-    running, silent = (live_words.age(since_s, now_s) for since_s in (status.started_s, status.updated_s))
+    running, silent = (live_status.age(since_s, now_s) for since_s in (status.started_s, status.updated_s))
     activity = f"PID {status.owner.pid}: {status.activity}, running for {running}, last update {silent} ago"
     lines = [
         wrapped(status.words, page.text_width),
@@ -146,21 +146,21 @@ def _sweep(watched: WatchedCommand, page: Page, now_s: float) -> str:
         wrapped(activity, page.text_width),
     ]
     if status.current is not None:
-        facts = live_words.point_facts(status.current)
+        facts = live_status.point_facts(status.current)
         words = [value if name in ("run", "point", "pass") else f"{name} {value}" for name, value in facts.items()]
         lines.append(wrapped("  ".join(words), page.text_width))
     tables = [
-        _table(live_words.MACHINES, status.machines, page),
-        _table(live_words.CELLS, status.cells, page) if len(status.cells) > 1 else "",
-        _table(live_words.results(now_s), status.results[:MAX_RESULTS], page),
+        _table(live_status.MACHINES, status.machines, page),
+        _table(live_status.CELLS, status.cells, page) if len(status.cells) > 1 else "",
+        _table(live_status.results(now_s), status.results[:MAX_RESULTS], page),
     ]
     return "\n\n".join(["\n".join(lines), *filter(None, tables)])
 
 
 def _progress_words(watched: WatchedCommand) -> str:
     """ "3 of 8 points, 1 failed, about 2 min left" """
-    ending = live_words.left(watched.status) if watched.state == "running" else watched.state
-    return ", ".join(filter(None, (live_words.progress(watched.status), ending)))
+    ending = live_status.left(watched.status) if watched.state == "running" else watched.state
+    return ", ".join(filter(None, (live_status.progress(watched.status), ending)))
 
 
 def _table(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page) -> str:

@@ -28,27 +28,25 @@ from benchmarking.core.errors import (
     StorageError,
     UsageError,
 )
-from benchmarking.core.limits import parse_limits
-from benchmarking.core.output_paths import check_database, check_folder
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.shared_settings import SHARED, parse_limits
+from benchmarking.core.storage_paths import check_database, check_folder
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
 from benchmarking.core.text import wrapped
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import RUNTIMES
+from benchmarking.sweep.plan.measuring_settings import MEASURING, RUNTIMES
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.repetition import command_line
 from benchmarking.sweep.plan.request import Request, workload_of
-from benchmarking.sweep.run import session, spool
+from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.quality_pass import why_not_quality
-from benchmarking.sweep.run.warehouse import Ingest, database
+from benchmarking.sweep.run.warehouse_process import Ingest, database
 from benchmarking.tuning import space as spaces
 from benchmarking.tuning.goal import LIMITS, Goal
 from benchmarking.tuning.search import TAG, Configuration, Search, race_plan
@@ -110,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
             check_folder(Path(arguments.output_dir))
             check_database(arguments.db_path)
         return _show_space(found, as_json=arguments.json)
-    session.note_choices([found.candidates[0].plan])
+    command_session.note_choices([found.candidates[0].plan])
     if device.simulated:
         note(f"{device.selector} is simulated: its times rank configurations of the simulation only")
     tagged = [race_plan(candidate, {TAG: session_id}) for candidate in found.candidates]

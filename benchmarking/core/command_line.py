@@ -31,8 +31,7 @@ from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import unknown_flag, unknown_name
 from benchmarking.core.terminal import guarded_streams, unguarded
 from benchmarking.core.text import visible
-from benchmarking.core.untrusted.secret_names import know_secrets_in
-from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
 
 PLACE_ERRORS = {
     errno.EROFS: "choose another path",

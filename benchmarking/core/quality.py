@@ -2,8 +2,9 @@
 predicts text.
 
 Quality belongs to a loaded model, not to a point of the grid, so a run has one `Quality`. Every value has an interval
-from windows, the units in which quality varies: parts of a text, or inputs. `benchmarking/measure/quality.py` computes
-the values, `benchmarking/core/verdicts/quality.py` compares them.
+from windows, the units in which quality varies: parts of a text, or inputs.
+`benchmarking/measure/quality_measures.py` computes the values, `benchmarking/core/verdicts/quality_verdicts.py`
+compares them.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
 QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
     {"kl": "kl_divergence", "agreement": "top1_agreement", "perplexity_increase": "perplexity_increase"}
 )
-"""Limits on quality (`benchmarking.core.limits`) -> the measure."""
+"""Limits on quality (`benchmarking.core.shared_settings`) -> the measure."""
 
 
 def quality_metric(word: str) -> QualityMetric:

@@ -1,6 +1,14 @@
 """Statistics of the samples of a launch, and across launches, in the samples' own unit.
 
 numpy is imported inside functions, since the supervisor uses this module only at the end of a run and must start fast.
+
+`percentile_intervals` are those of percentiles of values that are correlated in time, such as the latencies of requests
+that share a queue.
+
+The share of values above a percentile is a mean of zeros and ones, whose error comes from batch means: ten stretches of
+the series. An interval of that share (on the logit scale, with Student's t) is an interval of the percentile's rank. It
+holds only if the series is many times longer than its correlation, which a short series hides: there, it is not given.
+Coverage on queues with known percentiles is in docs/load.md (tests/perf/load_statistics.py).
 """
 
 from __future__ import annotations
@@ -11,12 +19,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.student_t import quantile as t_quantile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+
 
 MIN_SAMPLES_FOR_INTERVAL = 6
 """With 5 samples even the whole range covers the median less than 95 % of the time (1 - 2 / 2^5 = 0.9375)."""
@@ -178,7 +188,7 @@ def quantile(values: Sequence[float], q: float) -> float:
 def quantile_of_sorted(ordered: Floats | Sequence[float], q: float) -> float:
     """The quantile of sorted values by linear interpolation, bit-identical to numpy.quantile, which copies its
     input. All quantiles of samples are these, except those of compacted samples, which are stored and compared exactly
-    (`large_samples`)."""
+    (`run_file`)."""
     position = (len(ordered) - 1) * q
     low = math.floor(position)
     below, above = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
@@ -473,3 +483,49 @@ def binomial_tail(count: int, n: int, share: float) -> float:
         math.exp(log_factorial - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * logs[0] + (n - k) * logs[1])
         for k in range(count, n + 1)
     )
+
+
+BATCHES = 10
+"""Stretches of a series in the order of time, whose means give the error of a percentile's rank."""
+FEWEST = 30.0
+"""Independent values that must lie above the percentile, and below it: n min(q, 1 - q) / tau."""
+FEWEST_BY_LOAD = 30.0
+"""The same by the load of the queue, whichever is stricter."""
+WIDER = 60.0
+"""The standard error is larger by this number over that of the independent values: a series that barely has enough may
+be shown only because its correlation happens to look short."""
+
+
+def percentile_intervals(
+    values: Sequence[float], shares: Sequence[float], correlation: float | None = None
+) -> dict[float, tuple[float, float] | None]:
+    """By share (0.5 is the median), the 95 % interval of that percentile of values in the order of time; None where the
+    series is too short for one. `correlation` is the number of values that the load of their queue makes worth one
+    independent value: a series whose queue happened to stay short does not show it."""
+    import numpy as np
+
+    x = np.asarray(values, dtype=np.float64)
+    n, intervals = len(x), dict[float, tuple[float, float] | None](dict.fromkeys(shares))
+    if n < 2 * FEWEST or not len(shares):
+        return intervals
+    ordered = np.sort(x)
+    tau = autocorrelation_time(values)
+    least = max(FEWEST, 0.0 if correlation is None else FEWEST_BY_LOAD * correlation)
+    size = n // BATCHES
+    for share in shares:
+        if n * min(share, 1 - share) < least:
+            continue
+        above = (x > np.quantile(ordered, share)).astype(np.float64)
+        means = above[: size * BATCHES].reshape(BATCHES, size).mean(axis=1)
+        inefficiency = max(1.0, float(means.var(ddof=1)) * size / (share * (1 - share)))
+        longest = max(tau, inefficiency, autocorrelation_time(above.tolist()))
+        independent = n * min(share, 1 - share) / longest
+        if independent < FEWEST:
+            continue
+        error = (1 + WIDER / independent) * math.sqrt(inefficiency / (share * (1 - share) * n))  # of the logit
+        reach, centre = t_quantile(0.975, BATCHES - 1) * error, math.log(share / (1 - share))
+        low, high = (1 / (1 + math.exp(-end)) for end in (centre - reach, centre + reach))
+        first, last = math.floor(n * low), math.ceil(n * high)
+        if first >= 1 and last <= n:
+            intervals[share] = (float(ordered[first - 1]), float(ordered[last - 1]))
+    return intervals

@@ -1,4 +1,7 @@
-"""What a user probably meant: the nearest known names, and our flag for another tool's word."""
+"""What a user probably meant: the nearest known names, and our flag for another tool's word.
+
+The functions at the end translate command lines that were written for another tool, before they are parsed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from benchmarking.core import plugins
+from benchmarking.core.errors import UsageError
 from benchmarking.core.foreign_flags import (
     ALWAYS,
     LENGTHS,
@@ -317,3 +321,84 @@ def _parts(flag: str) -> set[str]:
     """The words of a flag, each also without the "s" of a plural."""
     words = set(re.split(r"[-_.]", CASE_CHANGE.sub("-", flag).lower())) - {""}
     return words | {word.removesuffix("s") for word in words if len(word) > 3}
+
+
+ARGUMENT = ""
+"""In place of a flag: its value is an argument without a flag."""
+
+
+def in_our_words(argv: Sequence[str], flags: Mapping[str, str]) -> list[str]:
+    """The words with another tool's flags replaced (theirs -> ours, or `ARGUMENT`); what follows "--" stays."""
+    words: list[str] = []
+    for index, word in enumerate(argv):
+        if word == "--":
+            return [*words, *argv[index:]]
+        flag, equals, value = word.partition("=")
+        ours = flags.get(flag)
+        if ours is None:
+            words.append(word)
+        elif ours != ARGUMENT:
+            words.append(f"{ours}{equals}{value}")
+        elif equals:
+            words.append(value)
+    return words
+
+
+def lists_joined(argv: Sequence[str], flag: str, ending: str) -> list[str]:
+    """The words with the values after a flag as one list: `--devices a b` becomes `--devices a,b`. The list ends at a
+    flag, and at a word that contains `ending`."""
+    words: list[str] = []
+    values: list[str] | None = None
+    for word in argv:
+        if values is not None and not word.startswith("-") and ending not in word:
+            values.append(word)
+            continue
+        if values:
+            words.append(",".join(values))
+        values = [] if word == flag else None
+        words.append(word)
+    return [*words, ",".join(values)] if values else words
+
+
+def flags_in(words: Sequence[str]) -> list[str]:
+    """The flags among the words, without their values, up to "--"."""
+    own = words[: list(words).index("--")] if "--" in words else words
+    return [word.partition("=")[0] for word in own if word.startswith("-")]
+
+
+def repeated(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words with several values after one of the flags as several flags: `--include a b` becomes `--include a
+    --include b`."""
+    found: list[str] = []
+    flag: str | None = None
+    for word in words:
+        if word.startswith("-"):
+            flag = word if word in flags else None
+        elif flag is not None and found[-1] != flag:
+            found.append(flag)
+        found.append(word)
+    return found
+
+
+def taken(words: Sequence[str], flag: str) -> tuple[str | None, list[str]]:
+    """The last value of a flag, or None without one, and the other words. Raises UsageError for a missing value."""
+    found: str | None = None
+    rest: list[str] = []
+    waiting = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if waiting:
+            found, waiting = word, False
+        elif name == flag:
+            found, waiting = (value, False) if equals else (None, True)
+        else:
+            rest.append(word)
+    if waiting:
+        raise UsageError(f"{flag} needs a value")
+    return found, rest
+
+
+def with_default_model(argv: Sequence[str], flags: Sequence[str], model: str) -> list[str]:
+    """The words, with this model as an argument if they are nothing but these flags, each with a value."""
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--") else (word,))]
+    return [model, *argv] if all(flag in flags for flag in words[::2]) else list(argv)

@@ -24,7 +24,7 @@ from benchmarking.core.device_contracts import (
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.binding import allowed_cpus, placements
-from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import ProcessorGauge, usable_processors
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
@@ -34,7 +34,7 @@ from benchmarking.devices.support.host_linux import (
     processor_temperature_c,
 )
 from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, read_int
+from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, read_int
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 """Precisions that PyTorch runs on any CPU. Without native support it converts, at a cost (fact `native_precisions`)."""

@@ -20,7 +20,7 @@ from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.ort_providers import CUDA_MEMORY, OrtProvider
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.devices.support.torch_gpu import (
     NoMonitor,
     TorchGpuKind,

@@ -24,11 +24,11 @@ from benchmarking.core.device_contracts import (
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Json, Precision, Readings
-from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.handles import HostHandle, with_method
 from benchmarking.devices.support.host import sysctl_values
 from benchmarking.devices.support.ort_providers import OrtProvider
-from benchmarking.devices.support.reading import RunCommand, UnreadableError, all_missing, gather, run_command
+from benchmarking.devices.support.system_values import RunCommand, UnreadableError, all_missing, gather, run_command
 from benchmarking.devices.support.torch_gpu import flushed_by_torch, torch_build
 
 ACCELERATOR = ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator")

@@ -24,13 +24,13 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Re
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.binding import placements
-from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import DrmGauge, NpuGauge, ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
 from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.ort_providers import OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, all_missing, gather
+from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather
 
 TELEMETRY = "openvino_telemetry"
 

@@ -15,7 +15,7 @@ from benchmarking.devices.support import amd
 from benchmarking.devices.support.amd import Node, SysfsMonitor, node_facts, nodes
 from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.ort_providers import ANY_GPU_MEMORY, CUDA_MEMORY, OrtProvider
-from benchmarking.devices.support.reading import UnreadableError, all_missing, read_text
+from benchmarking.devices.support.system_values import UnreadableError, all_missing, read_text
 from benchmarking.devices.support.torch_gpu import TorchGpuKind, is_gpu_in_use, why_not_torch
 
 WHEEL_INDEX = "rocm7.1"

@@ -36,7 +36,7 @@ from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.gauges import DrmGauge
 from benchmarking.devices.support.handles import HostHandle
-from benchmarking.devices.support.reading import UnreadableError, all_missing, gather, number_or_none
+from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, number_or_none
 from benchmarking.devices.support.torch_gpu import flushed_by_torch
 
 WHEELS = "--index-url https://download.pytorch.org/whl/xpu"

@@ -17,7 +17,7 @@ from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import MANIFEST, Exported, read_bundle, write_bundle
-from benchmarking.graphs.session import DEFAULT_OPSET, bundle_key, ensure_bundle
+from benchmarking.graphs.exported_model import DEFAULT_OPSET, bundle_key, ensure_bundle
 from benchmarking.workloads.support.configuration import CONFIG_NAME
 from benchmarking.workloads.support.exported_folder import file_of
 from benchmarking.workloads.support.families import plugin_of, recipe_of

@@ -19,9 +19,9 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_li
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
-from benchmarking.graphs.export import files
+from benchmarking.graphs.export import onnx_files
 from benchmarking.graphs.export.exporter import build_facts
-from benchmarking.graphs.session import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
+from benchmarking.graphs.exported_model import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
 
 KIND = "fused"
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
@@ -88,7 +88,7 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
             f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
             f"{workload.model_id}: omit --fusion"
         )
-    weights = files.weights([folder / graph.file for graph in bundle.graphs.values()])
+    weights = onnx_files.weights([folder / graph.file for graph in bundle.graphs.values()])
     fused: dict[str, Json] = {"fused_operators": dict[str, Json](sorted(counts.items()))}
     facts = {**bundle.facts, **fused}
     new = dataclasses.replace(
@@ -114,7 +114,7 @@ def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload
     config = workload.config
     operators_before = _operators(onnx.load(str(source), load_external_data=False))
     try:
-        with files.quiet():
+        with onnx_files.quiet():
             from onnxruntime.transformers import optimizer
 
             optimized = optimizer.optimize_model(
@@ -124,7 +124,9 @@ def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload
                 hidden_size=_number(config, WIDTH),
                 opt_level=0,
             )
-            is_large = sum(file.stat().st_size for file in (source, *files.weight_files(source))) > IN_ONE_FILE_BYTES
+            is_large = (
+                sum(file.stat().st_size for file in (source, *onnx_files.weight_files(source))) > IN_ONE_FILE_BYTES
+            )
             optimized.save_model_to_file(str(target), use_external_data_format=is_large)
     except ImportError as error:
         raise UnsupportedError(f"fused graphs need the packages of onnxruntime's optimizer: {error}") from error
@@ -132,7 +134,7 @@ def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload
         raise BenchhouseError(
             f"onnxruntime's optimizer failed on graph {name!r}: {type(error).__name__}: {first_line(error)}"
         ) from error
-    inputs, outputs = files.tensors(target)
+    inputs, outputs = onnx_files.tensors(target)
     fused = [(tensor.name, tensor.dtype) for tensor in (*inputs, *outputs)]
     original = [(tensor.name, tensor.dtype) for tensor in (*graph.inputs, *graph.outputs)]
     if sorted(fused) != sorted(original):

@@ -36,7 +36,7 @@ from benchmarking.load.generator import Level
 from benchmarking.load.limits import judged, limits_text
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic
-from benchmarking.measure.doubts import about_window
+from benchmarking.measure.doubt_rules import about_window
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan

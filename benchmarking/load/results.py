@@ -13,10 +13,9 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import (
+from benchmarking.core.load_levels import (
     MS_PER_S,
     achieved_share,
     correlation,
@@ -42,7 +41,7 @@ from benchmarking.core.records import (
     Result,
     Samples,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, quantile
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
 from benchmarking.load.generator import Level
 from benchmarking.load.limits import why_unknown
 from benchmarking.load.steady import Window, about_window, window_of
@@ -348,7 +347,7 @@ def tails(
     """Percentiles of a time with 95 % intervals (`NAME_p99_ms`, `NAME_p99_ci_low_ms`), and why some are missing.
 
     `values` are in the order of time. Requests share a queue, so an interval needs many more of them than independent
-    values would: see `core.correlated`, also for `correlation`.
+    values would: see `core.sample_statistics`, also for `correlation`.
     """
     ordered, found, missing = sorted(values), dict[str, float](), dict[str, str]()
     enough = {word: q for word, q in TAILS.items() if len(ordered) >= LEAST[q]}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import prefix_cache_hit
+from benchmarking.core.load_levels import prefix_cache_hit
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
@@ -40,7 +40,7 @@ from benchmarking.core.untrusted.redaction import pseudonym
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
 from benchmarking.devices.support.host import host_facts
 from benchmarking.devices.support.kinds import hardware
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.observer import Observed, ServerObserver, observed
@@ -48,7 +48,7 @@ from benchmarking.load.served import Own
 from benchmarking.load.server_metrics import CACHE_COUNTERS, changes, scraped
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure import noise
-from benchmarking.measure.doubts import about_window
+from benchmarking.measure.doubt_rules import about_window
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -260,7 +260,7 @@ class ServerLoad:
         is_open: bool,
     ) -> Run:
         """The record of all levels. Raises StorageError if an anonymous name cannot be made."""
-        from benchmarking.measure.environment import capture
+        from benchmarking.measure.machine_state import capture
 
         is_local = urlsplit(self.target.url).hostname in LOCAL
         device = Device(

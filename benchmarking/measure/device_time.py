@@ -16,8 +16,8 @@ from benchmarking.core.errors import first_line
 from benchmarking.core.metrics import NS_PER_S, ns_to_ms, ns_to_s
 from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED
 from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.flight import run_untimed
 from benchmarking.measure.memory import PassResult, no_mark
+from benchmarking.measure.timing import run_untimed
 
 HOST_GAP = "host_gap_ms"
 TRACED_CALLS = 3

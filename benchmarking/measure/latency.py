@@ -21,10 +21,8 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width
 from benchmarking.measure import noise
-from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.flight import stopwatch
-from benchmarking.measure.settings import MIN_CALLS, Settings
-from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for
+from benchmarking.measure.context import MIN_CALLS, MeasureContext, Settings
+from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for, stopwatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

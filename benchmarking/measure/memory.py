@@ -29,9 +29,9 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
-from benchmarking.devices.support.reading import UnreadableError, gather, read_text
+from benchmarking.devices.support.system_values import UnreadableError, gather, read_text
 from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.flight import run_untimed
+from benchmarking.measure.timing import run_untimed
 
 PEAK = "peak_rss_bytes"
 RESET_PEAK = "5"

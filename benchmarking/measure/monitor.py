@@ -49,8 +49,8 @@ from benchmarking.core.records import (
 from benchmarking.devices.support.gauges import ProcessTree, open_gauge
 from benchmarking.devices.support.kinds import has, kinds, names_with, processor
 from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.flight import run_untimed
 from benchmarking.measure.memory import PassResult, memory_pass
+from benchmarking.measure.timing import run_untimed
 
 MODULE = "benchmarking.measure.monitor"
 INTERVAL_S = 0.1

@@ -19,7 +19,7 @@ from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readi
 from benchmarking.devices.support import host_linux
 from benchmarking.devices.support.binding import allowed_cpus, escaped_threads
 from benchmarking.devices.support.handles import GPU_IDLE
-from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
+from benchmarking.devices.support.system_values import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
 HZ_PER_KHZ = 1_000

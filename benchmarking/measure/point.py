@@ -29,25 +29,25 @@ from benchmarking.core.records import (
     Readings,
     Samples,
 )
-from benchmarking.measure import doubts
-from benchmarking.measure.context import CompileCount, MeasureContext, Report, Reporter
+from benchmarking.measure import doubt_rules
+from benchmarking.measure.context import CompileCount, MeasureContext, Report, Reporter, Settings
 from benchmarking.measure.device_time import host_gap_pass, pipelined_pass
 from benchmarking.measure.energy import energy_pass
-from benchmarking.measure.flight import check_requests, settings_in_flight
 from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up, warmed_up
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.monitor import UsagePass, memory_and_usage
-from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import (
     LATENCY_WALL,
     Series,
     Stopwatch,
+    check_requests,
     check_tokens,
     phase_reasons,
     phase_series,
     quiet_gc,
     self_timed_reasons,
     self_timed_series,
+    settings_in_flight,
     token_reasons,
     token_series,
 )
@@ -163,11 +163,11 @@ def measure_point(
         missing={**result.missing, **absent, **phase_reasons(phase_series(times))},
         window=latency.window,
         doubts=(
-            *doubts.about_output(first.problem),
+            *doubt_rules.about_output(first.problem),
             *first.correctness.doubts,
-            *doubts.about_clock(timed_by_itself=operation.times_itself),
-            *doubts.about_claims(operation.claimed_ms()),
-            *doubts.about_warm_up(warm.steady, warm.calls),
+            *doubt_rules.about_clock(timed_by_itself=operation.times_itself),
+            *doubt_rules.about_claims(operation.claimed_ms()),
+            *doubt_rules.about_warm_up(warm.steady, warm.calls),
             *_doubts(context, latency),
         ),
         extra={**_facts(context, passes), **cold, **warm.extra, **result.extra, **ends},
@@ -261,9 +261,9 @@ def _latency_passes(context: MeasureContext, warm: WarmUp) -> list[LatencyPass]:
 
 def _doubts(context: MeasureContext, latency: LatencyPass) -> tuple[Doubt, ...]:
     return (
-        *doubts.about_window(latency.window, is_accelerator=context.handle.is_accelerator),
-        *doubts.about_samples(latency.watch.calls_ms),
-        *doubts.about_stop(
+        *doubt_rules.about_window(latency.window, is_accelerator=context.handle.is_accelerator),
+        *doubt_rules.about_samples(latency.watch.calls_ms),
+        *doubt_rules.about_stop(
             latency.stop_reason, latency.relative_half_width, context.settings.target_relative_half_width
         ),
     )

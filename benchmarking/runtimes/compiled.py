@@ -15,10 +15,10 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
-from benchmarking.runtimes.support.torch.runtime import SHARED_OPTIONS, TorchRuntime
+from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes.support.torch.session import Loaded
+    from benchmarking.runtimes.support.torch.torch_session import Loaded
 
 DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"
 MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)

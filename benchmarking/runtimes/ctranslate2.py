@@ -27,7 +27,7 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support import deployment
-from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines.checkpoint import (
     BEGIN,
     END,
@@ -36,10 +36,10 @@ from benchmarking.runtimes.support.engines.checkpoint import (
     torch_model,
     vocabulary_size,
 )
-from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
-from benchmarking.workloads.support.ct2_file import model_of, vocabulary_of
+from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.workloads.support.engine_file import model_of, vocabulary_of
 
 if TYPE_CHECKING:
     import numpy as np

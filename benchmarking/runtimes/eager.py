@@ -12,10 +12,10 @@ from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
 from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
-from benchmarking.runtimes.support.torch.runtime import SHARED_OPTIONS, TorchRuntime
+from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
 
 if TYPE_CHECKING:
-    from benchmarking.runtimes.support.torch.session import Loaded
+    from benchmarking.runtimes.support.torch.torch_session import Loaded
 
 
 class Eager(TorchRuntime):

@@ -21,7 +21,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, version_of
 from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
-from benchmarking.runtimes.support.torch.runtime import PACKAGES, SHARED_OPTIONS, TorchRuntime
+from benchmarking.runtimes.support.torch.torch_runtime import PACKAGES, SHARED_OPTIONS, TorchRuntime
 
 OPTION = "kernel_repo"
 HUB = "hub"

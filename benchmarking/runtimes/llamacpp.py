@@ -27,9 +27,18 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support import deployment
+from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines import ggml_devices
-from benchmarking.runtimes.support.engines import options as common
 from benchmarking.runtimes.support.engines.checkpoint import token_of
+from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, LibraryLog, draft_workload
+from benchmarking.runtimes.support.engines.engine_session import (
+    UNKNOWN_TOKEN,
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+)
 from benchmarking.runtimes.support.engines.ggml_devices import GgmlDevice, Placement
 from benchmarking.runtimes.support.engines.gguf_build import (
     ARCHITECTURES,
@@ -39,23 +48,13 @@ from benchmarking.runtimes.support.engines.gguf_build import (
     gguf_build,
     why_not,
 )
-from benchmarking.runtimes.support.engines.library_log import LibraryLog
-from benchmarking.runtimes.support.engines.llama_model import (
+from benchmarking.runtimes.support.engines.llama_cpp_python import (
     N_GRAM_DRAFT,
     ON_CPU,
     LlamaModel,
     check_parameters,
     layer_count,
     not_loaded,
-)
-from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.runtimes.support.engines.runtime import GenerativeEngine, draft_workload
-from benchmarking.runtimes.support.engines.session import (
-    UNKNOWN_TOKEN,
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
 )
 from benchmarking.workloads.support.footprint import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf

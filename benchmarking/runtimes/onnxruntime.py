@@ -10,14 +10,14 @@ from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.graphs import session as graphs
+from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.fused import PRECISIONS as FUSED_PRECISIONS
 from benchmarking.graphs.fused import ensure_fused, find_fused, why_not_fused
 from benchmarking.graphs.next_token import ensure_next_token, find_next_token
 from benchmarking.runtimes.support import deployment
-from benchmarking.runtimes.support.onnxruntime import runtime as shared
-from benchmarking.runtimes.support.torch.settings import AT_THE_END, TOKEN_SYNC
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
+from benchmarking.runtimes.support.torch.torch_settings import AT_THE_END, TOKEN_SYNC
 from benchmarking.workloads.support.families import plugin_of
 
 QUANTIZATIONS: Mapping[Precision, str] = {"int8": "dynamic", "int4": "weight-only"}
@@ -156,7 +156,7 @@ class OnnxRuntime(shared.OrtRuntime):
         return deployment.text(lines)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
+        from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, OrtSession
 
         provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
         settings = shared.SessionSettings(

@@ -32,12 +32,12 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.kinds import has
-from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines.checkpoint import checkpoint
-from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
-from benchmarking.runtimes.support.onnxruntime import runtime as shared
+from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.workloads.support.weights import weight_files
 
 if TYPE_CHECKING:

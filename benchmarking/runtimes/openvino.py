@@ -72,7 +72,7 @@ class OpenVino(Runtime):
     declared_options = (HINT, DYNAMIC, QUANTIZATION, CACHE)
 
     def missing(self) -> str | None:
-        from benchmarking.graphs.session import missing
+        from benchmarking.graphs.exported_model import missing
 
         if not is_installed("openvino"):
             return f"not installed: openvino: {how_to_install()}"
@@ -86,7 +86,7 @@ class OpenVino(Runtime):
         )
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        from benchmarking.graphs.session import why_not
+        from benchmarking.graphs.exported_model import why_not
         from benchmarking.runtimes.support.openvino.build import missing_for
 
         if (wrong_device := self.why_not_on(device)) is not None:
@@ -187,7 +187,7 @@ class OpenVino(Runtime):
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.devices.openvino import OpenVinoHandle
         from benchmarking.runtimes.support.openvino.compile import check_capabilities, device_name
-        from benchmarking.runtimes.support.openvino.session import OpenVinoSession
+        from benchmarking.runtimes.support.openvino.openvino_session import OpenVinoSession
         from benchmarking.workloads.support.processing import open_processing
 
         # The device's core, or a new one for the processor as device cpu.

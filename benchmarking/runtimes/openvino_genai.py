@@ -28,12 +28,11 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.openvino import import_openvino
-from benchmarking.runtimes.support.engines import options as common
+from benchmarking.runtimes.support.engines import engine_options as common
+from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines.engine_runtime import STDOUT, GenerativeEngine, LibraryLog
+from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
 from benchmarking.runtimes.support.engines.gguf_build import FILE, FLOAT_TYPES, gguf_build, why_not
-from benchmarking.runtimes.support.engines.library_log import STDOUT, LibraryLog
-from benchmarking.runtimes.support.engines.options import EngineSettings
-from benchmarking.runtimes.support.engines.runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.session import Arrivals, EngineModel, EngineReport, EngineRequest
 from benchmarking.workloads.support.gguf_file import read_gguf
 
 if TYPE_CHECKING:

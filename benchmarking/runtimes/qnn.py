@@ -24,8 +24,8 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebu
 from benchmarking.devices.qnn import BACKENDS, REFERENCE
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
 from benchmarking.devices.support.ort_providers import OrtProvider
-from benchmarking.graphs import session as graphs
-from benchmarking.runtimes.support.onnxruntime import runtime as shared
+from benchmarking.graphs import exported_model as graphs
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 
 if TYPE_CHECKING:
     from benchmarking.devices.qnn import QnnHandle
@@ -129,7 +129,7 @@ class Qnn(shared.OrtRuntime):
         return _contexts(cell).ensure(points, store, rebuild, compile_into)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
+        from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, OrtSession
 
         qnn: Any = handle
         settings = _settings(cell, qnn)

@@ -18,13 +18,13 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.devices.support.ort_providers import OrtProvider
-from benchmarking.graphs import session as graphs
+from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.onnxruntime import libraries
-from benchmarking.runtimes.support.onnxruntime import runtime as shared
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 
 if TYPE_CHECKING:
     from benchmarking.graphs.bundle import Bundle
-    from benchmarking.runtimes.support.onnxruntime.session import GraphSource
+    from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource
 
 KIND = "tensorrt"
 PROVIDER = "TensorrtExecutionProvider"
@@ -85,7 +85,7 @@ class TensorRt(shared.OrtRuntime):
             handle.close()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.onnxruntime.session import GraphSource, OrtSession
+        from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, OrtSession
 
         with stage("import"):
             load_tensorrt(cell.precision)

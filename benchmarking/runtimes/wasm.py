@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from benchmarking.core.records import Device, Precision, Workload
 from benchmarking.devices.support.kinds import has, processor
-from benchmarking.graphs import session as graphs
-from benchmarking.runtimes.support.browser.runtime import BrowserRuntime
+from benchmarking.graphs import exported_model as graphs
+from benchmarking.runtimes.support.browser.browser_runtime import BrowserRuntime
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "int4")
 NOT_NATIVE: Mapping[Precision, str] = {

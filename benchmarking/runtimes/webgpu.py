@@ -13,8 +13,8 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
-from benchmarking.graphs import session as graphs
-from benchmarking.runtimes.support.browser.runtime import (
+from benchmarking.graphs import exported_model as graphs
+from benchmarking.runtimes.support.browser.browser_runtime import (
     FLOAT16_FEATURE,
     Adapter,
     BrowserRuntime,
@@ -22,7 +22,7 @@ from benchmarking.runtimes.support.browser.runtime import (
     open_session,
     why_not_gpu,
 )
-from benchmarking.runtimes.support.onnxruntime.runtime import IO_MODE
+from benchmarking.runtimes.support.onnxruntime.ort_runtime import IO_MODE
 
 SCRIPT = "ort.webgpu.bundle.min.mjs"
 """The native WebGPU provider, compiled to WebAssembly. The older one in ort.all.bundle silently computes wrong values

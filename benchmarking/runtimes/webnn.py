@@ -16,8 +16,8 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.kinds import has
-from benchmarking.graphs.session import why_not_forward
-from benchmarking.runtimes.support.browser.runtime import (
+from benchmarking.graphs.exported_model import why_not_forward
+from benchmarking.runtimes.support.browser.browser_runtime import (
     Adapter,
     BrowserRuntime,
     check_adapter,

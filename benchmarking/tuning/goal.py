@@ -23,7 +23,7 @@ LIMITS = (
     *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
     *QUALITY_LIMITS,
 )
-"""What can be limited, in the grammar of `benchmarking.core.limits`."""
+"""What can be limited, in the grammar of `benchmarking.core.shared_settings`."""
 MORE_IS_BETTER = frozenset({"throughput", "agreement"})
 UNSEEN_MEMORY = 0.02
 COLUMNS: Mapping[str, str] = {

@@ -24,12 +24,12 @@ from benchmarking.core.records import Measurement, Point, Result, Run
 from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.measure.aggregate import summarise
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
-from benchmarking.sweep.run.warehouse import Ingest
+from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.tuning.goal import Goal
 from benchmarking.tuning.race import ROUNDS, SHARES, Entrant, Race
 from benchmarking.tuning.space import Candidate, Space

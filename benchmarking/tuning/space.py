@@ -24,8 +24,7 @@ from benchmarking.core.records import PRECISIONS, Device, Precision, Scalar, Wor
 from benchmarking.core.settings import TEXT
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import MEASURING
-from benchmarking.sweep.plan.options import RUNTIMES, runtime_options, runtimes
+from benchmarking.sweep.plan.measuring_settings import MEASURING, RUNTIMES, runtime_options, runtimes
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
 from benchmarking.sweep.plan.request import DEVICES, Request, plan_cell
 from benchmarking.workloads.support.families import plugin_of

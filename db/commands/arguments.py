@@ -14,12 +14,12 @@ from benchmarking.core.command_line import (
     Parser,
     choice,
 )
-from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.settings import TEXT, Setting, add_settings, one_of, table
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.storage_paths import database_exists
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric

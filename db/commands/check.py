@@ -24,10 +24,10 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, command, file_to_write, note
 from benchmarking.core.command_names import words_as_typed
-from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
+from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
 from db.analysis.selection import Selection
 from db.commands.arguments import (
@@ -203,15 +203,15 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
     Its output goes to stderr: stdout is for the gate's findings.
     """
     from benchmarking.sweep.plan.repetition import repeated_request
-    from benchmarking.sweep.run import session
-    from benchmarking.sweep.run.warehouse import database
+    from benchmarking.sweep.run import command_session
+    from benchmarking.sweep.run.warehouse_process import database
 
     try:
         request = repeated_request(flagged.run, flagged.points, flagged.tags)
         note(f"{NAME}: measuring again: {shlex.join(words_as_typed(request.command))}")
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=False)
         with contextlib.redirect_stdout(sys.stderr):
-            code = session.run([request], Path(arguments.output_dir), ingest, session.Show())
+            code = command_session.run([request], Path(arguments.output_dir), ingest, command_session.Show())
     except BenchhouseError as error:
         return str(error)
     return None if code == EXIT_OK else "some points could not be measured or stored: see the errors above"

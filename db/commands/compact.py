@@ -27,10 +27,10 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import command, note
-from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.large_samples import MIN_SAMPLES, QUANTILES
 from benchmarking.core.metrics import bytes_to_mb
+from benchmarking.core.run_file import MIN_SAMPLES, QUANTILES
+from benchmarking.core.storage_paths import is_lake
 from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,

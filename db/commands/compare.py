@@ -27,7 +27,7 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.verdicts.fail_on import FLAG, HELP, conditions
+from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import EVERYTHING, FIELDS, Selection
 from db.commands.arguments import (

@@ -21,9 +21,8 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import add_aliases, choice, command, note
-from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
-from benchmarking.core.output_paths import check_database
+from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
 from db.commands.arguments import add_database, add_labels, add_shared, command_parser, open_to_read, print_json
@@ -241,7 +240,7 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
 
 def _show_file(one: Imported, arguments: argparse.Namespace) -> None:
     """Print an imported file on stdout; a refused one, and what was left out of a file, on stderr."""
-    from benchmarking.core.large_samples import MAX_RAW
+    from benchmarking.core.run_file import MAX_RAW
 
     if one.compacted:
         too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"

@@ -19,11 +19,11 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.child_process import run_module_within
 from benchmarking.core.command_line import command
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.database_paths import database_exists, is_lake
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
+from benchmarking.core.storage_paths import database_exists, is_lake
 from db.commands.arguments import add_database, command_parser
 from db.connection import check_database_file
 

@@ -16,9 +16,8 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import command, note
-from benchmarking.core.database_paths import database_exists
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
-from benchmarking.core.output_paths import check_database
+from benchmarking.core.storage_paths import check_database, database_exists
 from db.commands.arguments import add_database, add_shared, command_parser, print_json
 
 if TYPE_CHECKING:

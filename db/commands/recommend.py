@@ -30,9 +30,8 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.limits import parse_limits
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import COMMON
+from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.recommend import SHARE

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarking.core.database_paths import is_lake
 from benchmarking.core.errors import StorageError
+from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from db.connection import FILE_FORMAT, connect, copy_database, database_files
 from db.driver_errors import DamagedError

@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.storage_paths import LakePlace, is_lake
 from benchmarking.core.temporary import temporary_folder
 from db import latest_results
 from db.connection import FILE_FORMAT, Connection, connect, copy_database, quoted

@@ -14,8 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarking.builds.cleaning import delete_folders, sweep_leftovers
-from benchmarking.builds.contents import read_contents
+from benchmarking.builds.inventory import delete_folders, read_contents, sweep_leftovers
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.errors import BenchhouseError
 

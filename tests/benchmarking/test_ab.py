@@ -18,7 +18,7 @@ from benchmarking import run_hardware_benchmark
 from benchmarking.commands import ab
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
-from benchmarking.sweep.run.turns import COMMANDS, DEFAULT_COMMAND, arm, order, run_files, without_turn_flag
+from benchmarking.sweep.run.command_turns import COMMANDS, DEFAULT_COMMAND, arm, order, run_files, without_turn_flag
 from db import setup_benchmark_db
 
 pytestmark = pytest.mark.forked_children
@@ -203,7 +203,7 @@ def looked_at(monkeypatch, verdicts):
 
     monkeypatch.setattr(ab, "measure_in_turns", measure)
     monkeypatch.setattr(ab, "compare_stored", compared)
-    monkeypatch.setattr(ab.warehouse, "database", lambda *_, **__: lambda path: None)
+    monkeypatch.setattr(ab.warehouse_process, "database", lambda *_, **__: lambda path: None)
     return measured
 
 
@@ -257,7 +257,7 @@ def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, n
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ab, "measure_in_turns", measured)
-    monkeypatch.setattr(ab.warehouse, "database", lambda *arguments, **named: None)
+    monkeypatch.setattr(ab.warehouse_process, "database", lambda *arguments, **named: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS, "--no-save"]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/*/a/run.partial.jsonl")

@@ -269,7 +269,7 @@ def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):
 def order_plan():
     import dataclasses
 
-    from benchmarking.measure.settings import settings
+    from benchmarking.measure.context import settings
     from benchmarking.sweep.plan.request import Request, plan_cell
 
     def made(runtime=None, **workload):

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from benchmarking.batch.batch import Batch
+from benchmarking.batch.batch_run import Batch
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.cluster.connection import Membership
 from benchmarking.cluster.coordinator import ClusterSweep
@@ -21,11 +21,11 @@ from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.select import select
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.session import finish_run
+from benchmarking.sweep.run.command_session import finish_run
 from benchmarking.sweep.run.supervisor import Track
 from benchmarking.sweep.show.live import observed
 

@@ -27,8 +27,8 @@ from benchmarking.cluster.scheduler import WorkerRequirements
 from benchmarking.cluster.ssh import Ssh, destination, read_hosts
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError
-from benchmarking.measure.settings import settings
-from benchmarking.sweep.plan.foreign_code import check_loaded_plan
+from benchmarking.measure.context import settings
+from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from tests.helpers.services import sshd
 

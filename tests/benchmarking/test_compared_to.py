@@ -16,7 +16,7 @@ from benchmarking.core.records import Device, Point
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import kinds
-from benchmarking.sweep.run.turns import DEFAULT_COMMAND
+from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
 from tests.docs.cli_page import parser_of
 

@@ -13,8 +13,7 @@ import pytest
 from filelock import FileLock
 
 from benchmarking import cli
-from benchmarking.builds.cleaning import lean_cache
-from benchmarking.builds.contents import lock_of
+from benchmarking.builds.inventory import lean_cache, lock_of
 from benchmarking.builds.store import RECORD, BuildKey, BuildStore
 from benchmarking.core.text import size_text
 from benchmarking.manage_cache import main

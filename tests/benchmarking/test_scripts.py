@@ -20,7 +20,7 @@ from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.devices.support.kinds import device_named
-from benchmarking.measure.settings import PROFILES
+from benchmarking.measure.context import PROFILES
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.runtimes.support.torch.model_loading import verify
 from benchmarking.scripts import session, states
@@ -35,7 +35,7 @@ from benchmarking.scripts.analysis import (
     choose,
 )
 from benchmarking.scripts.planning import targets
-from benchmarking.sweep.plan.foreign_code import check_loaded_plan
+from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN
 from benchmarking.workloads.support.script_runs import capture_module, module_hash

@@ -22,7 +22,7 @@ SELECTOR = re.compile(r":[\w.]*$")
 """What follows a device's name in "cuda:1" and "openvino:GPU"."""
 TRANSLATORS = ("db/importers", "db/exporters")
 HOMONYMS = {
-    "benchmarking/batch/command_line.py": {"bench": "the source of a workload"},
+    "benchmarking/batch/cell_plans.py": {"bench": "the source of a workload"},
     "benchmarking/benches/examples/llama_benchmark.py": {
         "compiled": "a variant of the benchmark",
         "eager": "a variant of the benchmark",
@@ -30,7 +30,7 @@ HOMONYMS = {
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
     "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
-    "benchmarking/core/untrusted/secret_names.py": {
+    "benchmarking/core/untrusted/secret_texts.py": {
         "onnxruntime": "a word of other texts",
         "openvino": "a word of other texts",
     },
@@ -63,7 +63,7 @@ HOMONYMS = {
     "benchmarking/graphs/bundle.py": {"openvino": "a file format"},
     "benchmarking/graphs/export_folder.py": {"openvino": "a file format"},
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
-    "benchmarking/graphs/session.py": {"onnxruntime": "a package"},
+    "benchmarking/graphs/exported_model.py": {"onnxruntime": "a package"},
     "benchmarking/load/server_metrics.py": {"llamacpp": "the beginning of the metrics of llama-server"},
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device", "cuda": "CTranslate2's device"},
@@ -75,7 +75,7 @@ HOMONYMS = {
     "benchmarking/runtimes/openvino_genai.py": {"openvino": "a package"},
     "benchmarking/runtimes/qnn.py": {"onnxruntime": "a package"},
     "benchmarking/runtimes/support/onnxruntime/libraries.py": {"onnxruntime": "a package", "tensorrt": "a package"},
-    "benchmarking/runtimes/support/onnxruntime/runtime.py": {
+    "benchmarking/runtimes/support/onnxruntime/ort_runtime.py": {
         "cuda": "a part of a library's name",
         "onnxruntime": "a package",
         "tensorrt": "a part of a library's name",

@@ -16,7 +16,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import PRECISIONS, Device, Workload
 from benchmarking.devices.support.select import probe_all
-from benchmarking.sweep.plan.options import help_text, runtime_options
+from benchmarking.sweep.plan.measuring_settings import help_text, runtime_options
 from tests.docs import support_table
 
 PACKAGE = "benchmarking.runtimes"

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 
-from benchmarking.core.database_paths import LakePlace, absolute_database, without_place
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
 from benchmarking.core.metrics import METRICS
+from benchmarking.core.storage_paths import LakePlace, absolute_database, without_place
 from db import catalog, lake, migrate, service, setup_benchmark_db
 from db import connection as connections
 from db import warehouse as warehouses

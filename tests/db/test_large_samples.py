@@ -9,10 +9,10 @@ from array import array
 import numpy as np
 import pytest
 
-from benchmarking.core import large_samples, run_file
+from benchmarking.core import run_file
 from benchmarking.core.errors import FormatError
-from benchmarking.core.large_samples import QUANTILES, LargeSamples
 from benchmarking.core.records import Samples, dumps, to_json
+from benchmarking.core.run_file import QUANTILES, LargeSamples
 from db import loading
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
@@ -45,7 +45,7 @@ def streamed(monkeypatch):
 
     def shrink(block_bytes=64):
         monkeypatch.setattr(run_file, "LARGE_BYTES", 0)
-        monkeypatch.setattr(large_samples, "BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(run_file, "BLOCK_BYTES", block_bytes)
 
     return shrink
 
@@ -90,7 +90,7 @@ def test_a_run_with_too_many_samples_is_stored_with_quantiles_and_a_note(
 ):
     path, run = spool_run(launches=3, iterations=500, batch_sizes=(1, 2), sequence_lengths=(32,))
     streamed()
-    monkeypatch.setattr(large_samples, "MAX_RAW", 1200)
+    monkeypatch.setattr(run_file, "MAX_RAW", 1200)
     assert main(["--ingest", str(path), "--verify", "--db-path", str(database)]) == 0
     assert f"{path}: more than" in capsys.readouterr().err
     assert loading.ingest_files(warehouse, [path]).compacted == (path,)
@@ -145,10 +145,10 @@ def test_a_bad_large_run_file_is_refused_in_a_line(spool_run, streamed, old, new
 def test_limits_of_a_launch_and_of_the_rest_are_named(spool_run, streamed, monkeypatch):
     path, _ = spool_run(launches=1, iterations=50)
     streamed()
-    monkeypatch.setattr(large_samples, "MAX_LAUNCH", 40)
+    monkeypatch.setattr(run_file, "MAX_LAUNCH", 40)
     with pytest.raises(FormatError, match="samples: more than 40 of one launch and metric"):
         run_file.read_run(path)
-    monkeypatch.setattr(large_samples, "MAX_REST_BYTES", 1000)
+    monkeypatch.setattr(run_file, "MAX_REST_BYTES", 1000)
     with pytest.raises(FormatError, match=r"more than 0\.001 MB without its samples"):
         run_file.read_run(path)
 
@@ -190,9 +190,7 @@ def test_memory_is_bounded_by_the_stored_samples(tmp_path, database, make_run):
         command = [
             sys.executable,
             "-c",
-            PEAK.replace(
-                "with", "import benchmarking.core.large_samples; benchmarking.core.large_samples.MAX_RAW = 10\nwith", 1
-            ),
+            PEAK.replace("with", "import benchmarking.core.run_file; benchmarking.core.run_file.MAX_RAW = 10\nwith", 1),
         ]
         done = subprocess.run([*command, str(database), str(path)], capture_output=True, text=True, check=True)
         refused, peak_kb = done.stdout.splitlines()

@@ -441,7 +441,7 @@ ROWS = (
         "`mlagility.parser`, `turnkeyml.parser`",
         AS,
         "importable inside a benchmarked script",
-        "name benchmarking.workloads.support.script_parsers:parse",
+        "name benchmarking.workloads.support.script_runs:parse",
     ),
     Row(
         MLAGILITY,

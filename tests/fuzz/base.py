@@ -69,7 +69,7 @@ def database(folder: Path) -> Path:
 def unfinished(folder: Path) -> tuple[Path, Path]:
     """The files of an unfinished run and of an unfinished batch of it, on the null device."""
     from benchmarking.batch.manifest import BatchInfo, Manifest
-    from benchmarking.measure.settings import settings
+    from benchmarking.measure.context import settings
     from benchmarking.sweep.plan.request import Request, plan_cell
     from benchmarking.sweep.run import journal
     from benchmarking.sweep.run.supervisor import Observer, Track, sweep

@@ -159,8 +159,8 @@ class Machine:
     def measured(self) -> Any:
         """The program's measurement of the model, in this process: passes and all."""
         from benchmarking.core.records import Point
+        from benchmarking.measure.context import settings
         from benchmarking.measure.point import measure_point
-        from benchmarking.measure.settings import settings
 
         chosen = replace(settings("quick"), counts_steady_warmup=False)
         point = Point(batch_size=1, sequence_length=64)

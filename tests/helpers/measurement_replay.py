@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarking.core.records import Measurement, Point, Result, Samples
-from benchmarking.measure import doubts
+from benchmarking.measure import doubt_rules
 from benchmarking.measure.aggregate import summarise
+from benchmarking.measure.context import MIN_CALLS, Settings
 from benchmarking.measure.latency import StoppingRule
-from benchmarking.measure.settings import MIN_CALLS, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from tests.helpers.verdict_replay import normal, skewed, t3, two_levels
 
@@ -196,7 +196,7 @@ def _measurement(launch: int, one: LatencyPass, target: float) -> Measurement:
     samples = Samples(
         launch=launch, phase="measure", metric=LATENCY_WALL, unit="ms", started_at=AT, values=tuple(one.values_ms)
     )
-    found = (*doubts.about_samples(one.values_ms), *doubts.about_stop(one.reason, one.half_width, target))
+    found = (*doubt_rules.about_samples(one.values_ms), *doubt_rules.about_stop(one.reason, one.half_width, target))
     return Measurement(
         point=POINT, launch=launch, status="ok", started_at=AT, finished_at=AT, samples=(samples,), doubts=found
     )
@@ -224,7 +224,7 @@ def count_doubts(calls: Calls, count: int, *, replays: int, seed: int) -> Counte
     import numpy as np
 
     rng = np.random.default_rng([seed, count])
-    launches = (doubts.about_samples(calls(rng, count).tolist()) for _ in range(replays))
+    launches = (doubt_rules.about_samples(calls(rng, count).tolist()) for _ in range(replays))
     return Counter(one.kind for found in launches for one in found if one.severity != "info")
 
 

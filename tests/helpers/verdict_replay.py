@@ -17,7 +17,7 @@ from benchmarking.commands.ab import DEFAULT_ROUNDS, MAX_ROUNDS, planned_looks
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.judging import Pair, Session, judge, log_variance
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
-from benchmarking.sweep.run.turns import order
+from benchmarking.sweep.run.command_turns import order
 from db.analysis.compare.series_sessions import session_scatter
 
 if TYPE_CHECKING:

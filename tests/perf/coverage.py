@@ -26,7 +26,7 @@ if __package__ in (None, ""):
 
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.verdicts.launches import next_launch, two_levels
-from benchmarking.measure.settings import PROFILES, Settings
+from benchmarking.measure.context import PROFILES, Settings
 from tests.helpers.measurement_replay import MACHINES, Coverage, Machine, coverage
 
 RESULTS = 300

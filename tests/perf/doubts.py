@@ -16,7 +16,7 @@ if __package__ in (None, ""):
     sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 from benchmarking.core.tables import Table, table_text
-from benchmarking.measure.settings import PROFILES, Settings
+from benchmarking.measure.context import PROFILES, Settings
 from tests.helpers.measurement_replay import DISTURBANCES, count_doubts, count_marks, count_marks_of_passes, healthy
 
 REPLAYS = 1000

@@ -18,8 +18,7 @@ from statistics import median
 from benchmarking import TimingResult
 from benchmarking.core.live_status import FOLDER_VARIABLE
 from benchmarking.core.provenance import uuid7
-from benchmarking.measure.context import Live
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import Live, settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.supervisor import Track
 from benchmarking.sweep.show import live

@@ -57,9 +57,9 @@ def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
     from benchmarking.core.records import Cell, Point
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.graphs.bundle import read_bundle
-    from benchmarking.graphs.session import find_bundle
+    from benchmarking.graphs.exported_model import find_bundle
     from benchmarking.runtimes.onnxruntime import PLUGIN
-    from benchmarking.runtimes.support.onnxruntime.runtime import default_num_threads
+    from benchmarking.runtimes.support.onnxruntime.ort_runtime import default_num_threads
     from benchmarking.workloads.support.families import plugin_of
     from benchmarking.workloads.support.resolve import resolve
 

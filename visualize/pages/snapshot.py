@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from benchmarking.core.database_paths import LakePlace, is_lake
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.storage_paths import LakePlace, is_lake
 from db.connection import database_files
 from db.warehouse import RESTART_S, Warehouse
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.command_line import default_database, folder_to_write
-from benchmarking.core.database_paths import without_place
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.storage_paths import without_place
 from benchmarking.core.text import markdown_escaped, markdown_table
 from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import across_column

@@ -19,15 +19,13 @@ from typing import Any, TypeVar
 
 from benchmarking.core.codec import SURROGATE, from_json, to_json
 from benchmarking.core.errors import StorageError
-from benchmarking.core.untrusted.secret_names import (
+from benchmarking.core.untrusted.secret_texts import (
     LEFT_OUT,
     PLAIN_VALUE,
     Known,
     is_secret_field,
     is_secret_name,
     known_secrets,
-)
-from benchmarking.core.untrusted.secret_texts import (
     without_formatted_secrets,
     without_secret_arguments,
     without_secrets,

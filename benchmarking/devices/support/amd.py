@@ -17,7 +17,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
-from benchmarking.devices.support.reading import (
+from benchmarking.devices.support.system_values import (
     UnreadableError,
     all_missing,
     first_of,

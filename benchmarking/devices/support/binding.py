@@ -18,7 +18,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.host_linux import limits
-from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text
+from benchmarking.devices.support.system_values import UnreadableError, gather, read_int, read_text
 
 ROOT = Path("/")
 MAX_CPU = 65_535

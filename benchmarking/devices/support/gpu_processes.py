@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.reading import UnreadableError, gather
+from benchmarking.devices.support.system_values import UnreadableError, gather
 
 BUSY_PERCENT = 5
 """Share of time with kernels of another process above which it counts as use; a desktop that redraws stays below."""

@@ -21,9 +21,9 @@ from benchmarking.core.device_contracts import (
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings, from_json, to_json
-from benchmarking.devices.support.energy import HostEnergy, host_energy
+from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
 from benchmarking.devices.support.kinds import names_with
-from benchmarking.devices.support.reading import all_missing
+from benchmarking.devices.support.system_values import all_missing
 
 HOST_DOMAINS = ("cpu_pkg", "dram")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.reading import RunCommand, UnreadableError, all_missing, gather, run_command
+from benchmarking.devices.support.system_values import RunCommand, UnreadableError, all_missing, gather, run_command
 
 NAMES = (
     "cpu_model",

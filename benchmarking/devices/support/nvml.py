@@ -24,7 +24,7 @@ from benchmarking.devices.support.handles import (
     SOFTWARE_THERMAL,
     SYNC_BOOST,
 )
-from benchmarking.devices.support.reading import UnreadableError, first_of, gather, number_or_none
+from benchmarking.devices.support.system_values import UnreadableError, first_of, gather, number_or_none
 from benchmarking.devices.support.torch_gpu import pci_address
 
 HZ_PER_MHZ = 1_000_000

@@ -2,6 +2,10 @@
 
 `TorchGpuHandle` is a GPU driven by torch. `WatchedGpuHandle` is a GPU driven by another runtime and only monitored by
 the vendor's library. `visible` applies CUDA_VISIBLE_DEVICES and its HIP counterparts.
+
+`TorchTracer` records a GPU's kernels with torch's profiler (Kineto, on CUPTI or roctracer), without the host's
+activities. They are read from the trace that it exports in Chrome's format, because its objects in memory differ
+between versions of torch.
 """
 
 from __future__ import annotations
@@ -9,11 +13,12 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import json
 import os
 import sys
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -32,16 +37,17 @@ from benchmarking.core.device_contracts import (
     Gauge,
     KernelTracer,
     Memory,
+    Span,
 )
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Readings
-from benchmarking.devices.support.energy import HostEnergy
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import MonitorGauge
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
-from benchmarking.devices.support.kineto import TorchTracer
-from benchmarking.devices.support.reading import UnreadableError, all_missing
+from benchmarking.devices.support.system_values import UnreadableError, all_missing
 
 FLUSH_FACTOR = 2
 """Multiple of the cache size: caches do not evict strictly in order of use."""
@@ -413,3 +419,45 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
             break
         named.append(device)
     return tuple(device for device in devices if device in named)
+
+
+WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""Categories of work on the device. Its other events are waits (cuda_sync) and user ranges (gpu_user_annotation), which
+include idle time."""
+NS_PER_US = 1_000
+
+
+class TorchTracer(KernelTracer):
+    """Traces one GPU; `index` is torch's number for it."""
+
+    def __init__(self, torch: Any, index: int) -> None:
+        self._torch = torch
+        self._index = index
+
+    def spans(self, work: Callable[[], None]) -> Sequence[Span]:
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            work()
+        with temporary_folder("benchhouse-trace") as folder:
+            path = folder / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            spans = device_spans(json.loads(path.read_text()), self._index)
+        if not spans:
+            raise BenchhouseError(
+                "torch's profiler recorded no kernel: its library (CUPTI, roctracer) is missing, or in use by another "
+                "profiler"
+            )
+        return spans
+
+
+def device_spans(trace: Mapping[str, Any], index: int) -> list[Span]:
+    """Times of kernels, copies and fills on the GPU with this number, in ns of the trace's clock.
+
+    Traces hold microseconds with three decimals.
+    """
+    return [
+        (event["ts"] * NS_PER_US, (event["ts"] + event["dur"]) * NS_PER_US)
+        for event in trace["traceEvents"]
+        if event.get("ph") == "X" and event.get("cat") in WORK and event["args"].get("device") == index
+    ]

@@ -29,14 +29,14 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_li
 from benchmarking.core.model_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
-from benchmarking.graphs.export import files
+from benchmarking.graphs.export import onnx_files
 from benchmarking.workloads.support import exported_folder, graph_file
 from benchmarking.workloads.support.exported_folder import is_export, why_not_point
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.graph_contents import WEIGHTS
 
 if TYPE_CHECKING:
-    from benchmarking.graphs.export.plans import Plan
+    from benchmarking.graphs.export.graph_plans import Plan
 
 SHIPPED_FILE = "model.onnx"
 SHIPPED_FOLDERS = ("", "onnx")
@@ -80,7 +80,7 @@ def export_bundle(
     if recipe.torch_facts:  # readings of the torch operation, from a call of the traced size
         import torch
 
-        from benchmarking.graphs.export.plans import family_inputs
+        from benchmarking.graphs.export.graph_plans import family_inputs
 
         point_traced = traced_point(workload, point, recipe)
         inputs = family_inputs(model, workload, point_traced)
@@ -100,8 +100,8 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
     outputs: Any = workload.config["outputs"]
     is_onnx = graph_file.format_of(workload) == "onnx"
     if is_onnx:
-        files.check(copy)
-    weights = files.weights([copy]) if is_onnx else None
+        onnx_files.check(copy)
+    weights = onnx_files.weights([copy]) if is_onnx else None
     described: Any = workload.config.get(WEIGHTS, {})
     names = [tensor["name"] for tensor in outputs]
     graph = Graph(
@@ -140,8 +140,8 @@ def _bundle_of_folder(workload: Workload, point: Point, folder: Path) -> dict[st
     if exported.format == "onnx":
         paths = [folder / graph.file for graph in bundle.graphs.values()]
         for path in paths:
-            files.check(path)
-        weights = files.weights(paths)
+            onnx_files.check(path)
+        weights = onnx_files.weights(paths)
         bundle = dataclasses.replace(bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype)
     write_bundle(folder, dataclasses.replace(bundle, exported=None))
     copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
@@ -167,28 +167,28 @@ def build_facts(bundle: Bundle) -> dict[str, Json]:
 
 def _bundle_of_plan(model: Any, workload: Workload, recipe: Recipe, point: Point, folder: Path, opset: int) -> Bundle:
     """The bundle of the graphs that the recipe's plan traces, each exported, rewritten by its family and checked."""
-    from benchmarking.graphs.export import encoder_decoder, plans, recurrent
+    from benchmarking.graphs.export import graph_plans, recurrent, three_graphs
 
     functions: dict[ExportPlan, Callable[[Any, Workload, Recipe, Point], Plan]] = {
-        "forward": plans.forward_plan,
-        "decoder": plans.decoder_plan,
+        "forward": graph_plans.forward_plan,
+        "decoder": graph_plans.decoder_plan,
         "recurrent": recurrent.plan,
-        "picture-prompt": plans.picture_prompt_plan,
-        "sequence-to-sequence": encoder_decoder.plan,
-        "caption": encoder_decoder.caption_plan,
-        "denoiser": plans.denoiser_plan,
+        "picture-prompt": graph_plans.picture_prompt_plan,
+        "sequence-to-sequence": three_graphs.plan,
+        "caption": three_graphs.caption_plan,
+        "denoiser": graph_plans.denoiser_plan,
     }
     plan = functions[recipe.plan](model, workload, recipe, point)
-    exporter = files.installed_exporter(recipe.exporter)
+    exporter = onnx_files.installed_exporter(recipe.exporter)
     graphs: dict[str, Graph] = {}
     for graph_name, traced in plan.graphs.items():
         path = folder / f"{graph_name}.onnx"
-        files.export_graph_file(traced, path, exporter, opset)
+        onnx_files.export_graph_file(traced, path, exporter, opset)
         plugin_of(workload).rewrite(workload, path)
-        files.check_opset(path, opset, exporter)
-        files.name_free_axes(path, traced.axes)
-        files.check(path)
-        inputs, outputs = files.tensors(path)
+        onnx_files.check_opset(path, opset, exporter)
+        onnx_files.name_free_axes(path, traced.axes)
+        onnx_files.check(path)
+        inputs, outputs = onnx_files.tensors(path)
         input_names = {tensor.name for tensor in inputs}
         graphs[graph_name] = Graph(
             file=path.name,
@@ -212,10 +212,10 @@ def _bundle_of_shipped_file(
     if source is None:
         return None
     to_export = "move it away to export the model"
-    for path in (source, *files.weight_files(source)):
+    for path in (source, *onnx_files.weight_files(source)):
         shutil.copyfile(path, folder / path.relative_to(source.parent))
-    files.check(folder / source.name)
-    inputs, outputs = files.tensors(folder / source.name)
+    onnx_files.check(folder / source.name)
+    inputs, outputs = onnx_files.tensors(folder / source.name)
     is_decoder = recipe.kind == "decoder"
     if is_decoder:
         sources = {TOKENS: "tokens", MASK: "mask", POSITIONS: "positions"}
@@ -261,7 +261,7 @@ def _bundle_of_shipped_file(
 def _bundle(
     graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, exporter: str, fields: Mapping[str, Any]
 ) -> Bundle:
-    weights = files.weights([folder / graph.file for graph in graphs.values()])
+    weights = onnx_files.weights([folder / graph.file for graph in graphs.values()])
     bundle = Bundle(
         kind=recipe.kind,
         graphs=graphs,
@@ -304,7 +304,7 @@ def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) 
         try:
             import onnx
 
-            with files.quiet():
+            with onnx_files.quiet():
                 quantize(bundle_folder / graph.file, out_folder / graph.file)
         except ImportError as error:
             raise UnsupportedError(f"{precision} graphs need onnxruntime's quantizers: {first_line(error)}") from error
@@ -314,7 +314,7 @@ def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) 
         counts.update(node.op_type for node in nodes if node.op_type in operators)
     if not counts:
         raise UnsupportedError(f"{precision}: the model's graphs have no matrix product with weights to quantize")
-    weights = files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
+    weights = onnx_files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
     facts: dict[str, Json] = {**bundle.facts, "quantized_operators": dict(counts)}
     new = dataclasses.replace(
         bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype, facts=facts

@@ -18,7 +18,7 @@ from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import State
 from benchmarking.graphs.export.agreement import traced_point
-from benchmarking.graphs.export.plans import BATCH, SEQUENCE, Plan, Traced
+from benchmarking.graphs.export.graph_plans import BATCH, SEQUENCE, Plan, Traced
 from benchmarking.workloads.support.generation import last_logits_only
 
 CONV, RECURRENT = "conv", "recurrent"

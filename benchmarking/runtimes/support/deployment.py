@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarking.core.records import Cell, Point
 from benchmarking.devices.support.binding import parse_cpu_list
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.graphs.session import sizes_at
+from benchmarking.graphs.exported_model import sizes_at
 
 TEXT = "An example of your text."
 

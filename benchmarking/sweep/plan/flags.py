@@ -14,14 +14,21 @@ from benchmarking.builds.store import BUILDS, CACHE_VARIABLE
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.command_line import add_model_id
 from benchmarking.core.errors import UsageError
-from benchmarking.core.output_paths import check_folder
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SHARED
+from benchmarking.core.storage_paths import check_folder
 from benchmarking.core.text import visible
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
-from benchmarking.sweep.plan.options import options_in, runtimes
+from benchmarking.sweep.plan.measuring_settings import (
+    CALLS,
+    GRAPH_INPUTS,
+    MEASURING,
+    QUALITY,
+    measured_by,
+    options_in,
+    runtimes,
+)
 
 if TYPE_CHECKING:
     from benchmarking.sweep.plan.plan import CellPlan

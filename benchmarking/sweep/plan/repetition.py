@@ -12,9 +12,9 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import INT32_MOST, Point, Scalar
-from benchmarking.measure.settings import COLD_CACHE, settings
-from benchmarking.sweep.plan.foreign_code import RUNTIMES, foreign_code
-from benchmarking.sweep.plan.options import runtime_options
+from benchmarking.measure.context import COLD_CACHE, settings
+from benchmarking.sweep.plan.measuring_settings import runtime_options
+from benchmarking.sweep.plan.plan import RUNTIMES, foreign_code
 from benchmarking.sweep.plan.request import Request
 
 COMMAND = "run_hardware_benchmark"

@@ -17,10 +17,9 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
-from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING
-from benchmarking.sweep.plan.options import RUNTIMES, options_of
+from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING, RUNTIMES, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support.families import no_axis, plugin_of
 
@@ -78,7 +77,7 @@ class Request:
 
 def workload_of(request: Request) -> Workload:
     """The workload of a request; may query the hub. Raises UsageError and StorageError as `resolve` does."""
-    from benchmarking.workloads.support.graph_inputs import GraphChoices
+    from benchmarking.workloads.support.graph_file import GraphChoices
     from benchmarking.workloads.support.resolve import resolve
 
     graph = GraphChoices(dimensions=request.dims, values=request.input_values, file=request.inputs_file)

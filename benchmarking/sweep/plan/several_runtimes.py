@@ -16,10 +16,10 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Run, Workload, to_json
 from benchmarking.core.terminal import Page
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.options import RUNTIMES, check_shared_options
+from benchmarking.sweep.plan.measuring_settings import RUNTIMES, check_shared_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
-from benchmarking.sweep.run.session import Show
+from benchmarking.sweep.run.command_session import Show
 
 ALL = "all"
 
@@ -87,8 +87,8 @@ def plan_runtimes(
 
 def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
     """How to show a table per run, then the comparison of the runtimes."""
-    from benchmarking.sweep.show.comparison import compare, comparison_text
     from benchmarking.sweep.show.report import table
+    from benchmarking.sweep.show.runtime_comparison import compare, comparison_text
 
     def text(runs: Sequence[Run], page: Page) -> str:
         return "\n\n".join([*(table(run, page) for run in runs), comparison_text(compare(runs, refused), page)])

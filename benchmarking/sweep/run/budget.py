@@ -19,7 +19,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_S
 from benchmarking.core.records import Json, Measurement, Point
 from benchmarking.core.text import number
-from benchmarking.measure.settings import MIN_CALLS, Settings
+from benchmarking.measure.context import MIN_CALLS, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 

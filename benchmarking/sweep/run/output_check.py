@@ -2,16 +2,23 @@
 
 Where the reference is too slow or too large at the point itself, an extra call at a smaller point of the same model is
 compared in its place, after everything was measured.
+
+Whether a model is ill-conditioned is found by `main`, in a process of its own: the measuring process need not have
+torch, and its memory is measured.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from benchmarking.builds.store import BuildStore
+from benchmarking.builds.store import BuildKey, BuildStore
+from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.contracts import Session
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import always_after
@@ -28,12 +35,14 @@ from benchmarking.core.records import (
     Precision,
     StandIn,
     Workload,
+    dumps,
+    from_json,
+    to_json,
 )
-from benchmarking.graphs.export.conditioning import explains
+from benchmarking.graphs.export.agreement import explains
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import CheckedOutput
-from benchmarking.sweep.run.conditioning import float64_error_of
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import (
     has_reference,
@@ -190,3 +199,45 @@ def _why_not(job: Job, point: Point) -> str:
     if is_reference(job.cell):
         return f"{NOT_APPLICABLE}: it is the reference"
     return f"{NOT_APPLICABLE}: runtime {job.cell.runtime} has no reference"
+
+
+MODULE = "benchmarking.sweep.run.output_check"
+LIMIT_S = 300.0
+KIND = "conditioning"
+ERROR = "float64_error"
+
+
+def float64_error_of(workload: Workload, point: Point, reference: str) -> float | None:
+    """The relative L2 difference between the float32 outputs, stored as the reference with this digest, and the float64
+    outputs of the model. It is computed once and kept in the build cache; None if that fails."""
+
+    def make(folder: Path) -> Mapping[str, Json]:
+        request = json.dumps({"workload": to_json(workload), "point": to_json(point)})
+        return {ERROR: run_module_json(MODULE, input_text=request, limit_s=LIMIT_S)}
+
+    try:
+        build, _ = BuildStore().get(BuildKey(kind=KIND, parts={"reference": reference}), make)
+    except ChildError:
+        return None
+    error = build.facts.get(ERROR)
+    return float(error) if isinstance(error, int | float) else None
+
+
+def main() -> int:
+    """Answer the request on stdin."""
+    from benchmarking.graphs.export.agreement import float64_error
+    from benchmarking.runtimes.support.torch.model_loading import load_model
+    from benchmarking.workloads.support.families import plugin_of
+
+    request = json.load(sys.stdin)
+    workload: Workload = from_json(Workload, request["workload"], "workload")
+    point: Point = from_json(Point, request["point"], "point")
+    plugin = plugin_of(workload)
+    model, _ = load_model(workload, "float32", plugin.default_attention(workload.config))
+    error = float64_error(model, workload, point, plugin.inputs(workload, point, workload.seed))
+    print(dumps(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

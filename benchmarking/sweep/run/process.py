@@ -42,10 +42,9 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.core.text import visible
-from benchmarking.measure.context import Live
+from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
-from benchmarking.measure.settings import Settings
 
 LOG = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from benchmarking.core.records import (
     Workload,
     canonical_hash,
 )
-from benchmarking.measure.quality import OUTPUT_VALUES, WindowScores, text_values, window_scores
+from benchmarking.measure.quality_measures import OUTPUT_VALUES, WindowScores, text_values, window_scores
 from benchmarking.workloads.support.families import family_named, plugin_of
 from benchmarking.workloads.support.quality_inputs import TextWindows, text_windows
 

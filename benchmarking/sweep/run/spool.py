@@ -3,6 +3,8 @@
 A run in progress is `<name>.partial.jsonl`: the plan in the first line, then a line per load and measurement, each
 synced to disk. A line with another plan voids all lines above: a cell of a cluster was moved to another machine after
 the first one left without a result. At the end of the run, `<name>.json` replaces the file by an atomic rename.
+
+`--output` names a further file, which a command writes its results to.
 """
 
 from __future__ import annotations
@@ -10,19 +12,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Cell,
+    Json,
     LaunchLoad,
     Measurement,
     Preparation,
@@ -324,3 +329,35 @@ def file_name(cell: Cell, started_at: str) -> str:
         digest = hashlib.sha256(cell.workload.model_id.encode()).hexdigest()[:8]
         model = f"{model[: room - 9]}-{digest}"
     return "_".join((model, *others))
+
+
+AUTO = "auto"
+"""The value of `--output` for a name that is made here."""
+RESULTS_DIR = "results"
+
+
+def checked(output: str, kind: str, model_id: str) -> Path:
+    """The file of `--output`, checked before anything is measured; `auto` is results/KIND_MODEL_TIME.json. Its folder
+    is made when it is written. Raises UsageError if it cannot be."""
+    if output == AUTO:
+        model = safe_part(Path(model_id).name)
+        path = Path(RESULTS_DIR) / f"{kind}_{model}_{datetime.now():%Y%m%d_%H%M%S}.json"
+    else:
+        path = Path(output)
+    if path.is_dir():
+        raise UsageError(f"--output {output} is a folder: give a file, such as {path / 'results.json'}")
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if existing != path and not existing.is_dir():
+        raise UsageError(f"--output {output}: {existing} is a file: choose another path")
+    if not os.access(existing, os.W_OK):
+        raise UsageError(f"--output {output}: no permission to write to {existing}: choose another path")
+    return path
+
+
+def write(path: Path, document: Json) -> None:
+    """Write a document as JSON, without secrets. Raises StorageError."""
+    prepare(path.parent)
+    try:
+        journal.replace(path, json.dumps(redacted(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}; choose another path") from error

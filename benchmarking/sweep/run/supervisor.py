@@ -34,11 +34,9 @@ from benchmarking.core.records import (
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.rounds import random_order
-from benchmarking.measure.context import Live
+from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.peaks import with_peak
-from benchmarking.measure.settings import Settings
-from benchmarking.sweep.plan.foreign_code import check_loaded_plan
-from benchmarking.sweep.plan.plan import CellPlan, work
+from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, work
 from benchmarking.sweep.run.lock import device_locks, lock_names
 from benchmarking.sweep.run.preparation import needs_preparation, prepare, quality_of
 from benchmarking.sweep.run.process import (
@@ -548,13 +546,13 @@ def _result(
     measurements: Sequence[Measurement],
     ended: tuple[str, str],
 ) -> Result:
-    from benchmarking.measure import doubts
+    from benchmarking.measure import doubt_rules
     from benchmarking.measure.aggregate import summarise
 
     if point.label in plan.skipped:
         return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
     of_point = tuple(measured for measured in measurements if measured.point.label == point.label)
-    machine = doubts.about_environment(plan.environment, plan.cell.device)
-    clock = doubts.about_end(ended, *((measured.started_at, measured.finished_at) for measured in of_point))
-    context = (*machine, *doubts.about_workload(plan.cell.workload), *clock)
+    machine = doubt_rules.about_environment(plan.environment, plan.cell.device)
+    clock = doubt_rules.about_end(ended, *((measured.started_at, measured.finished_at) for measured in of_point))
+    context = (*machine, *doubt_rules.about_workload(plan.cell.workload), *clock)
     return summarise(uuid7(), point, of_point, tuple(loads), context=context)

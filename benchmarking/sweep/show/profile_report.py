@@ -33,11 +33,11 @@ from benchmarking.core.records import PRECISIONS
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, visible, wrapped
-from benchmarking.measure.profiled_calls import COPY_RATE
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.runtimes.support.lookup import compiling_runtime, default_runtime
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points
+from benchmarking.sweep.run.profile_launch import COPY_RATE
 
 MAX_LAYERS, MAX_OPERATORS = 12, 10
 MIN_SHARE = 0.15

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.live_status import MachineProgress
-from benchmarking.core.live_words import MACHINES
+from benchmarking.core.live_status import MACHINES, MachineProgress
 from benchmarking.core.records import Cell, Measurement, Point
 from benchmarking.core.tables import table_of, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State
 from benchmarking.core.text import duration, number
-from benchmarking.measure.context import Live
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
 from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls

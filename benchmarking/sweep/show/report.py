@@ -16,7 +16,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, relative_error, visible, wrapped
 from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.speedups import launch_medians_ms
-from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES
+from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES
 from benchmarking.workloads.support.families import family_named
 
 MAX_POINTS = 3

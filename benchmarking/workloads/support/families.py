@@ -62,7 +62,7 @@ def plugin_of(workload: Workload) -> WorkloadFamily:
 
 def chosen_texts(workload: Workload) -> list[str]:
     """What was chosen for a model without being requested: random weights, and the inputs of a graph file."""
-    from benchmarking.workloads.support.graph_inputs import chosen_text
+    from benchmarking.workloads.support.graph_file import chosen_text
 
     weights, inputs = workload.weights_reason, chosen_text(workload)
     random = None if weights is None else f"{workload.model_id}: random weights (seed {workload.seed}): {weights}"

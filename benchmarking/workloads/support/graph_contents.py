@@ -146,7 +146,7 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     import onnx
     from google.protobuf.message import DecodeError
 
-    from benchmarking.graphs.export.files import weights as stored_weights
+    from benchmarking.graphs.export.onnx_files import weights as stored_weights
 
     try:
         model = onnx.load(str(path), load_external_data=False)

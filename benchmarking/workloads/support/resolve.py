@@ -17,13 +17,12 @@ from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path
-from benchmarking.workloads.support import catalog, hub, quantized_weights
+from benchmarking.workloads.support import hub, model_catalog, quantized_weights
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.engine_file import engine_format_of, engine_workload
 from benchmarking.workloads.support.exported_folder import exported_workload
 from benchmarking.workloads.support.families import family_of, task_of
-from benchmarking.workloads.support.graph_file import graph_file_of, graph_file_workload
-from benchmarking.workloads.support.graph_inputs import NO_CHOICES, GraphChoices
+from benchmarking.workloads.support.graph_file import NO_CHOICES, GraphChoices, graph_file_of, graph_file_workload
 from benchmarking.workloads.support.weights import revision_of, weight_files
 
 
@@ -37,7 +36,7 @@ class Source:
     weights_reason: str | None = None
     path: Path | None = None
     revision: str | None = None
-    entry: catalog.Entry | None = None
+    entry: model_catalog.Entry | None = None
 
 
 def resolve(
@@ -96,7 +95,7 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
     folder = Path(model_id).expanduser()
     if folder.is_dir():
         return _local(model_folder(folder.resolve()), weights)
-    entry = catalog.find(model_id)
+    entry = model_catalog.find(model_id)
     if entry is not None and (weights == "random" or not entry.hub):
         return _from_catalog(entry, weights, "the catalog has only configurations, and this model is not on the hub")
     if entry is None and model_id.endswith(".py"):
@@ -128,19 +127,19 @@ def _local(folder: Path, weights: WeightsChoice) -> Source:
     return replace(source, weights_reason=f"{folder} has a configuration but no weights")
 
 
-def _from_catalog(entry: catalog.Entry, weights: WeightsChoice, why_no_weights: str) -> Source:
+def _from_catalog(entry: model_catalog.Entry, weights: WeightsChoice, why_no_weights: str) -> Source:
     if weights == "pretrained":
         raise UsageError(f"--weights pretrained: no weights of {entry.name} were found: {why_no_weights}")
     reason = None if weights == "random" else why_no_weights
     return Source(kind="catalog", config=entry.config, weights="random", weights_reason=reason, entry=entry)
 
 
-def _from_hub(model_id: str, entry: catalog.Entry | None, weights: WeightsChoice) -> Source:
+def _from_hub(model_id: str, entry: model_catalog.Entry | None, weights: WeightsChoice) -> Source:
     model = hub.look_up(model_id)
     if model.path is None or model.revision is None:
         why_absent = model.why_not or "it was not found"
         if entry is None:
-            by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(catalog.names())}
+            by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(model_catalog.names())}
             matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)
             question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
             raise UsageError(

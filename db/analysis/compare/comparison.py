@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 from benchmarking.core import plugins
 from benchmarking.core.metrics import Metric
 from benchmarking.core.verdicts import judging
-from benchmarking.core.verdicts.fail_on import Condition, Outcome, outcome
-from benchmarking.core.verdicts.judging import Pair, Session, log_variance
-from benchmarking.core.verdicts.sessions import SessionScatter
-from benchmarking.core.verdicts.words import Judgement, verdict_sentence
+from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
+from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
 from db.analysis.compare.differing import why_not_compared
 from db.analysis.compare.matching import (
     Matched,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
-from benchmarking.core.verdicts.quality import QualityVerdict, judge_quality
+from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from db.run_records import qualities
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarking.core.metrics import Metric
-from benchmarking.core.verdicts.sessions import MIN_SESSIONS, SD_OF_MEDIAN_ABSOLUTE, SessionScatter
+from benchmarking.core.verdicts.judging import MIN_SESSIONS, SD_OF_MEDIAN_ABSOLUTE, SessionScatter
 from db.analysis.compare.matching import Measured
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import judged_value

@@ -3,7 +3,7 @@ inputs.
 
 Quality hardly varies from night to night, so it needs no history: the baseline is the first of the earlier runs, until
 one is better, or a worse one is accepted (its alert is triaged as anything but a regression). So a loss that is below
-the margin each night cannot add up unseen. Judged by `benchmarking.core.verdicts.quality`.
+the margin each night cannot add up unseen. Judged by `benchmarking.core.verdicts.quality_verdicts`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric
-from benchmarking.core.verdicts.quality import QualityVerdict, judge_quality
+from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from db.analysis.compare.quality import QualityFinding
 from db.run_records import qualities
 

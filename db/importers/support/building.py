@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
-from benchmarking.core.large_samples import MAX_RAW, LargeSamples, large_samples
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -38,6 +37,7 @@ from benchmarking.core.records import (
     canonical_hash,
     to_json,
 )
+from benchmarking.core.run_file import MAX_RAW, LargeSamples, large_samples
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
 from db.importers.support.names import precision_of
 from db.importers.support.reading import INT32_MAX, INT64_MAX, ROW_ERRORS, short_name, shortened, without_zone

@@ -26,11 +26,10 @@ from benchmarking.core.errors import (
     first_line,
     out_of_memory_line,
 )
-from benchmarking.core.large_samples import large_samples
 from benchmarking.core.records import FORMAT, Run
+from benchmarking.core.run_file import large_samples
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.core.untrusted.secret_names import known_secrets
-from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.core.untrusted.secret_texts import known_secrets, without_secrets
 from db.importers.support.building import is_unnamed
 from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importers_for, read_file, recognising
 from db.importers.support.given_values import GivenValues

@@ -13,7 +13,6 @@ from typing import Any
 
 from benchmarking.core.doubts import of_slow_calls, validity
 from benchmarking.core.errors import FormatError
-from benchmarking.core.large_samples import LargeSamples
 from benchmarking.core.metrics import LATENCY, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import (
     NOT_APPLICABLE,
@@ -26,6 +25,7 @@ from benchmarking.core.records import (
     Samples,
     Status,
 )
+from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatistics, describe, over_launches, slow_calls
 from db.importers.support.reading import INT32_MAX
 from db.rows import NEVER_NEGATIVE

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt, failed_requests, validity
-from benchmarking.core.load_doubts import (
+from benchmarking.core.load_levels import (
     correlation,
     drawn_shortfall,
     late_generator,
@@ -37,7 +36,7 @@ from benchmarking.core.records import (
     Result,
     Scalar,
 )
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, quantile
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
 from db.importers.support.measures import MS_PER_S, foreign_result, latency_metrics
 from db.importers.support.reading import Fields
 

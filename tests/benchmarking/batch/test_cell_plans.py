@@ -39,7 +39,7 @@ def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
         name: counted(monkeypatch, name)
         for name in (
             "benchmarking.devices.support.kinds.host_facts",
-            "benchmarking.measure.environment.capture",
+            "benchmarking.measure.machine_state.capture",
             "benchmarking.core.provenance.provenance",
             "benchmarking.devices.support.select.Probes",
             "benchmarking.workloads.support.resolve.resolve",

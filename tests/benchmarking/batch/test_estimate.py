@@ -6,7 +6,7 @@ import pytest
 
 from benchmarking.batch.estimate import EarlierPoint, cell_key, earlier_points, estimate
 from benchmarking.core.records import Point
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan
 from db.warehouse import Warehouse
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, plan_benches
 from benchmarking.core.provenance import utc_now
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
 HEAD = "from benchmarking import BenchmarkConfig, ModelBenchmark, create_config_variants\n"

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.devices.support.select import probe_all
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 
 TORCH_BENCH = """

@@ -15,7 +15,7 @@ from benchmarking.benches.discovery import discover
 from benchmarking.benches.planning import BenchPlanning, replaced_configs
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CustomMetric
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 

@@ -12,7 +12,7 @@ from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import discover, load_module
 from benchmarking.benches.planning import workload_of
 from benchmarking.core.errors import UsageError
-from benchmarking.measure.doubts import about_claims
+from benchmarking.measure.doubt_rules import about_claims
 
 BENCH = """
 import logging

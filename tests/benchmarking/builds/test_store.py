@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarking.builds import store as stores
-from benchmarking.builds.contents import read_contents
+from benchmarking.builds.inventory import read_contents
 from benchmarking.builds.store import RECORD, BuildKey, BuildStore, default_cache_dir
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
 

@@ -9,8 +9,7 @@ import torch
 
 from benchmarking.benches import BenchmarkConfig
 from benchmarking.calibration.benches import Copy, MatrixProduct
-from benchmarking.calibration.plans import plan_calibration
-from benchmarking.calibration.sizes import Sizes
+from benchmarking.calibration.calibration_plans import Sizes, plan_calibration
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.run_hardware_benchmark import main
 
@@ -26,7 +25,7 @@ ONCE = ["--calibrate-device", "--device", "cpu", "--profile", "quick", "--iterat
 
 @pytest.fixture
 def known_sizes(monkeypatch):
-    monkeypatch.setattr("benchmarking.calibration.plans.find_sizes", lambda device, precisions: SIZES)
+    monkeypatch.setattr("benchmarking.calibration.calibration_plans.find_sizes", lambda device, precisions: SIZES)
 
 
 def opened(bench, config, torch_device="cpu"):
@@ -114,7 +113,7 @@ def test_a_dry_run_prints_device_and_precisions_without_using_the_device(monkeyp
         raise AssertionError("a dry run measured")
 
     for started in ("find_sizes", "device_lock"):
-        monkeypatch.setattr(f"benchmarking.calibration.plans.{started}", ran)
+        monkeypatch.setattr(f"benchmarking.calibration.calibration_plans.{started}", ran)
     for device in ("cpu", "auto"):  # torch, which calibrates, does not run on openvino:CPU
         assert main(["--calibrate-device", "--device", device, "--dry-run"]) == 0
         shown = capsys.readouterr()
@@ -129,7 +128,7 @@ def test_a_dry_run_prints_device_and_precisions_without_using_the_device(monkeyp
 @pytest.mark.usefixtures("known_sizes")
 def test_remarks_list_unmeasured_and_assumed_items():
     from benchmarking.benches.planning import BenchPlanning
-    from benchmarking.measure.settings import settings
+    from benchmarking.measure.context import settings
 
     planning = BenchPlanning(session_id="s", settings=settings("quick"))
     remarks = plan_calibration(planning, "cpu", lambda text: None).remarks
@@ -140,7 +139,7 @@ def test_remarks_list_unmeasured_and_assumed_items():
 
 def test_a_device_without_measurable_precisions_is_an_error(monkeypatch, capsys):
     none = Sizes(matrices={}, copies_bytes=(), cache_bytes=1, cache_known=True, missing={"copy": "too small"})
-    monkeypatch.setattr("benchmarking.calibration.plans.find_sizes", lambda device, precisions: none)
+    monkeypatch.setattr("benchmarking.calibration.calibration_plans.find_sizes", lambda device, precisions: none)
     assert main(ONCE) == 1
     assert "nothing can be measured on cpu" in capsys.readouterr().err
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarking.calibration import sizes as module
-from benchmarking.calibration.sizes import best_rate, search_sizes, sizes_for
+from benchmarking.calibration import calibration_plans as module
+from benchmarking.calibration.calibration_plans import best_rate, search_sizes, sizes_for
 from benchmarking.devices.cpu import PLUGIN as CPU
 from benchmarking.devices.cpu import CpuHandle
 

@@ -59,9 +59,9 @@ def test_the_module_path_has_our_packages_first_and_never_the_working_folder(mon
 
 CHILDREN = (
     "benchmarking.benches.discovery",
-    "benchmarking.calibration.sizes",
+    "benchmarking.calibration.calibration_plans",
     "benchmarking.devices.support.select",
-    "benchmarking.runtimes.support.browser.runtime",
+    "benchmarking.runtimes.support.browser.browser_runtime",
     "benchmarking.run_hardware_benchmark",
     "benchmarking.sweep.run.preparation",
     "benchmarking.sweep.run.worker",

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.output_paths import check_database, check_folder
+from benchmarking.core.storage_paths import check_database, check_folder
 from db.commands import import_results, merge
 
 RUN = ("tiny-bert", "--device", "null", "--batch-sizes", "1", "--dry-run", "--save")

@@ -15,12 +15,10 @@ from benchmarking import api, cli
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import EXIT_USAGE, UsageError
-from benchmarking.core.limits import UNITS, parse_limits
 from benchmarking.core.settings import COUNT, SECONDS, TEXT, WHOLE, Setting, add_settings, check_given, given, table
-from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.shared_settings import COMMON, SHARED, UNITS, parse_limits
 from benchmarking.load.load_settings import LOAD
-from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, measured_by
-from benchmarking.sweep.plan.options import runtime_options
+from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, measured_by, runtime_options
 from benchmarking.sweep.plan.request import Request
 from tests.docs.cli_page import parser_of
 from tests.helpers.paths import ROOT

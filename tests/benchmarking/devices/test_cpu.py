@@ -3,7 +3,7 @@
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.core.records import Readings
 from benchmarking.devices.cpu import PLUGIN, CpuHandle, describe, native_precisions
-from benchmarking.devices.support.energy import Rapl
+from benchmarking.devices.support.energy_counters import Rapl
 
 
 def test_probe_finds_this_machines_processor():

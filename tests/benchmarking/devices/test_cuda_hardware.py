@@ -133,7 +133,7 @@ def test_energy_is_that_of_a_power_between_idle_and_the_cap(gpu, torch, alone):
 
 
 def test_tf32_rounds_products_and_float32_does_not(gpu, torch):
-    from benchmarking.runtimes.support.torch.settings import MatmulPrecision
+    from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision
 
     if "tf32" not in gpu.precisions:
         pytest.skip(f"{gpu.name} has no tf32")

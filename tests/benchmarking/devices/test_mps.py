@@ -11,7 +11,7 @@ from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES, STATE_N
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Device
 from benchmarking.devices import mps
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from benchmarking.core.records import Device, Readings
 from benchmarking.devices import rocm
 from benchmarking.devices.support import amd, torch_gpu
 from benchmarking.devices.support.amd import SysfsMonitor, gfx_target, nodes
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.devices.support.torch_gpu import TorchBuild
 
 ADDRESS = "0000:c1:00"

@@ -11,7 +11,7 @@ import torch
 
 from benchmarking.core.device_contracts import STATE_NAMES
 from benchmarking.devices import xpu
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 
 
 def test_a_torch_without_the_backend_is_the_reason_with_the_command_that_installs_it(plant):

@@ -12,7 +12,7 @@ import pytest
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.records import Cell, Device, Point, Precision
 from benchmarking.graphs.bundle import Bundle, read_bundle
-from benchmarking.graphs.session import bundle_key, ensure_bundle
+from benchmarking.graphs.exported_model import bundle_key, ensure_bundle
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.resolve import resolve
 

@@ -12,8 +12,15 @@ from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import Point
 from benchmarking.workloads.support import graph_file
 from benchmarking.workloads.support.graph_contents import describe
-from benchmarking.workloads.support.graph_file import FAMILY, graph_file_of, graph_file_workload
-from benchmarking.workloads.support.graph_inputs import GraphChoices, Input, array_of, chosen_text
+from benchmarking.workloads.support.graph_file import (
+    FAMILY,
+    GraphChoices,
+    Input,
+    array_of,
+    chosen_text,
+    graph_file_of,
+    graph_file_workload,
+)
 from benchmarking.workloads.support.resolve import resolve
 
 onnx = pytest.importorskip("onnx")

@@ -12,7 +12,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.core.records import Cell, Device, Point
-from benchmarking.graphs.session import bundle_key, find_bundle, why_not
+from benchmarking.graphs.exported_model import bundle_key, find_bundle, why_not
 from benchmarking.workloads.support.families import recipe_of
 from benchmarking.workloads.support.resolve import resolve
 

@@ -22,8 +22,8 @@ from benchmarking.graphs.next_token import (
     write_next_token,
 )
 from benchmarking.graphs.operations import operation_of
-from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings
-from benchmarking.runtimes.support.onnxruntime.session import GraphSource, load_graphs, runner_of
+from benchmarking.runtimes.support.onnxruntime.ort_runtime import SessionSettings
+from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, load_graphs, runner_of
 from benchmarking.workloads.support.families import plugin_of
 
 SETTINGS = SessionSettings(provider=cpu.ORT_PROVIDER, precision="float32", num_threads=1)

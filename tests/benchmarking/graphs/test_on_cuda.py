@@ -31,8 +31,8 @@ from benchmarking.core.records import Point, Workload, from_json
 from benchmarking.devices import cuda
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.operations import operation_of
-from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings, session_facts
-from benchmarking.runtimes.support.onnxruntime.session import GraphSource, load_graphs, runner_of
+from benchmarking.runtimes.support.onnxruntime.ort_runtime import SessionSettings, session_facts
+from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, load_graphs, runner_of
 request = json.loads(sys.argv[1])
 bundle = read_bundle(Path(request["folder"]))
 settings = SessionSettings(

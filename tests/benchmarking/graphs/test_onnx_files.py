@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor, read_bundle, write_bundle
-from benchmarking.graphs.export import files
+from benchmarking.graphs.export import onnx_files
 from benchmarking.graphs.export.exporter import convert_bundle
 
 AXES = {"x": {0: "batch", 1: "sequence"}}
@@ -34,22 +34,22 @@ def saved(tmp_path, batch="s1", length="s2", out_length="2*s2 + s1", weight=None
 
 def test_free_axes_are_named_also_inside_sums(tmp_path):
     path = saved(tmp_path)
-    files.name_free_axes(path, AXES)
-    inputs, outputs = files.tensors(path)
+    onnx_files.name_free_axes(path, AXES)
+    inputs, outputs = onnx_files.tensors(path)
     assert inputs == (Tensor(name="x", dtype="float32", shape=("batch", "sequence", 64)),)
     assert outputs == (Tensor(name="y", dtype="float32", shape=("batch", "2*sequence + batch", 32)),)
 
 
 def test_source_lines_of_nodes_are_removed(tmp_path):
     path = saved(tmp_path)
-    files.name_free_axes(path, AXES)
+    onnx_files.name_free_axes(path, AXES)
     assert b"somebody" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("fixed", [2, "2"], ids=["number", "symbol that is a number"])
 def test_an_axis_that_the_exporter_fixed_is_an_error(tmp_path, fixed):
     with pytest.raises(BenchhouseError, match=r"fixed axis 0 \(batch\) of x in model.onnx at 2"):
-        files.name_free_axes(saved(tmp_path, batch=fixed), AXES)
+        onnx_files.name_free_axes(saved(tmp_path, batch=fixed), AXES)
 
 
 def test_invalid_graph_file_is_refused(tmp_path):
@@ -58,7 +58,7 @@ def test_invalid_graph_file_is_refused(tmp_path):
     model.graph.node[0].input[0] = "nobody"
     onnx.save(model, str(path))
     with pytest.raises(BenchhouseError, match=r"model.onnx is not valid ONNX"):
-        files.check(path)
+        onnx_files.check(path)
 
 
 def test_weights_are_counted_in_values_and_bytes(tmp_path):
@@ -67,15 +67,15 @@ def test_weights_are_counted_in_values_and_bytes(tmp_path):
     model.graph.initializer.append(helper.make_tensor("four", TensorProto.INT4, [3], [1, 2, 3]))
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(5, dtype=np.int64), "indices"))
     onnx.save(model, str(path))
-    held = files.weights([path, path])
+    held = onnx_files.weights([path, path])
     # Twice 64 x 32 floats, five 8-byte integers, and three half bytes, which take two bytes.
     assert held.values_by_dtype == {"float32": 4096, "int4": 6, "int64": 10}
     assert held.size_bytes == 2 * (2048 * 4 + 5 * 8 + 2)
 
 
 def bundle_of(path):
-    files.name_free_axes(path, AXES)
-    inputs, outputs = files.tensors(path)
+    onnx_files.name_free_axes(path, AXES)
+    inputs, outputs = onnx_files.tensors(path)
     graph = Graph(file=path.name, inputs=inputs, outputs=outputs, feeds={"x": "inputs.x"}, result="y", result_name="y")
     bundle = Bundle(kind="forward", graphs={"model": graph}, exporter="by hand")
     write_bundle(path.parent, bundle)
@@ -146,6 +146,6 @@ def test_failed_export_has_the_root_cause_without_advice(tmp_path, monkeypatch):
     def convert(traced, path, opset):
         raise RuntimeError("Failed to export the model. Next steps: ...") from ValueError("no such operator\nadvice")
 
-    monkeypatch.setattr(files, "_export_by_torch", convert)
+    monkeypatch.setattr(onnx_files, "_export_by_torch", convert)
     with pytest.raises(BenchhouseError, match=r"cannot export the graph 'model': ValueError: no such operator$"):
-        files.export_graph_file(None, tmp_path / "model.onnx", "torch.onnx", 20)
+        onnx_files.export_graph_file(None, tmp_path / "model.onnx", "torch.onnx", 20)

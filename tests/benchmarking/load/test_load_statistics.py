@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarking.core.correlated import percentile_intervals
 from benchmarking.core.doubts import doubt
-from benchmarking.core.highest_rate import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate
-from benchmarking.core.load_doubts import over_saturated
-from benchmarking.core.queue_growth import queue_of
+from benchmarking.core.load_levels import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate, over_saturated, queue_of
 from benchmarking.core.records import Point, Result
+from benchmarking.core.sample_statistics import percentile_intervals
 from benchmarking.load.curve import SearchInterrupted, search
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of

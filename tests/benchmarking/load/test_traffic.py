@@ -10,7 +10,7 @@ from statistics import mean, stdev
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.limits import parse_limits
+from benchmarking.core.shared_settings import parse_limits
 from benchmarking.load.curve import knee
 from benchmarking.load.limits import WORDS, limits_text
 from benchmarking.load.results import tails

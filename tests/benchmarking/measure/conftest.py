@@ -12,8 +12,7 @@ import pytest
 from benchmarking.core.contracts import Mark, Operation
 from benchmarking.core.device_contracts import DeviceHandle, DeviceTimer
 from benchmarking.core.records import Readings
-from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import MeasureContext, Settings
 
 MS = 1_000_000
 

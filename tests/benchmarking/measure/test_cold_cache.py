@@ -14,8 +14,8 @@ from benchmarking.core.records import Device, Point
 from benchmarking.devices import cpu, mps, openvino
 from benchmarking.devices.cpu import PLUGIN, CpuHandle
 from benchmarking.devices.support.handles import SeveralHandle
+from benchmarking.measure.context import Settings
 from benchmarking.measure.point import measure_point
-from benchmarking.measure.settings import Settings
 from benchmarking.measure.timing import Stopwatch
 
 KIB = 1024

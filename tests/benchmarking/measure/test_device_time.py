@@ -12,9 +12,8 @@ import pytest
 from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle, KernelTracer
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.measure.context import MeasureContext
+from benchmarking.measure.context import MeasureContext, Settings
 from benchmarking.measure.device_time import covered_ns, host_gap_pass, pipelined_pass
-from benchmarking.measure.settings import Settings
 
 WORK_S, HOST_S = 0.008, 0.016
 MS = 1e6

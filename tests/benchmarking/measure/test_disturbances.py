@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.measure.settings import PROFILES
+from benchmarking.measure.context import PROFILES
 from tests.helpers.measurement_replay import (
     DISTURBANCES,
     MACHINES,

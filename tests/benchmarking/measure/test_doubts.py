@@ -5,7 +5,7 @@ import pytest
 from benchmarking.core.doubts import validity
 from benchmarking.core.records import Device, Doubt, Readings
 from benchmarking.core.sample_statistics import describe
-from benchmarking.measure import doubts
+from benchmarking.measure import doubt_rules
 
 SMALL = 1e-9
 
@@ -15,7 +15,7 @@ def kinds(found):
 
 
 def samples(values):
-    return doubts.about_samples(values)
+    return doubt_rules.about_samples(values)
 
 
 def spread(iqr, rounds=4):
@@ -142,19 +142,19 @@ def test_a_clock_too_coarse_for_the_call_raises_a_doubt(step_ms, expected):
     ],
 )
 def test_a_missed_target_is_imprecise_and_leaves_a_result_valid(reason, width, expected):
-    found = doubts.about_stop(reason, width, 0.02)
+    found = doubt_rules.about_stop(reason, width, 0.02)
     assert kinds(found) == [(kind, "info") for kind in expected]
     assert validity(found) == "valid"
 
 
 @pytest.mark.parametrize(("steady", "expected"), [(True, []), (None, []), (False, [("not_steady", "info")])])
 def test_a_warm_up_at_its_limit_is_not_steady(steady, expected):
-    assert kinds(doubts.about_warm_up(steady, 300)) == expected
+    assert kinds(doubt_rules.about_warm_up(steady, 300)) == expected
 
 
 def test_wrong_output_is_invalid():
-    assert kinds(doubts.about_output("NaN")) == [("wrong_output", "invalid")]
-    assert doubts.about_output(None) == ()
+    assert kinds(doubt_rules.about_output("NaN")) == [("wrong_output", "invalid")]
+    assert doubt_rules.about_output(None) == ()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_single_time_slice_is_not_a_run_queue_wait():
 
 
 def window(values, is_accelerator=True):
-    return doubts.about_window(values, is_accelerator=is_accelerator)
+    return doubt_rules.about_window(values, is_accelerator=is_accelerator)
 
 
 def test_unknown_counters_raise_no_doubt():
@@ -231,10 +231,10 @@ def test_the_use_by_other_processes_is_kept_as_evidence():
 
 def test_a_low_clock_explained_by_the_power_limit_is_not_throttling():
     capped = {"throttle_reasons": ["software_power_cap"], "clock_hz_median": 700.0, "clock_default_hz": 1000.0}
-    (doubt,) = doubts.about_window(capped, is_accelerator=True)
+    (doubt,) = doubt_rules.about_window(capped, is_accelerator=True)
     assert (doubt.kind, doubt.severity) == ("power_capped", "info")
     assert doubt.evidence == {"throttle_reasons": ["software_power_cap"], "clock_hz": 700.0, "default_hz": 1000.0}
-    (doubt,) = doubts.about_window({**capped, "throttle_reasons": []}, is_accelerator=True)
+    (doubt,) = doubt_rules.about_window({**capped, "throttle_reasons": []}, is_accelerator=True)
     assert doubt.kind == "low_clock"
 
 
@@ -265,32 +265,32 @@ def test_a_low_clock_is_throttling_on_an_accelerator_only(clock, is_doubt):
     ("peak", "weights", "is_doubt"), [(99, 100, True), (100, 100, False), (None, 100, False), (1, None, False)]
 )
 def test_peak_memory_below_the_weights_is_a_doubt(peak, weights, is_doubt):
-    found = doubts.about_device_memory(peak, weights)
+    found = doubt_rules.about_device_memory(peak, weights)
     assert kinds(found) == ([("peak_below_weights", "invalid")] if is_doubt else [])
 
 
 def test_a_silent_fallback_to_the_cpu_is_invalid():
     fallen, none = ({"nodes_on_cpu_unasked": count, "nodes": 100} for count in (3, 0))
-    assert kinds(doubts.about_placement(fallen)) == [("cpu_fallback", "invalid")]
-    assert doubts.about_placement(none) == ()
-    assert doubts.about_placement({}) == ()
+    assert kinds(doubt_rules.about_placement(fallen)) == [("cpu_fallback", "invalid")]
+    assert doubt_rules.about_placement(none) == ()
+    assert doubt_rules.about_placement({}) == ()
 
 
 def test_setting_the_clock_back_raises_a_doubt():
     early, late = "2026-01-02T03:04:05.678Z", "2026-01-02T03:04:06.000Z"
-    (doubt,) = doubts.about_end((early, late), (late, early))
+    (doubt,) = doubt_rules.about_end((early, late), (late, early))
     assert (doubt.kind, doubt.severity) == ("clock_set_back", "info")
     assert doubt.evidence == {"started_at": late, "finished_at": early}
-    assert doubts.about_end((early, late), (early, early)) == ()
+    assert doubt_rules.about_end((early, late), (early, early)) == ()
 
 
 def test_a_software_adapter_raises_a_doubt():
     adapter = {"vendor": "google", "architecture": "swiftshader"}
-    (doubt,) = doubts.about_adapter({"is_simulated": True, "adapter": adapter})
+    (doubt,) = doubt_rules.about_adapter({"is_simulated": True, "adapter": adapter})
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("software_adapter", "info", adapter)
-    assert doubts.about_adapter({"is_simulated": False, "adapter": adapter}) == ()
-    assert doubts.about_adapter({"is_simulated": True}) == ()
-    assert doubts.about_adapter({}) == ()
+    assert doubt_rules.about_adapter({"is_simulated": False, "adapter": adapter}) == ()
+    assert doubt_rules.about_adapter({"is_simulated": True}) == ()
+    assert doubt_rules.about_adapter({}) == ()
 
 
 def launches(medians):
@@ -301,19 +301,21 @@ def launches(medians):
     ("medians", "is_doubt"), [([100, 109, 100], False), ([100, 111, 100], True), ([100], False), ([0, 0], False)]
 )
 def test_launches_that_differ_by_more_than_ten_percent(medians, is_doubt):
-    assert kinds(doubts.about_launches(launches(medians), {})) == ([("launch_spread", "noisy")] if is_doubt else [])
+    assert kinds(doubt_rules.about_launches(launches(medians), {})) == (
+        [("launch_spread", "noisy")] if is_doubt else []
+    )
 
 
 def test_launches_differ_by_more_than_the_errors_of_their_medians():
     """Three samples 10 % apart say a median to about 10 %: 20 % between two launches is no news."""
     wide = [describe([90.0, 100.0, 110.0]), describe([108.0, 120.0, 132.0])]
-    assert doubts.about_launches(wide, {}) == ()
+    assert doubt_rules.about_launches(wide, {}) == ()
     close = [describe([99.9, 100.0, 100.1]), describe([119.9, 120.0, 120.1])]
-    assert kinds(doubts.about_launches(close, {})) == [("launch_spread", "noisy")]
+    assert kinds(doubt_rules.about_launches(close, {})) == [("launch_spread", "noisy")]
 
 
 def test_a_failed_launch_beside_good_ones_is_a_noise_doubt():
-    (doubt,) = doubts.about_launches(launches([100.0]), {1: "killed by signal 9"})
+    (doubt,) = doubt_rules.about_launches(launches([100.0]), {1: "killed by signal 9"})
     assert (doubt.kind, doubt.severity, doubt.evidence) == (
         "launch_failed",
         "noisy",
@@ -331,13 +333,13 @@ def test_a_failed_launch_beside_good_ones_is_a_noise_doubt():
     ],
 )
 def test_the_environment_raises_doubts_for_information(values, kind):
-    assert kinds(doubts.about_environment(Readings(values=values))) == [(kind, "info")]
+    assert kinds(doubt_rules.about_environment(Readings(values=values))) == [(kind, "info")]
 
 
 def test_a_plain_environment_raises_no_doubt():
     plain = {"power_source": "mains", "cpu_governor": "performance", "is_virtual_machine": False, "is_container": False}
-    assert doubts.about_environment(Readings(values=plain)) == ()
-    assert doubts.about_environment(Readings()) == ()
+    assert doubt_rules.about_environment(Readings(values=plain)) == ()
+    assert doubt_rules.about_environment(Readings()) == ()
 
 
 @pytest.mark.parametrize(
@@ -351,23 +353,23 @@ def test_a_plain_environment_raises_no_doubt():
 )
 def test_the_device_raises_doubts_for_information(facts, expected):
     device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
-    assert [one.kind for one in doubts.about_environment(Readings(), device)] == expected
+    assert [one.kind for one in doubt_rules.about_environment(Readings(), device)] == expected
 
 
 def test_an_emulator_raises_a_doubt_and_the_null_device_does_not():
     emulator = Device(type="qnn", selector="qnn", found=True, name="Qualcomm HTP emulator", simulated=True)
-    (doubt,) = doubts.about_environment(Readings(), emulator)
+    (doubt,) = doubt_rules.about_environment(Readings(), emulator)
     assert (doubt.kind, doubt.severity) == ("simulator", "info")
     assert doubt.evidence == {"device_name": "Qualcomm HTP emulator"}
     null = Device(type="null", selector="null", found=True, simulated=True)
-    assert doubts.about_environment(Readings(), null) == ()
+    assert doubt_rules.about_environment(Readings(), null) == ()
 
 
 def test_an_emulated_precision_is_invalid():
-    (doubt,) = doubts.about_emulation({"emulated_precision": "float16", "compute_types": {"float": 17}})
+    (doubt,) = doubt_rules.about_emulation({"emulated_precision": "float16", "compute_types": {"float": 17}})
     assert (doubt.kind, doubt.severity) == ("emulated_precision", "invalid")
     assert doubt.evidence == {"precision": "float16", "compute_types": {"float": 17}}
-    assert doubts.about_emulation({"compute_types": {"float": 17}}) == ()
+    assert doubt_rules.about_emulation({"compute_types": {"float": 17}}) == ()
 
 
 def test_validity_is_the_worst_severity():
@@ -383,7 +385,7 @@ def test_validity_is_the_worst_severity():
 def test_equal_doubts_of_launches_are_merged_with_the_worst_evidence():
     mild = Doubt(kind="a", severity="info", evidence={"x": 1})
     bad = Doubt(kind="a", severity="noisy", evidence={"x": 2})
-    (merged,) = doubts.merge([(0, [mild]), (2, [bad])], launches=3)
+    (merged,) = doubt_rules.merge([(0, [mild]), (2, [bad])], launches=3)
     assert (merged.severity, merged.evidence) == ("noisy", {"x": 2, "launch": 2, "launches": [0, 2], "of": 3})
 
 
@@ -401,13 +403,13 @@ def test_equal_doubts_of_launches_are_merged_with_the_worst_evidence():
 )
 def test_disturbances_count_if_half_of_the_launches_have_them(severity, disturbed, launches, expected):
     one = Doubt(kind="a", severity=severity)
-    (merged,) = doubts.merge([(launch, [one]) for launch in disturbed], launches)
+    (merged,) = doubt_rules.merge([(launch, [one]) for launch in disturbed], launches)
     assert (merged.severity, merged.evidence["launches"]) == (expected, disturbed)
 
 
 def test_threads_outside_the_cpu_list_make_a_result_invalid():
     threads = {"11": {"name": "worker", "cpus_allowed": "0-7", "last_cpu": 5}}
-    (doubt,) = doubts.about_window({"escaped_threads": threads}, is_accelerator=False)
+    (doubt,) = doubt_rules.about_window({"escaped_threads": threads}, is_accelerator=False)
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("affinity_escaped", "invalid", {"threads": threads})
 
 
@@ -423,22 +425,22 @@ def test_threads_outside_the_cpu_list_make_a_result_invalid():
     ],
 )
 def test_more_threads_than_processors_or_quota_raise_a_doubt(verified, is_doubted):
-    assert [doubt.kind for doubt in doubts.about_threads(verified)] == (["oversubscribed"] if is_doubted else [])
+    assert [doubt.kind for doubt in doubt_rules.about_threads(verified)] == (["oversubscribed"] if is_doubted else [])
 
 
 def test_memory_on_another_node_raises_a_doubt_with_its_share():
     """10 of 100 bytes are on another node; 5 of 100 raise no doubt."""
     away = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 10, "1": 90}}
-    (doubt,) = doubts.about_memory_placement(away)
+    (doubt,) = doubt_rules.about_memory_placement(away)
     assert (doubt.kind, doubt.severity, doubt.evidence["remote_share"]) == ("remote_memory", "info", 0.1)
     near = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 5, "1": 95}}
-    assert doubts.about_memory_placement(near) == ()
-    assert doubts.about_memory_placement({"numa_node": 0, "memory_bytes_by_numa_node": {}}) == ()
-    assert doubts.about_memory_placement({"memory_bytes_by_numa_node": {"0": 1}}) == ()
+    assert doubt_rules.about_memory_placement(near) == ()
+    assert doubt_rules.about_memory_placement({"numa_node": 0, "memory_bytes_by_numa_node": {}}) == ()
+    assert doubt_rules.about_memory_placement({"memory_bytes_by_numa_node": {"0": 1}}) == ()
 
 
 def test_a_display_and_an_application_clock_raise_doubts():
     facts = {"is_display_active": True, "clock_application_hz": 1_005_000_000, "clock_default_hz": 1_980_000_000}
     device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
-    found = doubts.about_environment(Readings(), device)
+    found = doubt_rules.about_environment(Readings(), device)
     assert [(doubt.kind, doubt.severity) for doubt in found] == [("application_clock", "info"), ("display", "info")]

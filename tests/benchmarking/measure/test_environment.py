@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from benchmarking.measure.environment import capture, relevant_variables
+from benchmarking.measure.machine_state import capture, relevant_variables
 
 
 def write(root, files):
@@ -97,7 +97,7 @@ def test_only_relevant_variables_are_kept_without_secrets():
 def test_capturing_this_machine_imports_nothing_heavy():
     code = (
         "import sys\n"
-        "from benchmarking.measure.environment import capture\n"
+        "from benchmarking.measure.machine_state import capture\n"
         "readings = capture()\n"
         "assert readings.values and 'environment_variables' in readings.values\n"
         "heavy = {'numpy', 'scipy', 'torch', 'pandas', 'duckdb'} & set(sys.modules)\n"

@@ -14,7 +14,7 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import subprocess, time
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.point import measure_point
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.core.records import Point, Readings
 from benchmarking.core.contracts import Operation
 

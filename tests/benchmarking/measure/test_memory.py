@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarking.core.records import Readings
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.measure import memory
 from benchmarking.measure.memory import (
     LifetimePeak,

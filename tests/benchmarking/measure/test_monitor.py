@@ -19,7 +19,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Device
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.kinds import processor
-from benchmarking.measure.context import MeasureContext
+from benchmarking.measure.context import MeasureContext, Settings
 from benchmarking.measure.monitor import (
     MODULE,
     DeviceMonitor,
@@ -29,7 +29,6 @@ from benchmarking.measure.monitor import (
     memory_and_usage,
     usage_pass,
 )
-from benchmarking.measure.settings import Settings
 
 TIMED_NS = 10e9
 GPU_FILES = ("/dev/nvidia0", "/dev/kfd")

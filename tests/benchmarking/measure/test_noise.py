@@ -6,7 +6,7 @@ import pytest
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import Readings
 from benchmarking.devices.support import host_linux
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.measure import noise
 from benchmarking.measure.latency import latency_pass
 from benchmarking.measure.noise import summarise_states

@@ -5,9 +5,9 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Measurement, Point, Readings, dumps, from_json, to_json
-from benchmarking.measure.doubts import about_calls
+from benchmarking.measure.context import PROFILES, Settings
+from benchmarking.measure.doubt_rules import about_calls
 from benchmarking.measure.point import measure_point
-from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.sweep.run.process import ends_worker
 
 POINT = Point(batch_size=2, sequence_length=8)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.quality import QUALITY_METRICS, quality_metric
-from benchmarking.measure.quality import (
+from benchmarking.measure.quality_measures import (
     edit_distance,
     embedding_values,
     exact_share_interval,

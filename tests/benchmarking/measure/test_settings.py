@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.measure.settings import DEFAULT_PROFILE, PROFILES, settings
+from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES, settings
 
 
 def test_profiles_match_the_specification():

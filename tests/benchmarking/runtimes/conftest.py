@@ -133,9 +133,9 @@ def open_page() -> Callable[..., Any]:
         pytest.skip(why_not)
     from benchmarking.builds.store import BuildStore
     from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, find_browser, webgpu_flags
+    from benchmarking.runtimes.support.browser.browser_runtime import BrowserRuntime
     from benchmarking.runtimes.support.browser.library import find_library
     from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
-    from benchmarking.runtimes.support.browser.runtime import BrowserRuntime
 
     flags = {"webgpu": webgpu_flags(software=True), "webnn": WEBNN_FLAGS}
 

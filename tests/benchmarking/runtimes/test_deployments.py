@@ -11,9 +11,9 @@ import pytest
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.runtimes.support.deployment import forward_graph
-from benchmarking.sweep.plan.options import RUNTIMES
+from benchmarking.sweep.plan.measuring_settings import RUNTIMES
 from benchmarking.sweep.plan.request import Request, plan_cell
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -11,7 +11,7 @@ import torch
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError, memory_errors
 from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import attention_kernels, model_loading, runtime, settings
+from benchmarking.runtimes.support.torch import attention_kernels, model_loading, torch_runtime, torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
@@ -54,7 +54,9 @@ def test_a_workload_without_a_family_is_not_supported():
 
 def test_missing_packages_are_named_with_the_way_to_get_them(monkeypatch):
     assert PLUGIN.missing() is None
-    monkeypatch.setattr(runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object())
+    monkeypatch.setattr(
+        torch_runtime.importlib.util, "find_spec", lambda name: None if name == "transformers" else object()
+    )
     assert PLUGIN.missing() == 'not installed: transformers: pip install "benchhouse[measure]"'
 
 
@@ -283,7 +285,7 @@ def test_threads_are_restored_after_the_session(open_eager):
 
 
 def test_ineffective_threads_are_an_error(open_eager, monkeypatch):
-    monkeypatch.setattr(settings, "set_threads", lambda count: lambda: None)
+    monkeypatch.setattr(torch_settings, "set_threads", lambda count: lambda: None)
     wanted = torch.get_num_threads() + 1
     with pytest.raises(BenchhouseError, match=f"requested {wanted} threads, but torch uses"):
         open_eager("tiny-bert", num_threads=wanted)
@@ -297,8 +299,8 @@ def test_device_that_torch_cannot_use_is_refused(open_eager):
 @pytest.mark.parametrize(("precision", "matmul", "cudnn"), [("float32", "highest", False), ("tf32", "high", True)])
 def test_tf32_is_set_for_the_precision_and_restored(precision, matmul, cudnn):
     before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-    flags = settings.MatmulPrecision(precision)
-    found = settings.effective_arithmetic()
+    flags = torch_settings.MatmulPrecision(precision)
+    found = torch_settings.effective_arithmetic()
     assert (found["float32_matmul_precision"], found["cudnn_allow_tf32"]) == (matmul, cudnn)
     assert torch.backends.cuda.matmul.allow_tf32 is (precision == "tf32")
     flags.restore()

@@ -18,7 +18,8 @@ from benchmarking.devices import cuda, rocm
 from benchmarking.devices.support.handles import combine_devices
 from benchmarking.runtimes import llamacpp, onnxruntime_genai, openvino_genai
 from benchmarking.runtimes.support.engines import ggml_devices
-from benchmarking.runtimes.support.engines.availability import why_not_available
+from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines.engine_runtime import why_not_available
 from benchmarking.runtimes.support.engines.ggml_devices import (
     GgmlDevice,
     Placement,
@@ -27,8 +28,7 @@ from benchmarking.runtimes.support.engines.ggml_devices import (
     placement,
 )
 from benchmarking.runtimes.support.engines.gguf_build import gguf_build
-from benchmarking.runtimes.support.engines.llama_model import LlamaModel
-from benchmarking.runtimes.support.engines.options import EngineSettings
+from benchmarking.runtimes.support.engines.llama_cpp_python import LlamaModel
 from benchmarking.runtimes.support.lookup import open_device
 from tests.helpers.engines import CPU, POINT, installed, opened
 
@@ -305,7 +305,7 @@ def test_a_graphs_provider_is_the_devices_or_the_named_one() -> None:
 
 
 def test_float32_on_an_nvidia_gpu_is_not_computed_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarking.runtimes.support.engines.runtime import turn_off_tf32
+    from benchmarking.runtimes.support.engines.engine_runtime import turn_off_tf32
 
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     for precision, device, expected in (("float16", gpu(), None), ("float32", CPU, None), ("float32", gpu(), "0")):

@@ -17,7 +17,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings, Workload, to_json
 from benchmarking.devices import cpu, cuda, mps, openvino, rocm
 from benchmarking.runtimes.onnxruntime import PLUGIN, at_sizes
-from benchmarking.runtimes.support.onnxruntime import runtime
+from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="Test CPU", precisions=cpu.PRECISIONS)
@@ -113,9 +113,9 @@ def test_a_build_without_the_provider_is_refused_with_its_install_command(bert, 
 def test_older_amd_provider_is_used_without_the_newer_one(built_with):
     amd = Device(type="rocm", selector="rocm:0", found=True)
     built_with("ROCMExecutionProvider")
-    assert runtime.provider_of(amd).name == "ROCMExecutionProvider"
+    assert ort_runtime.provider_of(amd).name == "ROCMExecutionProvider"
     built_with("MIGraphXExecutionProvider", "ROCMExecutionProvider")
-    assert runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
+    assert ort_runtime.provider_of(amd).name == "MIGraphXExecutionProvider"
 
 
 def test_non_default_provider_is_part_of_the_mode(bert, built_with):
@@ -133,7 +133,7 @@ def test_a_device_without_a_provider_is_refused(bert):
     null = Device(type="null", selector="null", found=True)
     assert PLUGIN.supports(null, bert, "float32") == "ONNX Runtime has no provider for null"
     with pytest.raises(UnsupportedError, match="no provider for null"):
-        runtime.provider_of(null)
+        ort_runtime.provider_of(null)
 
 
 def test_the_mode_is_complete_and_has_the_memory_of_inputs_and_outputs(bert, gpt2, built_with):
@@ -187,7 +187,9 @@ def test_waiting_for_the_device_once_is_refused_with_the_reason(gpt2):
 
 
 def test_sessions_of_captured_graphs_have_fixed_sizes_and_the_providers_option():
-    settings = runtime.SessionSettings(provider=cuda.ORT_PROVIDER, precision="float32", num_threads=1, is_replayed=True)
+    settings = ort_runtime.SessionSettings(
+        provider=cuda.ORT_PROVIDER, precision="float32", num_threads=1, is_replayed=True
+    )
     assert settings.provider_options["enable_cuda_graph"] == "1"
     assert at_sizes(settings, {"batch": 2}).dimensions == {"batch": 2}
     assert "enable_cuda_graph" not in dataclasses.replace(settings, is_replayed=False).provider_options

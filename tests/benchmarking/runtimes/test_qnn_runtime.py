@@ -91,7 +91,7 @@ def opened(bert: Workload, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
             options = {name: str(value) for name, value in located[-1].settings.provider_options.items()}
             self.verified = {"provider_options": options}
 
-    monkeypatch.setattr("benchmarking.runtimes.support.onnxruntime.session.OrtSession", Session)
+    monkeypatch.setattr("benchmarking.runtimes.support.onnxruntime.ort_session.OrtSession", Session)
     monkeypatch.setattr(qnn.graphs, "read_bundle", lambda folder: "bundle")
     monkeypatch.setattr(qnn.graphs, "find_bundle", lambda cell, point, store: "exported")
     monkeypatch.setattr(qnn.graphs, "sizes_at", lambda cell, point, bundle: SIZES)

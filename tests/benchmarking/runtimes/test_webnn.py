@@ -15,8 +15,8 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Cell, Device, Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.runtimes import webnn
-from benchmarking.runtimes.support.browser import runtime
-from benchmarking.runtimes.support.browser.session import profile_of
+from benchmarking.runtimes.support.browser import browser_runtime
+from benchmarking.runtimes.support.browser.browser_session import profile_of
 from benchmarking.runtimes.webnn import PLUGIN, check_context
 from benchmarking.workloads.support.resolve import resolve
 
@@ -102,9 +102,9 @@ def test_unresponsive_browser_is_reported(monkeypatch, program, report):
     def run(module, kind, *, limit_s):
         return run_program([sys.executable, "-c", program], limit_s=limit_s)
 
-    monkeypatch.setattr(runtime, "run_module", run)
-    monkeypatch.setattr(runtime, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
-    assert runtime.query_browser.__wrapped__("cpu") == report
+    monkeypatch.setattr(browser_runtime, "run_module", run)
+    monkeypatch.setattr(browser_runtime, "TIMEOUT_S", 0.2 if "sleep" in program else 60.0)
+    assert browser_runtime.query_browser.__wrapped__("cpu") == report
 
 
 def test_runtime_has_no_options(bert):

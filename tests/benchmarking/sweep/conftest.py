@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.records import Point
 from benchmarking.devices import null
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.supervisor import Track

@@ -8,7 +8,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import binding
 from benchmarking.devices.support.handles import combine_devices
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.lock import device_lock, device_locks, lock_names

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.provenance import uuid7
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.supervisor import Track, sweep
 from benchmarking.sweep.show.progress import Progress

@@ -13,7 +13,7 @@ from benchmarking import batch_benchmark, run_hardware_benchmark
 from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.core.records import Measurement
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.sweep.run.session import finish_run
+from benchmarking.sweep.run.command_session import finish_run
 from db.warehouse import Warehouse
 
 TOKEN = "hf_" + "a1B2c3D4" * 4

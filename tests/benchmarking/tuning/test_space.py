@@ -8,8 +8,8 @@ from benchmarking.core import plugins
 from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import UsageError
 from benchmarking.devices.support import binding
-from benchmarking.measure.settings import settings
-from benchmarking.sweep.plan.options import RUNTIMES, runtimes
+from benchmarking.measure.context import settings
+from benchmarking.sweep.plan.measuring_settings import RUNTIMES, runtimes
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, workload_of
 from benchmarking.tuning.space import MOST_DEPARTURES, Choices, read_choices, space

@@ -8,10 +8,10 @@ import torch
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point, Workload, canonical_hash
-from benchmarking.measure import doubts
+from benchmarking.measure import doubt_rules
 from benchmarking.workloads import mixture_of_experts
 from benchmarking.workloads.mixture_of_experts import ENCODER_DECODERS, PLUGIN, LayerLoad, active_parameters, imbalance
-from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
@@ -110,7 +110,7 @@ def operation_of(workload, model, point=POINT, cache="dynamic"):
 
 
 def test_catalog_has_the_published_models():
-    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {e.name: e.parameter_count for e in entries} == {name: row[0] for name, row in TOTAL_AND_ACTIVE.items()}
 
 
@@ -248,10 +248,10 @@ def test_tasks_follow_the_architecture():
 
 
 def test_random_weights_add_a_doubt_about_routing():
-    found = doubts.about_workload(resolve("tiny-mixtral"))
+    found = doubt_rules.about_workload(resolve("tiny-mixtral"))
     assert [(doubt.kind, doubt.severity) for doubt in found] == [("random_routing", "info")]
     assert validity(found) == "valid"
-    assert doubts.about_workload(resolve("tiny-gpt2")) == ()
+    assert doubt_rules.about_workload(resolve("tiny-gpt2")) == ()
 
 
 def test_points_beyond_the_positions_and_without_tokens_are_refused():

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Point
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.multimodal import PLUGIN
-from benchmarking.workloads.support import catalog
+from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.image_prompts import prompt_of
 from benchmarking.workloads.support.resolve import resolve
@@ -26,7 +26,7 @@ PUBLISHED = {
 
 
 def test_catalog_holds_the_published_models_and_the_tiny_one():
-    entries = [entry for entry in catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | {"tiny-llava": 247_616}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Doubt
-from benchmarking.sweep.run.turns import DEFAULT_COMMAND, arm
+from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates
 from db.analysis.gate.findings import judge_candidates

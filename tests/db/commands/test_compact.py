@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarking.core.large_samples import MIN_SAMPLES, QUANTILES, STEPS
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Samples
+from benchmarking.core.run_file import MIN_SAMPLES, QUANTILES, STEPS
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
 from db.analysis.compare.stored_results import launch_values
 from db.commands.compact import main

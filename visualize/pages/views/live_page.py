@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from benchmarking.core import live_words
+from benchmarking.core import live_status
 from benchmarking.core.live_status import WatchedCommand
 from benchmarking.core.tables import table_of
 from benchmarking.core.text import visible
@@ -46,7 +46,7 @@ def _sweep(one: WatchedCommand, now_s: float) -> SimpleNamespace:
     """A running or ended sweep, for the template."""
     status = one.status
     is_running = one.state == "running"
-    ago, runs = (live_words.age(then_s, now_s) for then_s in (status.updated_s, status.started_s))
+    ago, runs = (live_status.age(then_s, now_s) for then_s in (status.updated_s, status.started_s))
     # A cluster measures several points, which its machines name.
     current = status.current if is_running and len(status.machines) < 2 else None
     return SimpleNamespace(
@@ -57,16 +57,16 @@ def _sweep(one: WatchedCommand, now_s: float) -> SimpleNamespace:
         command=visible(shlex.join(status.command)),
         total=status.total,
         done=min(status.done, status.total),
-        progress=live_words.progress(status),
-        left=live_words.left(status) if is_running else "",
+        progress=live_status.progress(status),
+        left=live_status.left(status) if is_running else "",
         activity=visible(status.activity),
         news=f"PID {status.owner.pid}, running for {runs}, last update {ago} ago" if is_running else f"{ago} ago",
-        current=() if current is None else facts(live_words.point_facts(current)),
-        cells=grid_of(table_of(live_words.CELLS, status.cells), "Runs of this sweep"),
+        current=() if current is None else facts(live_status.point_facts(current)),
+        cells=grid_of(table_of(live_status.CELLS, status.cells), "Runs of this sweep"),
         cells_left_out=status.cells_left_out,
         # The workers of a cluster; none for a sweep of this machine.
-        machines=grid_of(table_of(live_words.MACHINES, status.machines), "Machines of this sweep"),
-        results=grid_of(table_of(live_words.results(now_s), status.results), "Last results"),
+        machines=grid_of(table_of(live_status.MACHINES, status.machines), "Machines of this sweep"),
+        results=grid_of(table_of(live_status.results(now_s), status.results), "Last results"),
         resume=None if status.resume_command is None else visible(status.resume_command),
     )
 

@@ -12,10 +12,10 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Point
 from benchmarking.graphs.bundle import Bundle
-from benchmarking.graphs.export.files import weight_files
+from benchmarking.graphs.export.onnx_files import weight_files
 from benchmarking.runtimes.support.browser.browser import Browser
+from benchmarking.runtimes.support.browser.browser_server import MAX_BODY_BYTES, Site
 from benchmarking.runtimes.support.browser.library import Library
-from benchmarking.runtimes.support.browser.server import MAX_BODY_BYTES, Site
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,7 +28,7 @@ from benchmarking.graphs.bundle import (
     read_bundle,
     weights_precision,
 )
-from benchmarking.graphs.session import bundle_key, ensure_bundle, find_bundle
+from benchmarking.graphs.exported_model import bundle_key, ensure_bundle, find_bundle
 
 KIND = "openvino"
 

@@ -26,7 +26,7 @@ from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOper
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
-from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
+from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
 
 if TYPE_CHECKING:
     import numpy as np

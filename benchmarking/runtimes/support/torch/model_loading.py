@@ -9,7 +9,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, memory_e
 from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.devices.support.handles import SEPARATOR
 from benchmarking.runtimes.support.torch.quantization import is_quantized
-from benchmarking.runtimes.support.torch.settings import dtype_of
+from benchmarking.runtimes.support.torch.torch_settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.quantized_weights import quantization_of
 

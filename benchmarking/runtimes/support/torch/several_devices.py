@@ -21,7 +21,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Read
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading
-from benchmarking.runtimes.support.torch.session import Loaded, TorchOperation, TorchSession
+from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
 from benchmarking.runtimes.support.worker_threads import WorkerThreads
 from benchmarking.workloads.support.families import family_named
 

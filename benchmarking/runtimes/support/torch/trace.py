@@ -19,7 +19,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.profiles import OUTSIDE
-from benchmarking.devices.support.kineto import NS_PER_US, WORK
+from benchmarking.devices.support.torch_gpu import NS_PER_US, WORK
 
 CALL = "benchhouse call"
 """Name of the range around a profiled call."""

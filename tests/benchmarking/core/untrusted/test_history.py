@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.untrusted.history import History
-from benchmarking.core.untrusted.repository import repository_state
+from benchmarking.core.untrusted.repository import History, repository_state
 from tests.helpers.git_repositories import GitRepository
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -7,8 +7,7 @@ import argparse
 import pytest
 
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.verdicts.fail_on import conditions, outcome
-from benchmarking.core.verdicts.words import Judgement
+from benchmarking.core.verdicts.words import Judgement, conditions, outcome
 
 LATENCY, THROUGHPUT = METRICS["latency_median_ms"], METRICS["throughput_samples_per_sec"]
 SLOWER = Judgement(verdict="slower", is_worse=True, change=0.1, low=0.08, high=0.12)

@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from benchmarking.core.verdicts.sessions import FAR_OFF_TIMES, SessionScatter
+from benchmarking.core.verdicts.judging import FAR_OFF_TIMES, SessionScatter
 
 
 def scatter(*stretches):

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.devices.support import binding
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")
 

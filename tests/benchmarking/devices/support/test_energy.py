@@ -13,12 +13,19 @@ import pytest
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS
 from benchmarking.devices import mps
-from benchmarking.devices.support import energy as apple_energy
-from benchmarking.devices.support import energy as emi
-from benchmarking.devices.support import energy as energy_module
-from benchmarking.devices.support import energy as host_energy
-from benchmarking.devices.support.energy import AppleEnergy, EnergyMeters, Rapl, WindowsMeters, channels_v1, channels_v2
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support import energy_counters as apple_energy
+from benchmarking.devices.support import energy_counters as emi
+from benchmarking.devices.support import energy_counters as energy_module
+from benchmarking.devices.support import energy_counters as host_energy
+from benchmarking.devices.support.energy_counters import (
+    AppleEnergy,
+    EnergyMeters,
+    Rapl,
+    WindowsMeters,
+    channels_v1,
+    channels_v2,
+)
+from benchmarking.devices.support.system_values import UnreadableError
 
 FIELDS = ("cpu_total_mj", "dram_mj", "gpu_mj", "gpu_sram_mj", "ane_mj")
 

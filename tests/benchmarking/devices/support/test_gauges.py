@@ -16,7 +16,7 @@ from benchmarking.core.records import Readings
 from benchmarking.devices import cuda, mps, rocm
 from benchmarking.devices.support import amd, gauges, torch_gpu
 from benchmarking.devices.support.nvml import Nvml, NvmlMonitor
-from benchmarking.devices.support.reading import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.devices.support.torch_gpu import TorchBuild
 
 BUSY = "import sys; print(flush=True)\nwhile True: pass"

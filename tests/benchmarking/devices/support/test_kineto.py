@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.devices.support.kineto import TorchTracer, device_spans
+from benchmarking.devices.support.torch_gpu import TorchTracer, device_spans
 from benchmarking.measure.device_time import covered_ns
 
 torch = pytest.importorskip("torch")

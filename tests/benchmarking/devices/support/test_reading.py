@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from benchmarking.devices.support import reading
-from benchmarking.devices.support.reading import UnreadableError, gather, read_int, read_text, run_command
+from benchmarking.devices.support import system_values
+from benchmarking.devices.support.system_values import UnreadableError, gather, read_int, read_text, run_command
 
 
 def test_gather_keeps_values_and_reasons_apart():
@@ -26,7 +26,7 @@ def test_forbidden_file_is_no_permission_and_named(monkeypatch, tmp_path):
     def refuse(self, **_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(reading.Path, "read_text", refuse)
+    monkeypatch.setattr(system_values.Path, "read_text", refuse)
     with pytest.raises(UnreadableError, match=f"^no_permission: {tmp_path}/x$"):
         read_text(tmp_path / "x")
 
@@ -61,6 +61,6 @@ def test_failing_command_has_its_last_line():
 
 
 def test_hanging_command_is_stopped(monkeypatch):
-    monkeypatch.setattr(reading, "COMMAND_LIMIT_S", 0.2)
+    monkeypatch.setattr(system_values, "COMMAND_LIMIT_S", 0.2)
     with pytest.raises(UnreadableError, match=r"took more than 0.2 s"):
         run_command([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -12,7 +12,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device, Readings
 from benchmarking.devices.support import torch_gpu
 from benchmarking.devices.support.handles import open_several
-from benchmarking.devices.support.reading import all_missing
+from benchmarking.devices.support.system_values import all_missing
 from benchmarking.devices.support.torch_gpu import (
     TorchGpuHandle,
     parse_build,

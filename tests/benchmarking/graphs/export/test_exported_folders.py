@@ -21,7 +21,7 @@ from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import Cell, Point, Workload, canonical_hash
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.export.agreement import PlainRunner
-from benchmarking.graphs.session import ensure_bundle, find_bundle, graph_operation, why_not
+from benchmarking.graphs.exported_model import ensure_bundle, find_bundle, graph_operation, why_not
 from benchmarking.sweep.run.reference import reference_cell
 from benchmarking.workloads.support import exported_folder
 from benchmarking.workloads.support.exported_folder import copy_checked, torch_workload, why_not_point

@@ -22,7 +22,7 @@ from benchmarking import export_to_onnx
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point
 from benchmarking.graphs.export.agreement import PlainRunner, check_agreement, checked_points, traced_point
-from benchmarking.graphs.session import ensure_bundle, find_bundle, graph_operation, why_not
+from benchmarking.graphs.exported_model import ensure_bundle, find_bundle, graph_operation, why_not
 from benchmarking.runtimes.support.torch.model_loading import load_model, parameter_count
 from benchmarking.workloads.support.families import plugin_of, recipe_of
 from benchmarking.workloads.support.resolve import resolve
@@ -162,7 +162,7 @@ import sys
 from pathlib import Path
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.export.agreement import PlainRunner
-from benchmarking.graphs.session import graph_operation
+from benchmarking.graphs.exported_model import graph_operation
 from benchmarking.core.records import Point
 from benchmarking.workloads.support.resolve import resolve
 folder = Path({str(made.folder)!r})
@@ -255,11 +255,11 @@ def test_nonempty_output_folder_is_left_unchanged(command, tmp_path):
 
 
 def test_torchs_exporter_is_used_if_transformers_has_none(monkeypatch):
-    from benchmarking.graphs.export import files
+    from benchmarking.graphs.export import onnx_files
 
-    assert files.installed_exporter("torch.onnx") == "torch.onnx"
-    monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
-    assert files.installed_exporter("transformers.exporters") == "torch.onnx"
+    assert onnx_files.installed_exporter("torch.onnx") == "torch.onnx"
+    monkeypatch.setattr(onnx_files.importlib.util, "find_spec", lambda name: None)
+    assert onnx_files.installed_exporter("transformers.exporters") == "torch.onnx"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Cell, Device, Point
 from benchmarking.graphs.bundle import read_bundle
-from benchmarking.graphs.session import bundle_key, ensure_bundle
+from benchmarking.graphs.exported_model import bundle_key, ensure_bundle
 from benchmarking.runtimes.support.torch.model_loading import load_model
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.resolve import resolve

@@ -16,17 +16,16 @@ from benchmarking.core.contracts import Completion, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.flight import (
+from benchmarking.measure.aggregate import rate_metrics
+from benchmarking.measure.context import MeasureContext, settings
+from benchmarking.measure.point import measure_point
+from benchmarking.measure.timing import (
     ConcurrentStopwatch,
     check_requests,
     run_untimed,
     settings_in_flight,
     stopwatch,
 )
-from benchmarking.measure.point import measure_point
-from benchmarking.measure.rates import rate_metrics
-from benchmarking.measure.settings import settings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.onnxruntime import PLUGIN as ONNXRUNTIME
 from benchmarking.runtimes.openvino import PLUGIN as OPENVINO

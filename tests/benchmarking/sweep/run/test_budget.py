@@ -7,9 +7,9 @@ import pytest
 
 from benchmarking.core.records import Measurement, Point, Samples
 from benchmarking.devices.null import NullHandle, Script
-from benchmarking.measure import settings as settings_module
+from benchmarking.measure import context as settings_module
+from benchmarking.measure.context import PROFILES, Settings
 from benchmarking.measure.latency import StoppingRule
-from benchmarking.measure.settings import PROFILES, Settings
 from benchmarking.measure.timing import Stopwatch
 from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import budget

@@ -13,8 +13,8 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Preparation, Readings
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.run import preparation, spool
+from benchmarking.sweep.run.command_session import finish_run
 from benchmarking.sweep.run.reference import ReferenceMaker
-from benchmarking.sweep.run.session import finish_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.workloads.support import footprint
 from db.warehouse import Warehouse

@@ -19,11 +19,11 @@ from benchmarking.commands import compare_runtimes
 from benchmarking.core.errors import LockedError, StorageError, UsageError
 from benchmarking.core.provenance import this_process, utc_now, uuid7
 from benchmarking.core.records import Preparation, to_json
-from benchmarking.measure.settings import settings
-from benchmarking.sweep.plan.foreign_code import check_loaded_plan
+from benchmarking.measure.context import settings
+from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import journal, spool, supervisor
-from benchmarking.sweep.run.session import Executor, Show, finish_run, run_plans
+from benchmarking.sweep.run.command_session import Executor, Show, finish_run, run_plans
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep, sweep_one_launch
 from db.warehouse import Warehouse
@@ -370,7 +370,7 @@ def test_an_interrupted_comparison_of_runtimes_writes_what_there_is(tmp_path, mo
             interrupted([Track.start(folder, plan).run(utc_now()) for plan in plans])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare_runtimes.session, "run_plans", interrupted)
+    monkeypatch.setattr(compare_runtimes.command_session, "run_plans", interrupted)
     words = ["tiny-bert", "--device", "cpu", "--runtimes", "eager,compiled", "--batch-sizes", "1"]
     assert compare_runtimes.main([*words, "--output", str(tmp_path / "compared.json"), "--quiet"]) == 130
     document = json.loads((tmp_path / "compared.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import LaunchLoad, Measurement, Point, Samples, run_from_json
-from benchmarking.measure.settings import Settings
+from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarking.core.errors import FormatError, LockedError
 from benchmarking.core.records import Measurement, Point, Samples
-from benchmarking.measure.settings import settings
+from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.run.session import finish_run, store_run
+from benchmarking.sweep.run.command_session import finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from db.warehouse import Warehouse
 

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarking.core.records import Measurement, Point, Samples
-from benchmarking.measure.context import Live
-from benchmarking.measure.settings import PROFILES, Settings
+from benchmarking.measure.context import PROFILES, Live, Settings
 from benchmarking.sweep.run.budget import UNTIMED_CALLS, Budget
 from benchmarking.sweep.show import progress
 from benchmarking.sweep.show.progress import PointTime, Progress

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell
-from benchmarking.measure.doubts import about_load
+from benchmarking.measure.doubt_rules import about_load
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.sweep.run.reference import has_reference
 from benchmarking.workloads.support import quantized_weights

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarking.core import plugins
-from benchmarking.core.large_samples import LargeSamples
+from benchmarking.core.run_file import LargeSamples
 from db.commands.import_results import main
 from db.importers.support import building, files, measures, number_lists
 from db.importers.support.files import NoResultsError, read_file

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Device
-from benchmarking.runtimes.support.browser.runtime import Adapter, check_adapter, why_not_gpu
+from benchmarking.runtimes.support.browser.browser_runtime import Adapter, check_adapter, why_not_gpu
 
 SWIFTSHADER = Adapter.from_page(
     {

@@ -16,9 +16,9 @@ from benchmarking.runtimes.support.browser.browser import (
     why_no_browser,
     with_one_feature_list,
 )
+from benchmarking.runtimes.support.browser.browser_runtime import Adapter
+from benchmarking.runtimes.support.browser.browser_server import Site
 from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES
-from benchmarking.runtimes.support.browser.runtime import Adapter
-from benchmarking.runtimes.support.browser.server import Site
 
 REAL_BROWSER = pytest.mark.skipif(why_no_browser() is not None, reason=str(why_no_browser()))
 

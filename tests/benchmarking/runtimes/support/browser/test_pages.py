@@ -15,10 +15,10 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of
-from benchmarking.runtimes.support.browser import session as session
+from benchmarking.runtimes.support.browser import browser_session as session
+from benchmarking.runtimes.support.browser.browser_runtime import Adapter
+from benchmarking.runtimes.support.browser.browser_session import profile_of
 from benchmarking.runtimes.support.browser.page import ModelPage
-from benchmarking.runtimes.support.browser.runtime import Adapter
-from benchmarking.runtimes.support.browser.session import profile_of
 
 VOCABULARY, WIDTH = 11, 4
 POINT = Point(batch_size=2, sequence_length=3, new_tokens=4)

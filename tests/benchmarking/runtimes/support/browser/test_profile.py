@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarking.core.errors import FormatError
-from benchmarking.runtimes.support.browser.session import page_placement, read_kernels
+from benchmarking.runtimes.support.browser.browser_session import page_placement, read_kernels
 
 WEBGPU, CPU = "WebGpuExecutionProvider", "CPUExecutionProvider"
 

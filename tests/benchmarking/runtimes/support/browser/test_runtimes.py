@@ -12,7 +12,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.records import Device, Workload
 from benchmarking.graphs.bundle import Bundle, check_weights
 from benchmarking.runtimes import wasm, webgpu
-from benchmarking.runtimes.support.browser import runtime as browser
+from benchmarking.runtimes.support.browser import browser_runtime as browser
 
 CPU = Device(type="cpu", selector="cpu", found=True, name="a CPU")
 CUDA = Device(type="cuda", selector="cuda:0", found=True, name="a GPU")

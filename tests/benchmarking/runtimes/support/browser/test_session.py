@@ -14,7 +14,7 @@ from benchmarking.core.records import Point, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
 from benchmarking.graphs.operations import operation_of
 from benchmarking.measure.timing import Stopwatch
-from benchmarking.runtimes.support.browser import session as session
+from benchmarking.runtimes.support.browser import browser_session as session
 from benchmarking.runtimes.support.browser.page import graphs_description
 
 IDS = Tensor(name="ids", dtype="int32", shape=("batch", "n"))

@@ -15,8 +15,8 @@ from benchmarking.core.records import Device, Workload
 from benchmarking.devices.cpu import ORT_PROVIDER as CPU_PROVIDER
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.runtimes.onnxruntime import PLUGIN
-from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
-from benchmarking.runtimes.support.onnxruntime.runtime import SessionSettings, open_graph
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as ort_runtime
+from benchmarking.runtimes.support.onnxruntime.ort_runtime import SessionSettings, open_graph
 from benchmarking.workloads.support.resolve import resolve
 
 GEFORCE, ARC = "NVIDIA GeForce RTX 4090", "Intel(R) Arc(TM) A770 Graphics"

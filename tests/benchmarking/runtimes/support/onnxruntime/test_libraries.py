@@ -19,7 +19,7 @@ from benchmarking.core.records import Cell, Device, Precision, Readings
 from benchmarking.devices import cuda
 from benchmarking.runtimes import tensorrt
 from benchmarking.runtimes.support.onnxruntime import libraries
-from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as ort_runtime
 from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.nvidia_stubs import PARSED, build_stubs, needed
 

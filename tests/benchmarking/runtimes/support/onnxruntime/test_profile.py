@@ -7,8 +7,8 @@ import json
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, FormatError
-from benchmarking.runtimes.support.onnxruntime import profile
-from benchmarking.runtimes.support.onnxruntime.profile import (
+from benchmarking.runtimes.support.onnxruntime import kernel_profile
+from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
     CPU,
     Kernel,
     placement,
@@ -63,7 +63,7 @@ def test_node_with_a_subgraph_has_exclusive_and_nested_time(tmp_path):
 
 
 def test_a_profile_that_lost_events_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(profile, "MAX_EVENTS", 3)
+    monkeypatch.setattr(kernel_profile, "MAX_EVENTS", 3)
     path = tmp_path / "profile.json"
     path.write_text(json.dumps([event("one", 0, 1, "Add")] * 3))
     with pytest.raises(BenchhouseError, match=r"keeps 3 events .* graph decode has more: .* \(--num-runs\)"):
@@ -139,7 +139,7 @@ def test_on_a_gpu_the_profile_says_that_kernel_time_is_not_attributed() -> None:
     """ONNX Runtime's CUDA nodes have the times of launches: with a GPU's memory the time of kernels is missing, with
     that reason, and the report says so; in host memory nodes are computed in their own time."""
     from benchmarking.devices.cuda import ORT_PROVIDER
-    from benchmarking.runtimes.support.onnxruntime.profiling import kernel_time_missing
+    from benchmarking.runtimes.support.onnxruntime.ort_profiling import kernel_time_missing
 
     why_not = kernel_time_missing(ORT_PROVIDER.memory)
     assert why_not is not None

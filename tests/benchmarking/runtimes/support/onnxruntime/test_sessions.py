@@ -18,8 +18,8 @@ from benchmarking.core.records import Readings
 from benchmarking.devices import cuda, rocm
 from benchmarking.devices.cpu import ORT_PROVIDER
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
-from benchmarking.runtimes.support.onnxruntime import runtime as ort_runtime
-from benchmarking.runtimes.support.onnxruntime.runtime import (
+from benchmarking.runtimes.support.onnxruntime import ort_runtime as ort_runtime
+from benchmarking.runtimes.support.onnxruntime.ort_runtime import (
     SessionSettings,
     assigned_nodes,
     default_num_threads,
@@ -27,7 +27,7 @@ from benchmarking.runtimes.support.onnxruntime.runtime import (
     session_facts,
     translate_error,
 )
-from benchmarking.runtimes.support.onnxruntime.session import (
+from benchmarking.runtimes.support.onnxruntime.ort_session import (
     GraphSource,
     LoadedGraphs,
     bindable_memory,

@@ -12,7 +12,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.openvino import OpenVinoHandle
 from benchmarking.runtimes.support.openvino import compile as compiling
-from benchmarking.runtimes.support.openvino import nodes as nodes
+from benchmarking.runtimes.support.openvino import nodes
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=1)

@@ -17,7 +17,7 @@ from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle
 from benchmarking.graphs.operations import DecoderGeneration, ForwardCall
 from benchmarking.runtimes.support.openvino import build as build
 from benchmarking.runtimes.support.openvino import compile as loading
-from benchmarking.runtimes.support.openvino.session import (
+from benchmarking.runtimes.support.openvino.openvino_session import (
     ConcurrentRunner,
     GraphRequest,
     OpenVinoOperation,

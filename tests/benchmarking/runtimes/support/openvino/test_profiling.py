@@ -11,7 +11,7 @@ import pytest
 
 from benchmarking.graphs.bundle import Graph, Tensor
 from benchmarking.graphs.profiling import Origins
-from benchmarking.runtimes.support.openvino.profiling import OpenVinoProfiler, tag_modules
+from benchmarking.runtimes.support.openvino.openvino_profiling import OpenVinoProfiler, tag_modules
 from tests.helpers.traced_graphs import graph_in_modules
 
 openvino = pytest.importorskip("openvino")

@@ -11,8 +11,8 @@ import torch
 from benchmarking.core.contracts import Operation
 from benchmarking.core.records import Point, Readings
 from benchmarking.devices.cpu import CpuHandle
+from benchmarking.measure.context import Settings
 from benchmarking.measure.point import measure_point
-from benchmarking.measure.settings import Settings
 from benchmarking.runtimes.support.torch.compiling import CompileLog
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarking.builds.contents import read_contents
+from benchmarking.builds.inventory import read_contents
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.errors import OutOfMemoryError
 from benchmarking.core.records import Point

@@ -7,7 +7,7 @@ import torch
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Point
-from benchmarking.runtimes.support.torch.session import ModuleSession, module_workload
+from benchmarking.runtimes.support.torch.torch_session import ModuleSession, module_workload
 
 
 def ignore(event):

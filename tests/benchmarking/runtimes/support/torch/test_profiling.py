@@ -20,7 +20,7 @@ from benchmarking.core.profiles import TRACE_FILE, Profile
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Point
 from benchmarking.devices.support.kinds import processor
-from benchmarking.measure.profiled_calls import profile_point, with_bounds
+from benchmarking.sweep.run.profile_launch import profile_point, with_bounds
 from benchmarking.sweep.show.profile_report import advice, profile_text
 from benchmarking.workloads.support.resolve import resolve
 from db.commands import compare
@@ -89,7 +89,7 @@ def small_model(torch, *, slow):
 
 def profile_of(torch, folder, *, slow):
     """A complete profile of the model, as made by a worker and its supervisor."""
-    from benchmarking.runtimes.support.torch.session import ModuleOperation, TorchOperation
+    from benchmarking.runtimes.support.torch.torch_session import ModuleOperation, TorchOperation
 
     model = small_model(torch, slow=slow)
     operation = TorchOperation(ModuleOperation(model, (torch.arange(64).reshape(2, 32),), {}), "b2 s32")

@@ -11,7 +11,7 @@ from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.compiled import PLUGIN as COMPILED
 from benchmarking.runtimes.eager import PLUGIN
 from benchmarking.runtimes.kernelized import PLUGIN as KERNELIZED
-from benchmarking.runtimes.support.torch import settings
+from benchmarking.runtimes.support.torch import torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 CPU = Device(type="cpu", selector="cpu", found=True)
@@ -105,7 +105,7 @@ def test_arithmetic_switches_are_read_back():
     try:
         for value in (False, True):
             switches.allow_fp16_reduced_precision_reduction = torch.backends.cudnn.benchmark = value
-            found = settings.effective_arithmetic()
+            found = torch_settings.effective_arithmetic()
             assert (found["allow_fp16_reduced_precision_reduction"], found["cudnn_benchmark"]) == (value, value)
     finally:
         switches.allow_fp16_reduced_precision_reduction, torch.backends.cudnn.benchmark = before
@@ -127,7 +127,7 @@ def test_environment_variable_conflicting_with_the_precision_is_refused(monkeypa
     if value is not None:
         monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
     if message is None:
-        settings.check_override(precision)
+        torch_settings.check_override(precision)
         return
     with pytest.raises(UnsupportedError, match=message):
-        settings.check_override(precision)
+        torch_settings.check_override(precision)

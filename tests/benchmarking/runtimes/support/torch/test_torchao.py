@@ -11,7 +11,7 @@ from benchmarking.measure.correctness import TOLERANCES, about_difference, compa
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.compiled import PLUGIN as COMPILED
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import model_loading, quantization, settings
+from benchmarking.runtimes.support.torch import model_loading, quantization, torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
@@ -102,7 +102,7 @@ def test_int8_products_on_a_gpu_use_bfloat16(any_hardware, precision, method):
     """torchao's code on tensors without values whose device is a GPU."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    dtype = settings.dtype_of(precision, "cuda:0")
+    dtype = torch_settings.dtype_of(precision, "cuda:0")
     assert dtype == torch.bfloat16
     with FakeTensorMode(), torch.inference_mode():
         layer = torch.nn.Linear(64, 48, bias=False, device="meta")

@@ -1,0 +1,205 @@
+"""Runs a batch: interleaves the launches of its cells, saves and stores each run when it is done, and logs every
+step."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarking.batch import manifest as manifests
+from benchmarking.batch import summary as summaries
+from benchmarking.batch.manifest import Manifest
+from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
+from benchmarking.core.errors import LockedError, WorkersLostError
+from benchmarking.core.live_status import MachineProgress
+from benchmarking.core.provenance import utc_now
+from benchmarking.core.records import Measurement, Point, Run
+from benchmarking.core.run_file import read_run
+from benchmarking.measure.context import Live
+from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.command_session import finish_run, store_run
+from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, closing, sweep
+from benchmarking.sweep.run.warehouse_process import Ingest
+from benchmarking.sweep.show.live import observed
+from benchmarking.sweep.show.progress import cell_name
+from benchmarking.sweep.show.runtime_comparison import condensed
+
+LOG = logging.getLogger(__name__)
+WRITE_PAUSE = 20
+"""Minimum interval between two summaries of a running batch, as a multiple of the time to write one. With a thousand
+cells, half of the time would otherwise be spent on summaries."""
+
+
+class Recorder(Observer):
+    """Logs launches and finished points, and forwards all events to another observer."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def preparing(self, track: Track, what: str) -> None:
+        LOG.info("%s: preparing %s", cell_name(track.plan.cell), what)
+        self._observer.preparing(track, what)
+
+    def launch(self, track: Track, launch: int) -> None:
+        LOG.info("%s: launch %d of %d", cell_name(track.plan.cell), launch + 1, track.plan.settings.launches)
+        self._observer.launch(track, launch)
+
+    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
+        self._observer.live(track, launch, point, live)
+
+    def measured(self, track: Track, measurement: Measurement) -> None:
+        where = f"{cell_name(track.plan.cell)}: {measurement.point.label}, launch {measurement.launch + 1}"
+        if measurement.status == "ok":
+            LOG.info("%s: ok", where)
+        else:
+            LOG.error("%s: %s: %s", where, measurement.status.replace("_", " "), measurement.error)
+        self._observer.measured(track, measurement)
+
+    def added(self, track: Track) -> None:
+        self._observer.added(track)
+
+    def waiting(self, message: str) -> None:
+        LOG.info(message)
+        self._observer.waiting(message)
+
+    def machines(self, machines: Sequence[MachineProgress]) -> None:
+        self._observer.machines(machines)
+
+    def close(self) -> None:
+        self._observer.close()
+
+
+class Batch:
+    """The cells of a manifest, measured by one sweep into run files and the database."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        ingest: Ingest | None,
+        *,
+        quiet: bool,
+        device_wait_s: float | None = None,
+        cluster: Sweep | None = None,
+    ) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._ingest = ingest
+        self._observer = Recorder(Observer())
+        self._quiet = quiet
+        self._device_wait_s = device_wait_s
+        self._on_cluster = cluster is not None
+        self._sweep: Sweep = sweep if cluster is None else cluster
+        self._cells = {plan.run_id: summaries.pending_summary(plan) for plan in manifest.plans}
+        self._condensed: list[Run] = []
+        self._next_write_s = 0.0
+
+    @property
+    def cells(self) -> tuple[CellSummary, ...]:
+        """The current state of every cell, in the order of the plan."""
+        return tuple(self._cells.values())
+
+    def start(self) -> BatchSummary:
+        """Measure all cells. Raises KeyboardInterrupt after saving everything measured, and StorageError."""
+        LOG.info("batch %s of %d cells started in %s", self.manifest.info.session_id, len(self._cells), self.folder)
+        return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
+
+    def resume(self, machine: Machine, arguments: Mapping[str, object] | None = None) -> BatchSummary:
+        """Resume: store what was finished, finish what was started, start the rest. `arguments` are the command's
+        arguments: see `check_loaded_plan`, which raises for a plan that may not be run."""
+        for plan in self.manifest.plans:
+            check_loaded_plan(plan, arguments or {}, str(self.manifest.path))
+        self.manifest.claim()
+        LOG.info("batch %s resumed", self.manifest.info.session_id)
+        plans = {plan.run_id: plan for plan in self.manifest.plans}
+        with spool.held(manifests.partial_runs(self.folder, self.manifest)) as files:
+            partial = {file.read().plan.run_id: file for file in files}
+            # Read afterwards, to contain the runs that another process has just finished.
+            finished = manifests.run_files(self.folder)
+            # Runs of the batch that are not in the manifest continue points on other hardware.
+            session_id = self.manifest.info.session_id
+            saved = {run_id for run_id, path in finished.items() if spool.ids_in(path) == (run_id, session_id)}
+            tracks = []
+            for run_id in (*plans, *sorted((saved | partial.keys()) - plans.keys())):
+                file, path = partial.get(run_id), finished.get(run_id)
+                if file is not None and path in (None, file.final_path):
+                    path = file.run_file()
+                if path is not None:
+                    run = read_run(path).run
+                    if run.run_id in self.manifest.stored or self._ingest is None:
+                        stored = True if self._ingest else None
+                        self._cells[run.run_id] = summaries.cell_summary(run, path, stored=stored)
+                        self._condensed.append(condensed(run))
+                    else:
+                        self._store(run, path)
+                    if file is not None:
+                        file.remove()
+                elif file is not None:
+                    tracks.append(Track.resume(file, arguments, on_cluster=self._on_cluster))
+                elif run_id in self.manifest.stored:
+                    pending = summaries.pending_summary(plans[run_id])
+                    self._cells[run_id] = dataclasses.replace(pending, status="stored", stored=True)
+                else:
+                    tracks.append(Track.start(self.folder, _refreshed(plans[run_id], machine)))
+            return self._measure(tracks)
+
+    def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
+        self._write("running")
+        try:
+            with closing(tracks), observed(tracks, quiet=self._quiet) as observer:
+                self._observer = Recorder(observer)
+                self._sweep(tracks, self._observer, self._finish, device_wait_s=self._device_wait_s)
+        except (KeyboardInterrupt, LockedError, WorkersLostError) as error:
+            LOG.warning(str(error) or "interrupted")
+            self._write("interrupted")
+            raise
+        if all(cell.stored is not False for cell in self.cells):
+            self.manifest.close()
+        written = self._write("finished")
+        LOG.info("batch %s finished: %s", self.manifest.info.session_id, dict(written.cells_by_status))
+        return written
+
+    def _finish(self, track: Track) -> None:
+        """Finish and store a run after its last launch."""
+        self._observer.close()
+        saved = finish_run(track)
+        LOG.info("finished %s: %s: %s", cell_name(saved.run.cell), saved.run.status, saved.path.name)
+        self._store(saved.run, saved.path)
+        if time.monotonic() >= self._next_write_s:
+            self._write("running")
+
+    def _store(self, run: Run, path: Path) -> None:
+        self._condensed.append(condensed(run))
+        problem = store_run(path, self._ingest)
+        stored = None if self._ingest is None else problem is None
+        if problem is not None:
+            LOG.error("not stored: %s: %s", path.name, problem)
+        elif stored:
+            self.manifest.note_stored(run.run_id)
+            LOG.info("stored %s", path.name)
+        self._cells[run.run_id] = summaries.cell_summary(run, path, stored=stored, why_not_stored=problem)
+
+    def _write(self, status: BatchState) -> BatchSummary:
+        began_s = time.monotonic()
+        is_over = status != "running"
+        finished_at, runs = (utc_now(), self._condensed) if is_over else (None, [])
+        written = summaries.summary(self.manifest.info, self.cells, status, finished_at, runs)
+        summaries.write(self.folder, written)
+        ended_s = time.monotonic()
+        self._next_write_s = ended_s + WRITE_PAUSE * (ended_s - began_s)
+        return written
+
+
+def _refreshed(plan: CellPlan, machine: Machine) -> CellPlan:
+    """A plan of an earlier process, with the current commit, versions and state of the machine."""
+    old = plan.provenance
+    now = dataclasses.replace(
+        plan,
+        provenance=machine.provenance(old.command, old.tags, old.description),
+        environment=machine.environment,
+    )
+    return now.anonymous() if plan.is_anonymous else now

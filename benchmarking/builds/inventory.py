@@ -1,0 +1,341 @@
+"""The contents of the build cache (builds, broken builds, leftovers, links), and their selection and deletion.
+
+Symbolic links are never followed and never count as builds, since they may point anywhere.
+
+A process that makes a build holds its lock, and nothing with a held lock is deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from benchmarking.builds.store import DIGEST_LENGTH, MADE_VARIABLE, RECORD, Build, BuildStore, read_record
+from benchmarking.core.child_process import environment_variable
+from benchmarking.core.command_names import as_typed
+from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.text import size_text
+
+LOCK_SUFFIX = ".lock"
+
+NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}(\.lock|-.+)")
+"""Names of a build's folder, its lock, or its temporary folder. Other files do not belong to the cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedBuild:
+    """A build in the cache."""
+
+    build: Build
+    folder: Path
+    last_used_s: float
+    """Time when it was made or last used, in seconds since the epoch."""
+    size_bytes: int
+    """Current size of everything in its folder."""
+
+    @property
+    def model_id(self) -> str | None:
+        """The model it was made from; None if its record has none."""
+        return _text(self.build.parts.get("model_id"))
+
+    @property
+    def precision(self) -> str | None:
+        """The precision of its content; None if its record has none."""
+        return _text(self.build.parts.get("precision"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenBuild:
+    """A folder of a build without a valid record."""
+
+    folder: Path
+    why: str
+    last_used_s: float
+    """Time when its folder was last written to, in seconds since the epoch."""
+    size_bytes: int
+    model_id: None = None
+    """Unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """The temporary folder of a build, or a lock file; useless unless a process is currently making the build."""
+
+    path: Path
+    lock: Path
+    """The lock held by the process that makes the build."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """Everything in a build cache, by kind and digest."""
+
+    builds: tuple[CachedBuild, ...]
+    broken: tuple[BrokenBuild, ...]
+    leftovers: tuple[Leftover, ...]
+    links: tuple[Path, ...]
+    """Symbolic links, which are never deleted."""
+
+
+def read_contents(root: Path) -> Contents:
+    """The content of `<cache folder>/builds`. Raises StorageError when it cannot be read."""
+    entries = []
+    try:
+        for entry in _entries(root):
+            with suppress(FileNotFoundError):  # deleted by another process in the meantime
+                entries.append(_classify(entry))
+    except OSError as error:
+        raise StorageError(f"cannot read the build cache {root}: {error.strerror}") from error
+    return Contents(
+        builds=tuple(entry for entry in entries if isinstance(entry, CachedBuild)),
+        broken=tuple(entry for entry in entries if isinstance(entry, BrokenBuild)),
+        leftovers=tuple(entry for entry in entries if isinstance(entry, Leftover)),
+        links=tuple(entry for entry in entries if isinstance(entry, Path)),
+    )
+
+
+def lock_of(folder: Path) -> Path:
+    """The lock of the build in a folder, held while it is made."""
+    return folder.with_name(f".{folder.name}{LOCK_SUFFIX}")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Total size of all files under a folder. A link counts as itself; a file that disappears counts as 0."""
+    return sum(_size(Path(parent) / name) for parent, _, names in os.walk(folder) for name in names)
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    """All entries named like a build, a lock or a temporary folder in the folders of the kinds; and all links."""
+    for kind in sorted(root.iterdir()) if root.is_dir() else ():
+        if kind.is_symlink():
+            yield kind
+        elif kind.is_dir():
+            yield from (entry for entry in sorted(kind.iterdir()) if NAME.fullmatch(entry.name) or entry.is_symlink())
+
+
+def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
+    if entry.is_symlink():
+        return entry
+    if entry.name.startswith("."):
+        digest = entry.name[1 : 1 + DIGEST_LENGTH]
+        size_bytes = folder_bytes(entry) if entry.is_dir() else _size(entry)
+        return Leftover(path=entry, lock=lock_of(entry.with_name(digest)), size_bytes=size_bytes)
+    record = entry / RECORD
+    try:
+        build = read_record(record)
+        if (build.kind, build.digest) != (entry.parent.name, entry.name):
+            raise ValueError(f"its record belongs to {build.kind}/{build.digest}")
+        last_used_s = record.stat().st_mtime
+    except (OSError, ValueError, StorageError) as error:
+        return _broken(entry, " ".join(str(error).split()) if os.path.lexists(record) else f"no {RECORD}")
+    return CachedBuild(build=build, folder=entry, last_used_s=last_used_s, size_bytes=folder_bytes(entry))
+
+
+def _broken(folder: Path, why: str) -> BrokenBuild:
+    size_bytes = folder_bytes(folder) if folder.is_dir() else _size(folder)
+    return BrokenBuild(folder=folder, why=why, last_used_s=folder.lstat().st_mtime, size_bytes=size_bytes)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+SECONDS_PER_DAY = 86_400.0
+
+Candidate = CachedBuild | BrokenBuild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSelection:
+    """Which builds to select: those that meet every condition given."""
+
+    digests: tuple[str, ...] = ()
+    """Digests or unique prefixes; a build must have one of them."""
+    kind: str | None = None
+    model: str | None = None
+    older_than_days: float | None = None
+    """Minimum days since its last use; for a broken build, since its folder was last written to."""
+    everything: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no condition is given."""
+        narrowed = (self.kind, self.model, self.older_than_days)
+        return not self.digests and not self.everything and all(condition is None for condition in narrowed)
+
+
+def select_builds(
+    contents: Contents, selection: BuildSelection, *, confirmed: bool, now_s: float | None = None
+) -> tuple[Path, ...]:
+    """The folders of the selected builds, broken ones included.
+
+    Raises UsageError for an empty choice, for an unknown or ambiguous digest, for a kind or model without builds, and
+    for `everything` without `confirmed`.
+    """
+    if selection.is_empty:
+        raise UsageError("no builds selected: give digests, --kind, --model, --older-than DAYS, or --all --yes")
+    candidates: tuple[Candidate, ...] = (*contents.builds, *contents.broken)
+    by_digest: set[Path] = set()
+    for digest in selection.digests:
+        folders = [build.folder for build in candidates if build.folder.name.startswith(digest)]
+        if not folders:
+            raise UsageError(f"no build has a digest that begins with {digest!r}: see {as_typed('cache')} list")
+        if len(folders) > 1:
+            names = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in folders[:4])
+            raise UsageError(
+                f"{len(folders)} builds have digests that begin with {digest!r}: {names}: give more digits"
+            )
+        by_digest |= set(folders)
+    kinds = sorted({build.folder.parent.name for build in candidates})
+    models = sorted({build.model_id for build in candidates if build.model_id is not None})
+    for flag, word, known in (("--kind", selection.kind, kinds), ("--model", selection.model, models)):
+        if word is not None and word not in known:  # a typo must not silently delete nothing
+            raise UsageError(f"{flag} {word}: no such build; found {', '.join(known) or 'no builds'}")
+    now_s = time.time() if now_s is None else now_s
+    least_age_s = None if selection.older_than_days is None else selection.older_than_days * SECONDS_PER_DAY
+    selected = [
+        build
+        for build in candidates
+        if (not selection.digests or build.folder in by_digest)
+        and selection.kind in (None, build.folder.parent.name)
+        and selection.model in (None, build.model_id)
+        and (least_age_s is None or now_s - build.last_used_s >= least_age_s)
+    ]
+    if selection.everything and not confirmed:
+        size = size_text(sum(build.size_bytes for build in selected))
+        raise UsageError(f"--all would delete {len(selected)} builds, {size}: add --yes to confirm")
+    return tuple(build.folder for build in selected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """The result of a deletion."""
+
+    count: int
+    size_bytes: int
+    in_use: tuple[Path, ...] = ()
+    """Folders locked by another process, which were kept."""
+
+
+def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
+    """Delete folders of builds, each `root`/kind/digest. Raises StorageError."""
+    count = size_bytes = 0
+    in_use: list[Path] = []
+    for folder in folders:
+        freed_bytes = _delete(root, folder)
+        if freed_bytes is None:
+            in_use.append(folder)
+        else:
+            count, size_bytes = count + 1, size_bytes + freed_bytes
+    return Freed(count=count, size_bytes=size_bytes, in_use=tuple(in_use))
+
+
+def sweep_leftovers(root: Path, contents: Contents) -> Freed:
+    """Delete incomplete builds and lock files that no process holds. Raises StorageError."""
+    folders = [one for one in contents.leftovers if one.path != one.lock]
+    locks = [one for one in contents.leftovers if one.path == one.lock]
+    count = size_bytes = 0
+    for leftover in (*folders, *locks):  # locking a folder creates its lock file: locks last
+        if _sweep(root, leftover):
+            count, size_bytes = count + 1, size_bytes + leftover.size_bytes
+    return Freed(count=count, size_bytes=size_bytes)
+
+
+def _delete(root: Path, folder: Path) -> int | None:
+    """Delete a build's folder; returns its bytes, or None if another process holds its lock."""
+    _check_path(root, folder)
+    with _storage_errors(folder), _locked(lock_of(folder)) as is_held:
+        if not is_held:
+            return None
+        freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
+        _remove(folder)
+        return freed_bytes
+
+
+def _sweep(root: Path, leftover: Leftover) -> bool:
+    _check_path(root, leftover.path)
+    with _storage_errors(leftover.path), _locked(leftover.lock) as is_held:
+        if is_held and leftover.path != leftover.lock:
+            _remove(leftover.path)
+        return is_held
+
+
+def _remove(path: Path) -> None:
+    """Delete a build, starting with its record, so that an incomplete build is never found."""
+    if not path.is_dir():
+        path.unlink()
+        return
+    (path / RECORD).unlink(missing_ok=True)
+    shutil.rmtree(path)
+
+
+def _check_path(root: Path, path: Path) -> None:
+    """Raise StorageError unless the path is two levels below the root, with no link on the way."""
+    if path.parent.parent != root or ".." in path.parts or path.is_symlink() or path.parent.is_symlink():
+        raise StorageError(f"{path} is not a build in the cache {root}: not deleted")
+
+
+@contextmanager
+def _locked(lock: Path) -> Iterator[bool]:
+    """Yields whether a lock is free. If so, it is held inside, and its file is deleted at the end; a process waiting
+    for it creates a new one."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(lock, timeout=0):
+            yield True
+            with suppress(PermissionError):  # Windows deletes an open file when it is closed
+                lock.unlink(missing_ok=True)
+    except Timeout:
+        yield False
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot delete {path}: {error.strerror}") from error
+
+
+@contextmanager
+def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
+    """At the end, also after an error, delete the builds that this process and its workers made inside.
+
+    Older builds and those of other commands are kept. `say` is called with a line about the freed space.
+    """
+    if not is_lean:
+        yield
+        return
+    with temporary_folder("benchhouse-builds") as folder:
+        list_file = folder / "made"
+        try:
+            with environment_variable(MADE_VARIABLE, str(list_file)):
+                yield
+        finally:
+            root = BuildStore().root
+            lines = list_file.read_text(encoding="utf-8").split() if list_file.exists() else []
+            folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
+            freed = delete_folders(root, [folder for folder in folders if folder.exists()])
+            say(_summary(freed))
+
+
+def _summary(freed: Freed) -> str:
+    kept = f"; {len(freed.in_use)} in use elsewhere, kept" if freed.in_use else ""
+    builds = "build" if freed.count == 1 else "builds"
+    return f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}"

@@ -1,0 +1,312 @@
+"""Plans of `--calibrate-device`: one per precision for matrix products, and one for copies.
+
+Suitable sizes of matrices and copies are found by trial on the device, in a child process (`main`). A product of 10 to
+100 ms is long compared with clock resolution and kernel launch, and short enough to be repeated. A copy must not fit in
+the last-level cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarking.benches.config import BenchmarkConfig
+from benchmarking.benches.discovery import Bench
+from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.core import plugins
+from benchmarking.core.child_process import ChildError, run_module_json
+from benchmarking.core.command_line import note
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import BenchhouseError, is_out_of_memory
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
+from benchmarking.devices.support.host import free_host_bytes
+from benchmarking.devices.support.kinds import names_with
+from benchmarking.devices.support.select import select
+from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
+from benchmarking.sweep.plan.plan import CellPlan, Machine
+from benchmarking.sweep.run.lock import device_lock
+
+TIME_LIMIT_S = 300.0
+TARGETS_S = (0.012, 0.060)
+"""Durations of the chosen products, at the rate of the last trial; the true rate at that size is usually higher."""
+MIN_PRODUCT_S = 0.003
+"""The shortest product that gives a reliable rate."""
+FIRST_SIZE, STEP = 128, 64
+"""The first size of the search, and the unit of chosen sizes: a multiple of every kernel's tile."""
+MIN_COPY_S = 0.010
+FIRST_COPY_BYTES = 1 << 28
+UNKNOWN_CACHE_BYTES = 1 << 28
+"""Assumed size of a last-level cache of unknown size; few are larger."""
+MEMORY_SHARE = 0.25
+"""Share of the free memory for all matrices, or for both blocks of a copy."""
+TRIES = 4
+GROWTH = 3.0
+"""Minimum growth of the time when the size doubles. A product should take 8 times as long; less growth means that the
+smaller one was waiting for a busy processor, which repetition would not reveal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The sizes to measure on a device."""
+
+    matrices: Mapping[str, tuple[int, ...]]
+    """Sizes by precision, ascending."""
+    copies_bytes: tuple[int, ...]
+    cache_bytes: int
+    """Last-level caches in total, read if `cache_known`, else assumed."""
+    cache_known: bool
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Precision or "copy" -> why it is not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRequest:
+    """The request to the child process."""
+
+    device: Device
+    precisions: tuple[Precision, ...]
+
+
+def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
+    """The sizes for a device. Raises BenchhouseError when the search fails."""
+    request = dumps(SizeRequest(device=device, precisions=precisions))
+    try:
+        return from_json(
+            Sizes,
+            run_module_json("benchmarking.calibration.calibration_plans", input_text=request, limit_s=TIME_LIMIT_S),
+        )
+    except ChildError as error:
+        raise BenchhouseError(f"no suitable sizes found on {device.selector}: {error}") from error
+
+
+def main() -> int:
+    """Answer the request on stdin. The output of libraries goes to stderr."""
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    request = from_json(SizeRequest, json.load(sys.stdin))
+    stdout.write(json.dumps(to_json(search_sizes(request.device, request.precisions))))
+    stdout.flush()
+    return 0
+
+
+def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
+    """Try products and copies of growing size on the device."""
+    import torch
+
+    from benchmarking.core import plugins
+    from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
+
+    handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)
+    budget_bytes = int(MEMORY_SHARE * _free_bytes(handle))
+    matrices: dict[str, tuple[int, ...]] = {}
+    missing: dict[str, str] = {}
+    for precision in precisions:
+        try:
+            dtype = dtype_of(precision)
+            largest = int((budget_bytes / 3 / torch.empty((), dtype=dtype).element_size()) ** 0.5)
+            flags = MatmulPrecision(precision)
+            try:
+                rate = best_rate(lambda size: _seconds(handle, _product(handle, size, dtype)), largest)  # noqa: B023
+            finally:
+                flags.restore()
+            matrices[precision] = sizes_for(rate, largest)
+        except (RuntimeError, TypeError) as error:
+            reason = FAILED if is_out_of_memory(error) else NOT_SUPPORTED
+            missing[precision] = f"{reason}: {' '.join(str(error).split())[:200]}"
+    known_cache_bytes = handle.last_level_cache_bytes()
+    cache_bytes = known_cache_bytes or UNKNOWN_CACHE_BYTES
+    copies = _copy_sizes(handle, cache_bytes, budget_bytes)
+    if not copies:
+        missing["copy"] = (
+            f"{NOT_SUPPORTED}: the usable share of free memory, {budget_bytes} bytes, is too small for the cache"
+        )
+    handle.close()
+    return Sizes(
+        matrices=matrices,
+        copies_bytes=copies,
+        cache_bytes=cache_bytes,
+        cache_known=known_cache_bytes is not None,
+        missing=missing,
+    )
+
+
+def best_rate(seconds_at: Callable[[int], float], largest: int) -> float:
+    """The highest FLOP/s of products of doubling size, up to one that takes long enough for a reliable rate."""
+    size, previous_seconds, rate = FIRST_SIZE, math.inf, 0.0
+    while True:
+        seconds = seconds_at(size)
+        rate = max(rate, 2 * size**3 / seconds) if seconds > 0 else rate
+        is_reliable = seconds >= MIN_PRODUCT_S and seconds >= GROWTH * previous_seconds
+        if is_reliable or seconds >= TARGETS_S[-1] or 2 * size > largest:
+            return rate
+        size, previous_seconds = 2 * size, seconds
+
+
+def sizes_for(flops_per_sec: float, largest: int) -> tuple[int, ...]:
+    """Sizes whose products take `TARGETS_S` at a rate: n = (rate x s / 2)^(1/3), rounded to steps, within bounds."""
+    ideal_sizes = (round((flops_per_sec * target_s / 2) ** (1 / 3) / STEP) * STEP for target_s in TARGETS_S)
+    last = max(largest // STEP * STEP, STEP)
+    return tuple(sorted({min(max(size, STEP), last) for size in ideal_sizes}))
+
+
+def _product(handle: DeviceHandle, size: int, dtype: Any) -> Callable[[], object]:
+    import torch
+
+    left, right = (torch.randn(size, size, device=handle.torch_name, dtype=dtype) for _ in range(2))
+    return partial(torch.mm, left, right)
+
+
+def _copy_sizes(handle: DeviceHandle, cache_bytes: int, budget_bytes: int) -> tuple[int, ...]:
+    """A copy that takes long enough, and one of half its size if that also exceeds the cache."""
+    import torch
+
+    smallest, largest = CACHE_MARGIN * cache_bytes, budget_bytes // 2
+    size = max(FIRST_COPY_BYTES, 2 * smallest)
+    if size > largest:
+        size = largest // 4 * 4
+        return (size,) if size >= smallest else ()
+    while 2 * size <= largest:
+        source = torch.ones(size // 4, dtype=torch.float32, device=handle.torch_name)
+        target = torch.zeros_like(source)
+        if _seconds(handle, partial(target.copy_, source)) >= MIN_COPY_S:
+            break
+        size *= 2
+    return (size // 2, size)
+
+
+def _seconds(handle: DeviceHandle, call: Callable[[], object]) -> float:
+    """The shortest time of a few calls, after an untimed one."""
+    durations: list[float] = []
+    for _ in range(1 + TRIES):
+        handle.synchronize()
+        started = time.perf_counter()
+        call()
+        handle.synchronize()
+        durations.append(time.perf_counter() - started)
+    return min(durations[1:])
+
+
+def _free_bytes(handle: DeviceHandle) -> int:
+    free_bytes = handle.free_memory_bytes()
+    return free_host_bytes() if free_bytes is None else free_bytes
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+FILE = str(Path(__file__).with_name("benches.py"))
+WARMUP_MAX_TIME_S = 3.0
+"""Long enough for clocks to rise, since there are several points."""
+PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16", "float16")
+"""Precisions in which torch multiplies matrices; tf32 on NVIDIA GPUs only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The measurements of a device, and the parts that cannot be measured."""
+
+    device: Device
+    plans: tuple[CellPlan, ...]
+    remarks: Mapping[str, str]
+    """Item that is not measured or is assumed -> the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What a calibration will measure, derived from the device without running anything on it. Sizes are determined
+    during the measurement."""
+
+    device: Device
+    precisions: tuple[Precision, ...]
+    """Of the matrix products."""
+    remarks: Mapping[str, str]
+    """Precision -> why it is not measured."""
+
+    @property
+    def text(self) -> str:
+        """The outline as lines."""
+        lines = [
+            f"device     {self.device.selector}: {self.device.name}",
+            f"products   {', '.join(self.precisions)}",
+            "copies     blocks that exceed the last-level cache",
+            "sizes      determined by trial on the device before measuring, which takes a few seconds",
+        ]
+        return "\n".join([*lines, *(f"skipped    {name}: {why}" for name, why in self.remarks.items())])
+
+
+def outline(requested: str, machine: Machine | None = None) -> Outline:
+    """The outline for the requested device. Raises UsageError for a device that torch cannot use."""
+    device = select(requested, _unsupported_reason, (Machine() if machine is None else machine).devices)
+    precisions = tuple(name for name in PRECISIONS if name in device.precisions)
+    others = (name for name in device.precisions if name not in PRECISIONS)
+    remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in this precision")
+    return Outline(device=device, precisions=precisions, remarks=remarks)
+
+
+def plan_calibration(
+    planning: BenchPlanning,
+    requested: str,
+    say: Callable[[str], None] = note,
+    *,
+    device_wait_s: float | None = None,
+) -> Calibration:
+    """The calibration of the requested device. Searches for sizes on the device, which takes a few seconds and is
+    announced through `say`.
+
+    Raises UsageError for a device that torch cannot use, and BenchhouseError if nothing can be measured.
+    """
+    machine = Machine()
+    plan_outline = outline(requested, machine)
+    device = plan_outline.device
+    lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
+    say(f"searching for sizes on {device.selector} ({device.name})")
+    with device_lock(lock_name, note, DEVICE_WAIT_S if device_wait_s is None else device_wait_s):
+        sizes = find_sizes(device, plan_outline.precisions)
+    remarks = dict(plan_outline.remarks)
+    if not sizes.cache_known:
+        remarks["last-level cache"] = f"size unknown: assuming {sizes.cache_bytes / 1e6:.0f} MB"
+    remarks |= sizes.missing
+    benches = []
+    for precision, matrices in sizes.matrices.items():
+        base = BenchmarkConfig(name=TASK, precision=precision)  # checked when it is made
+        benches.append(_bench("MatrixProduct", tuple(replace(base, axes={MATRIX_AXIS: size}) for size in matrices)))
+    if sizes.copies_bytes:
+        base = BenchmarkConfig(name=TASK, options={"cache_bytes": sizes.cache_bytes})
+        benches.append(_bench("Copy", tuple(replace(base, axes={COPY_AXIS: size}) for size in sizes.copies_bytes)))
+    if not benches:
+        raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
+    # A peak rate needs neither energy nor memory nor a long warm-up.
+    warmup_s = min(planning.settings.warmup_max_time_s, WARMUP_MAX_TIME_S)
+    settings = replace(planning.settings, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
+    plans = plan_benches(benches, replace(planning, device=requested, settings=settings), machine)
+    return Calibration(device=device, plans=plans, remarks=remarks)
+
+
+def _unsupported_reason(device: Device) -> str | None:
+    torch_devices = names_with(lambda kind: kind.runs_torch)
+    if device.type not in torch_devices:
+        return f"calibration needs torch, which runs on {', '.join(torch_devices)}"
+    return None
+
+
+def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:
+    return Bench(
+        path=FILE,
+        class_name=class_name,
+        configs=configs,
+        devices=names_with(lambda kind: kind.runs_torch),
+        timed_by="benchhouse",
+        task=TASK,
+        is_mock=False,
+    )

@@ -1,0 +1,401 @@
+"""What a level of an open-loop load shows: the growth of the server's queue, what makes the level invalid, and the
+highest rate within limits. For our own loads and imported ones.
+
+`queue_of` tells whether the queue keeps growing, stays bounded, or was observed for too short a time.
+
+Successive requests share a queue, so neither their latencies nor the numbers in flight are independent, and a trend
+test on them takes a long busy period for a trend. This test estimates the capacity instead: while n requests are in
+flight, they complete at the rate m (min(n, c) / c)^a, with m, c and a (1, or 1/2 for servers that gain less and less
+from more requests) fitted by maximum likelihood to the times between events. The capacity m is compared with the
+offered rate. The error of m follows from the work between completions, which would be the service times of one server:
+its variance at the finest scale that agrees with all coarser ones, so that correlated service times count as fewer.
+
+2026-11-26: tests/perf/load_statistics.py measures the false alarms and the levels that are found; the tables are in
+docs/load.md. A regression of the number in flight marked 41 % of the levels of M/M/1 at load .9.
+
+Imported files contain less than our own records: some have no request times, most have no schedule. A rule is applied
+only where its data exist. Sources: MLPerf's inference rules, GuideLLM (lateness), inference-perf (achieved rate).
+
+`HighestRate` is the answer of a search (`benchhouse load --find-rate`), from its stored result: the same for the
+command, `benchhouse recommend` and whoever else names it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.doubts import doubt
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.records import Doubt, Json, Requests
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+
+Growth = Literal["growing", "bounded", "unknown"]
+BATCHES = 10
+FEWEST_COMPLETIONS = 5
+SCALES = (10, 20, 40, 80, 160)
+"""Numbers of stretches into which the completions are divided, besides single ones."""
+FEWEST_STRETCHES = 8
+MOST_SLOTS = 40
+"""Numbers c that are tried, evenly spaced in their logarithm."""
+EXPONENTS = (1.0, 0.5)
+LOAD_ERRORS, HIGH_LOAD = 1.4, 0.9
+"""Standard errors by which the load must exceed this load: its false alarms are limited to 5 %. The estimate is a ratio
+of skewed numbers, so short levels need more (15 over the number of completed requests)."""
+BOUNDED_ERRORS = 1.3
+LEAST_DISPERSION = 0.02
+LIKELIHOOD_UNITS = 2.0
+"""Difference of the log-likelihood, in units of the dispersion, within which numbers of slots are equally plausible."""
+SLOTS_SEEN = 0.75
+"""The queue is visible only if the plausible numbers of slots are below this share of the most requests in flight."""
+TOO_LOW = 1.1
+"""The load of a server with regular service times is estimated up to 10 % too low: they look like more slots."""
+FLAT_GROWTH = 0.05
+"""Requests that stay in flight, as a share of those that arrive, below which a queue is bounded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """What is known about the queue of a level."""
+
+    growth: Growth
+    load: float | None
+    """Offered rate over estimated capacity; None if there were too few completions."""
+    load_error: float | None
+    """Standard error of the logarithm of the load."""
+    needed_s: float
+    """Duration that would be long enough to tell, in s; at least 0."""
+    correlation: float | None = None
+    """Number of successive requests that are worth one independent request: in heavy traffic (c_a^2 + c_s^2) /
+    (1 - load)^2, from the variation of arrivals and services; infinite if the load could be 1 or more."""
+
+
+def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: float | None = None) -> Queue:
+    """The queue of requests with these starts and ends (unsorted, in ms) at an offered rate; None: the rate at which
+    they started, whose own error then adds to that of the load."""
+    import numpy as np
+
+    starts, ends = np.sort(np.asarray(starts_ms, float)) / 1e3, np.sort(np.asarray(ends_ms, float)) / 1e3
+    offered_s = float(starts[-1] - starts[0]) if len(starts) > 1 else 0.0
+    ends = ends[ends <= starts[-1]] if len(starts) else ends
+    if len(ends) < FEWEST_COMPLETIONS or offered_s <= 0:
+        return Queue(growth="unknown", load=None, load_error=None, needed_s=_needed(offered_s, len(ends)))
+    times = np.concatenate((starts, ends))
+    steps = np.concatenate((np.ones(len(starts)), -np.ones(len(ends))))
+    order = np.argsort(times, kind="stable")
+    times, steps = times[order], steps[order]
+    in_flight = np.cumsum(steps).astype(int)
+    lasted, level, seen = np.diff(times), np.maximum(in_flight[:-1], 0), times[:-1] >= ends[0]
+    is_end = (steps < 0) & (times > ends[0])
+    top = max(int(in_flight.max()), 1)
+    time_at = np.bincount(level[seen], weights=lasted[seen], minlength=top + 1)
+    ends_at = np.bincount(np.clip(in_flight - steps.astype(int), 0, top)[is_end], minlength=top + 1)
+    completed = int(ends_at.sum())
+    slots = np.unique(np.round(np.geomspace(1, top, MOST_SLOTS)).astype(int))
+    if completed < FEWEST_COMPLETIONS - 1 or not time_at[1:].sum() > 0:
+        return Queue(growth="unknown", load=None, load_error=None, needed_s=_needed(offered_s, len(ends)))
+
+    def work(busy: Floats) -> tuple[Floats, float]:
+        """The work done at each completion and at the end, if a server completes requests at these speeds."""
+        done = np.concatenate(([0.0], np.cumsum(busy[level] * lasted * seen)))
+        return np.interp(times[is_end], times, done), float(done[-1])
+
+    linear, concave = (_fit(slots, exponent, time_at, ends_at) for exponent in EXPONENTS)
+    unit = max(_dispersion(*work(linear.busy)), 0.5)
+    best = concave if concave.likelihood.max() > linear.likelihood.max() else linear
+    dispersion = _dispersion(*work(best.busy))
+    plausible = linear.likelihood >= linear.likelihood.max() - LIKELIHOOD_UNITS * unit
+    variance = dispersion / completed
+    if rate_per_s is None:
+        rate_per_s = (len(starts) - 1) / offered_s
+        variance += _of_batches(starts - starts[0], offered_s) / len(starts)
+    load = math.log(rate_per_s / best.capacity_per_s)
+    error = math.sqrt(variance)
+    is_visible = int(slots[plausible].max()) < SLOTS_SEEN * top
+    least = max((LOAD_ERRORS + 15 / completed) * error + math.log(HIGH_LOAD), 0.0)
+    if is_visible and load > least:
+        growth: Growth = "growing"
+    elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), float(ends[0]), len(starts)):
+        growth = "bounded"
+    else:
+        growth = "unknown"
+    gaps = np.diff(starts)
+    variation = dispersion + float(gaps.var() / gaps.mean() ** 2)
+    free = 1 - TOO_LOW * math.exp(load)
+    correlation = variation / free**2 if free > 0 else math.inf
+    far = max(abs(load), 0.05)
+    needed_s = 0.0 if growth != "unknown" else max(2.0, (2 * BOUNDED_ERRORS * error / far) ** 2) * offered_s
+    return Queue(
+        growth=growth,
+        load=math.exp(load),
+        load_error=error,
+        needed_s=needed_s,
+        correlation=correlation,
+    )
+
+
+def _needed(offered_s: float, completions: int) -> float:
+    """The time for a few dozen completions, from the few that there were."""
+    return offered_s * 10 * FEWEST_COMPLETIONS / max(completions, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How completions depend on the number in flight, for one exponent."""
+
+    likelihood: Floats
+    """The log-likelihood of each number of slots."""
+    busy: Floats
+    """For the most likely one, the speed with each number in flight, as a share of the capacity."""
+    capacity_per_s: float
+
+
+def _fit(slots: npt.NDArray[Any], exponent: float, time_at: npt.NDArray[Any], ends_at: npt.NDArray[Any]) -> _Fit:
+    """`time_at` and `ends_at` are the time and the completions with 0, 1, 2, ... requests in flight."""
+    import numpy as np
+
+    busy = (np.minimum(np.arange(len(time_at)), slots[:, None]) / slots[:, None]) ** exponent
+    capacity = ends_at.sum() / (busy * time_at).sum(axis=1)
+    rate = np.maximum(busy * capacity[:, None], 1e-300)
+    likelihood = np.where(ends_at > 0, ends_at * np.log(rate), 0.0).sum(axis=1)
+    best = int(likelihood.argmax())
+    return _Fit(likelihood, busy[best], float(capacity[best]))
+
+
+def _dispersion(at: Floats, end: float) -> float:
+    """Variance of the work of n completions over n times the squared mean work, for large n: 1 for exponential service
+    times, 0 for regular completions. `at` is the work done at each completion, `end` at the end.
+
+    It is the variance of single completions, or of as many together as it takes until all longer stretches agree within
+    their standard errors, but no less than that of ten stretches of equal work, since stalls are rare."""
+    import numpy as np
+
+    works = np.diff(np.concatenate(([0.0], at)))
+    mean, found = max(float(works.mean()), 1e-300), list[tuple[float, int]]()
+    for size in sorted({1, *(max(1, len(works) // number) for number in SCALES)}):
+        stretches = len(works) // size
+        if stretches >= FEWEST_STRETCHES:
+            sums = works[: stretches * size].reshape(stretches, size).sum(axis=1)
+            found.append((float(sums.var(ddof=1)) / (size * mean**2), stretches))
+    of_batches = _of_batches(at, end)
+    dispersion = next(
+        (
+            fine
+            for place, (fine, _) in enumerate(found)
+            if all(abs(coarse / fine - 1) <= math.sqrt(2 / (n - 1)) for coarse, n in found[place + 1 :] if fine > 0)
+        ),
+        of_batches,
+    )
+    return max(dispersion, of_batches)
+
+
+def _of_batches(at: Floats, end: float) -> float:
+    """Variance over mean of the numbers of events in ten equal stretches: 1 for a Poisson process, 0 for regular
+    events. `at` are their positions from 0 to `end`."""
+    import numpy as np
+
+    counts = np.histogram(at, bins=np.linspace(0, end, BATCHES + 1))[0]
+    return max(float(counts.var(ddof=1) / counts.mean()), LEAST_DISPERSION) if counts.any() else 1.0
+
+
+def _is_flat(times: Floats, in_flight: Floats, since_s: float, requests: int) -> bool:
+    """Whether the mean number in flight hardly rises from the first third to the last, by its spread over six parts."""
+    import numpy as np
+
+    at, level = times, in_flight
+    area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(at))))
+    edges = np.linspace(since_s, at[-1], 7)
+    means = np.diff(np.interp(edges, at, area)) / np.diff(edges)
+    arrivals = requests * 4 / 6 * (at[-1] - since_s) / max(at[-1] - at[0], 1e-9)
+    rise, spread = means[4:].mean() - means[:2].mean(), np.abs(np.diff(means)).max()
+    return bool(rise + 2 * spread < FLAT_GROWTH * arrivals)
+
+
+MAX_LATENESS_SHARE = 0.01
+"""Maximum p95 of the lateness, as a share of the median time to first token."""
+MIN_ACHIEVED_SHARE = 0.98
+MAX_CACHED_SHARE = 0.01
+SIGNIFICANT_T = 3.09
+"""One-sided p = 0.001, since successive requests are not independent and a curve has many levels."""
+MIN_REQUESTS_FOR_TREND = 10
+MS_PER_S = 1000.0
+
+
+def late_generator(lateness_p95_ms: float, first_token_ms: float) -> Sequence[Doubt]:
+    """The doubt about requests that were sent late, by p95 of their lateness and the median time to first token (or to
+    the end, where nothing is streamed)."""
+    if lateness_p95_ms <= MAX_LATENESS_SHARE * first_token_ms:
+        return ()
+    return (doubt("late_generator", lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
+
+
+def rate_not_achieved(requested_per_s: float, achieved_share: float, *, by_chance: float = 0.0) -> Sequence[Doubt]:
+    """The doubt about requests that were sent at a share of the rate; `by_chance` as in `drawn_shortfall`."""
+    if achieved_share >= MIN_ACHIEVED_SHARE - by_chance:
+        return ()
+    return (doubt("rate_not_achieved", requested_per_s=requested_per_s, achieved_share=achieved_share),)
+
+
+def drawn_shortfall(requests: int, variation: float = 1.0) -> float:
+    """The relative shortfall of the mean rate of this many random arrivals that can occur by chance (one-sided
+    p = 0.001). `variation` is the coefficient of variation of the gaps: 1 for Poisson arrivals, 0 for constant ones."""
+    return SIGNIFICANT_T * variation / math.sqrt(max(requests, 1))
+
+
+def prefix_cache_hit(cached_tokens: float, prompt_tokens: float) -> Sequence[Doubt]:
+    """The doubt about prompts without a common prefix that the server took from its prefix cache."""
+    share = cached_tokens / prompt_tokens if prompt_tokens else 0.0
+    return (doubt("prefix_cache_hit", cached_share=share),) if share >= MAX_CACHED_SHARE else ()
+
+
+def over_saturated(requests: Requests, rate_per_s: float | None = None) -> Sequence[Doubt]:
+    """The doubt about a server whose queue kept growing at this rate (None: the rate of the schedule), or the
+    information that the level was too short to tell, with the duration that would be enough."""
+    queue = _queue(requests, rate_per_s)
+    if queue.growth == "growing":
+        return (doubt("over_saturated", **_evidence(queue)),)
+    return (doubt("saturation_unknown", needed_duration_s=queue.needed_s),) if queue.growth == "unknown" else ()
+
+
+def over_saturation(requests: Requests, rate_per_s: float | None = None) -> dict[str, Json] | None:
+    """The evidence that the server's queue kept growing; None if it did not, or if the level was too short to tell."""
+    queue = _queue(requests, rate_per_s)
+    return _evidence(queue) if queue.growth == "growing" else None
+
+
+def correlation(requests: Requests, rate_per_s: float | None = None) -> float | None:
+    """The number of successive requests that are worth one independent request; None if no queue is seen."""
+    found = _queue(requests, rate_per_s).correlation
+    return None if found is None else found * len(requests) / max(sum(not turn for turn in requests.turn), 1)
+
+
+def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
+    """The queue of the requests, or of the conversations: only their first turns have a schedule, and a server that
+    falls behind delays the others."""
+    starts: dict[object, float] = {}
+    ends: dict[object, float] = {}
+    rows = zip(requests.conversation, requests.intended_ms, requests.end_ms, strict=True)
+    for place, (conversation, start, end) in enumerate(rows):
+        key = ("alone", place) if conversation is None else conversation
+        starts[key] = min(start, starts.get(key, start))
+        if end is not None:
+            ends[key] = max(end, ends.get(key, end))
+    return queue_of(list(starts.values()), list(ends.values()), rate_per_s)
+
+
+def _evidence(queue: Queue) -> dict[str, Json]:
+    return {"load": queue.load, "relative_error": queue.load_error}
+
+
+def over_saturated_by_statistics(
+    requests: float,
+    offered_per_s: float,
+    completed_per_s: float,
+    *,
+    peak: float | None = None,
+    latency_ms: float | None = None,
+    first_token_ms: float | None = None,
+    variation: float = 1.0,
+) -> Sequence[Doubt]:
+    """The doubt about a server whose queue kept growing, for a load of which only statistics are known: medians, and
+    the highest number of requests in flight.
+
+    Requests complete at less than the offered rate also because the last ones take their time after sending has ended.
+    So a low rate alone is no doubt: besides, nearly all requests were in flight at once, or requests took as long as
+    the whole load was sent, or waited for their first token for a large part of the time after the last was sent.
+    """
+    if requests < MIN_REQUESTS_FOR_TREND or offered_per_s <= 0 or completed_per_s <= 0:
+        return ()
+    share = completed_per_s / offered_per_s
+    if share >= MIN_COMPLETED_SHARE - drawn_shortfall(round(requests), variation):
+        return ()
+    sending_s = requests / offered_per_s
+    rest_s = requests / completed_per_s - sending_s
+    signs = {
+        "in_flight_share": None if peak is None else peak / requests,
+        "latency_share_of_sending": None if latency_ms is None else latency_ms / MS_PER_S / sending_s,
+        "first_token_share_of_rest": None if first_token_ms is None else first_token_ms / MS_PER_S / rest_s,
+    }
+    found = {name: value for name, value in signs.items() if value is not None and value >= MIN_SIGN[name]}
+    if not found:
+        return ()
+    return (doubt("over_saturated", offered_per_s=offered_per_s, completed_share=share, **found),)
+
+
+MIN_COMPLETED_SHARE = 0.9
+MIN_SIGN = {"in_flight_share": 0.8, "latency_share_of_sending": 0.5, "first_token_share_of_rest": 0.25}
+"""Minimum of each sign. Of a queue that grows at a constant pace, the median wait is half of the last one."""
+
+
+def lateness(requests: Requests) -> list[float]:
+    """The delay of each request behind its schedule, in ms."""
+    return [sent - at for at, sent in zip(requests.intended_ms, requests.sent_ms, strict=True) if sent is not None]
+
+
+def achieved_share(requests: Requests) -> float | None:
+    """The achieved rate as a share of the scheduled rate; None for fewer than 2 distinct times."""
+    sent = [one for one in requests.sent_ms if one is not None]
+    scheduled_ms = max(requests.intended_ms) - min(requests.intended_ms)
+    if len(sent) < 2 or scheduled_ms <= 0:
+        return None
+    took = max(sent) - min(sent)
+    return len(sent) / len(requests) * scheduled_ms / took if took > 0 else None
+
+
+def sent_per_s(requests: Requests) -> float | None:
+    """The mean rate at which requests were sent; None for fewer than 2 distinct times."""
+    sent = [one for one in requests.sent_ms if one is not None]
+    took_s = (max(sent) - min(sent)) / MS_PER_S if sent else 0.0
+    return (len(sent) - 1) / took_s if took_s > 0 else None
+
+
+HIGHEST_RATE = "highest_request_rate_per_sec"
+"""The metric of a search."""
+RATE_LOW, RATE_HIGH = "highest_request_rate_ci_low_per_sec", "highest_request_rate_ci_high_per_sec"
+"""Its 95 % interval."""
+SEARCHED, INVALID, AT_TOP = "searched_per_s", "invalid_levels", "holds_at_upper_bound"
+"""Facts of a search: the rates that it searched between, the invalid levels with their doubts, by rate, and whether the
+highest of the rates held."""
+LEAST_GOOD = 0.99
+"""Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighestRate:
+    """The highest rate at which the required share of requests meets the limits, in requests per second."""
+
+    rate: float
+    low: float
+    """The lower end of the 95 % interval."""
+    high: float | None
+    """Its upper end; None if the search saw no rate that is too high."""
+    why_open: str | None
+    """Why there is no upper end."""
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> HighestRate | None:
+        """The answer in the metrics of a search's result and its facts about the load; None if it found none."""
+        rate, low = metrics.get(HIGHEST_RATE), metrics.get(RATE_LOW)
+        if rate is None or low is None:
+            return None
+        high, invalid = metrics.get(RATE_HIGH), facts.get(INVALID)
+        why = None
+        if high is None and isinstance(invalid, Mapping) and invalid and not facts.get(AT_TOP):
+            why = f"higher levels were invalid: {', '.join(sorted(set(map(str, invalid.values()))))}"
+        elif high is None:
+            why = "it holds at the upper bound of the search; raise it to find the highest rate"
+        return cls(rate=float(rate), low=float(low), high=None if high is None else float(high), why_open=why)
+
+    @property
+    def text(self) -> str:
+        """ "17.46 requests/s (95 % interval 16.9 to 18.11)" """
+        if self.high is not None:
+            return f"{self.rate:.4g} requests/s (95 % interval {self.low:.4g} to {self.high:.4g})"
+        return f"at least {self.rate:.4g} requests/s ({self.low:.4g} or more with 97.5 % confidence): {self.why_open}"

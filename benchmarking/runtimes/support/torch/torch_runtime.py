@@ -1,0 +1,258 @@
+"""Shared base of the runtimes on torch: their options, and loading and verifying a model.
+
+The default runtime calls the model as loaded; others then change the model or how it is called.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.contracts import Option, Runtime, Session, Stage
+from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import how_to_install
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.devices.support.kinds import has, kind_of, names_with
+from benchmarking.runtimes.support import deployment
+from benchmarking.runtimes.support.torch import attention_kernels, quantization, torch_settings
+from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
+from benchmarking.workloads.support import quantized_weights
+from benchmarking.workloads.support.exported_folder import is_export
+from benchmarking.workloads.support.families import families, plugin_of
+from benchmarking.workloads.support.generation import CACHES
+from benchmarking.workloads.support.graph_file import format_of
+from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
+from benchmarking.workloads.support.transformers_models import AUTO_CLASSES
+
+if TYPE_CHECKING:
+    from benchmarking.runtimes.support.torch.torch_session import Loaded
+
+
+PACKAGES = ("torch", "transformers")
+ATTENTION = Option(
+    name="attention",
+    help="attention implementation",
+    values=attention_kernels.ATTENTIONS,
+    default="the model's own",
+)
+CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
+
+WITH_CONV1D = ("gpt2", "openai-gpt")
+"""Model types whose layers torchao skips until they are replaced by linear ones, which takes more than a few lines."""
+
+SHARED_OPTIONS = (ATTENTION, CACHE, TOKEN_SYNC, MEMORY_FORMAT)
+"""Options of every runtime on torch."""
+
+
+class TorchRuntime(Runtime):
+    """A runtime on torch. Options: attention; for generation, the kind of cache and when tokens reach the host; for
+    images, their memory format; at quantized precisions, the method; and those that the runtime adds."""
+
+    packages: tuple[str, ...] = PACKAGES
+    """Required distributions, with their module names."""
+    declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
+    loads_quantized = True
+    compiles: bool = False
+    """Whether the model's code is compiled."""
+    profiler = "torch.profiler"
+
+    def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
+        """Prepare the process before torch runs anything, until `cleanup`. The result is passed to `session`."""
+        return None
+
+    def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
+        """Change the loaded model in place, in a separate stage. Returns facts for `verified`."""
+        return {}
+
+    def session(self, loaded: Loaded, prepared: Any) -> Session:
+        """The session on a loaded model; `prepared` is the result of `prepare_process`."""
+        from benchmarking.runtimes.support.torch.torch_session import TorchSession
+
+        return TorchSession(loaded)
+
+    def missing(self) -> str | None:
+        absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
+        return f"not installed: {', '.join(absent)}: {how_to_install(*absent)}" if absent else None
+
+    def why_not_on(self, device: Device) -> str | None:
+        if has(device.type, lambda kind: kind.runs_torch):
+            return None
+        return (
+            f"runtime {self.name} runs on {', '.join(names_with(lambda kind: kind.runs_torch))}, not on {device.type}"
+        )
+
+    def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
+        if (why_not := self.why_not_on(device)) is not None:
+            return why_not
+        if precision == "tf32" and not has(device.type, lambda kind: kind.has_tf32):
+            return f"tf32 is a mode of NVIDIA's tensor cores (cuda), not of {device.type}"
+        if workload.source == "file":
+            kind, reader = "a graph file", "a runtime for graphs"
+            if is_export(workload):
+                kind = f"an export to {format_of(workload)}"
+            elif workload.family is not None:
+                kind, reader = f"in an engine's own format ({format_of(workload)})", "the --runtime that reads it"
+            return f"{workload.model_id} is {kind}, which has no torch model: choose {reader}"
+        if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
+            return f"runtime {self.name} does not support family {workload.family}"
+        if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
+            return f"runtime {self.name} does not quantize: use --runtime eager or compiled for {precision}"
+        if quantized_weights.quantization_of(workload) is not None:
+            return None
+        return quantization.why_not(device, precision, compiles=self.compiles)
+
+    def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
+        plugin = plugin_of(workload)
+        default, axes = plugin.default_attention(workload.config), plugin.axes(workload)
+        values: dict[str, tuple[str, ...]] = {
+            ATTENTION.name: ()
+            if default is None
+            else (default, *(name for name in ATTENTION.values if name != default)),
+            CACHE.name: plugin.caches if "new_tokens" in axes else (),
+            TOKEN_SYNC.name: TOKEN_SYNC.values if "new_tokens" in axes else (),
+            MEMORY_FORMAT.name: MEMORY_FORMAT.values if IMAGE_AXIS in axes else (),
+        }
+        options = (replace(option, values=values.get(option.name, option.values)) for option in self.declared_options)
+        return tuple(option for option in options if option.values or option.name not in values)
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        mode = torch_settings.without_defaults(super().mode(device, workload, options))
+        attention_kernels.check(_attention_of(mode), device)
+        attention_kernels.check_model(_attention_of(mode), workload)
+        if (stored := quantized_weights.quantization_of(workload)) is None:
+            return mode
+        if (requested := mode.get(quantization.OPTION)) is not None:
+            raise UnsupportedError(f"--quantization {requested}: {workload.model_id} holds {stored.setting}: omit it")
+        return {**mode, quantization.OPTION: stored.setting}
+
+    def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        attention_kernels.check_precision(_attention_of(mode), precision)
+        if quantized_weights.is_setting(mode.get(quantization.OPTION)):
+            return mode
+        return quantization.with_method(self.name, precision, mode)
+
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        """For models of transformers that read text."""
+        workload, mode = cell.workload, cell.runtime_mode
+        classes = AUTO_CLASSES.get(workload.task, ())
+        quantized = quantization.configuration(cell.precision, mode.get(quantization.OPTION))
+        is_text = point.sequence_length is not None and not point.axes
+        if workload.source not in ("catalog", "hub", "local") or len(classes) != 1 or not is_text:
+            return None
+        if cell.precision in quantization.METHODS and quantized is None:
+            return None
+        if quantized and workload.config.get("model_type") in WITH_CONV1D:
+            return None
+        kind = kind_of(cell.device.type)
+        assert kind is not None
+        device = f"{kind.torch_type}{cell.device.selector.removeprefix(cell.device.type)}"
+        dtype = torch_settings.TORCH_DTYPES[cell.precision]
+        attention = f", attn_implementation={mode['attention']!r}" if "attention" in mode else ""
+        name = workload.path if workload.source == "local" else workload.model_id
+        lines = [
+            *deployment.bound(cell),
+            "import torch",
+            "import transformers",
+            *(["import torchao.quantization as ao"] if quantized else []),
+            "",
+            *([] if cell.num_threads is None else [f"torch.set_num_threads({cell.num_threads})"]),
+            f"model = transformers.{classes[0]}.from_pretrained({name!r}, dtype=torch.{dtype}{attention})",
+            *([f"ao.quantize_(model, ao.{quantized})"] if quantized else []),
+            f"model = model.eval().to({device!r})",
+            *self.deployed_changes(cell),
+            f"tokenizer = transformers.AutoTokenizer.from_pretrained({name!r})",
+            f"inputs = tokenizer([{deployment.TEXT!r}] * {point.batch_size}, return_tensors='pt').to({device!r})",
+            "with torch.inference_mode():",
+        ]
+        if point.new_tokens is None:
+            return deployment.text([*lines, "    output = model(**inputs)"])
+        cache = ", cache_implementation='static'" if mode.get("cache") == "static" else ""
+        call = f"model.generate(**inputs, max_new_tokens={point.new_tokens}, do_sample=False{cache})"
+        return deployment.text([*lines, f"    tokens = {call}"])
+
+    def deployed_changes(self, cell: Cell) -> list[str]:
+        """The lines that change the loaded model, in `deployment`."""
+        return []
+
+    def import_libraries(self) -> None:
+        import torch  # noqa: F401
+        import transformers.models.auto.modeling_auto  # noqa: F401
+
+    def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
+        from benchmarking.runtimes.support.torch import model_loading
+        from benchmarking.runtimes.support.torch.torch_session import Loaded
+        from benchmarking.workloads.support.processing import open_processing
+        from benchmarking.workloads.support.weights import page_cache_of
+
+        if handle.torch_name is None:
+            raise UnsupportedError(f"torch cannot use {cell.device.selector}")
+        with stage("import"):
+            plugin_of(cell.workload).model_class(cell.workload)
+        file_facts = page_cache_of(cell.workload)  # before anything reads the files
+        processing = open_processing(cell.workload, stage)
+        with ExitStack() as cleanup:
+            cleanup.callback(torch_settings.set_threads(cell.num_threads))
+            if has(cell.device.type, lambda kind: kind.has_tf32):
+                torch_settings.check_override(cell.precision)
+            cleanup.callback(torch_settings.MatmulPrecision(cell.precision).restore)
+            cleanup.enter_context(attention_kernels.restrict_kernel(_attention_of(cell.runtime_mode)))
+            prepared = self.prepare_process(cell, handle.torch_name, points, cleanup)
+            model, count, verified = self._load(cell, handle.torch_name, stage)
+            if cell.runtime_mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
+                verified |= model_loading.to_channels_last(model)
+            verified |= {
+                **file_facts,
+                **processing.verified,
+                **torch_settings.effective_threads(),
+                **torch_settings.effective_arithmetic(),
+            }
+            if cell.num_threads is not None and (used := verified["num_threads"]) != cell.num_threads:
+                raise BenchhouseError(f"requested {cell.num_threads} threads, but torch uses {used}")
+            loaded = Loaded(
+                model=model,
+                parameter_count=count,
+                cell=cell,
+                torch_name=handle.torch_name,
+                verified=verified,
+                cleanup=cleanup.pop_all(),
+                processing=processing,
+            )
+            return self.session(loaded, prepared)
+
+    def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
+        """The model on its device, its number of parameters before quantization, and the facts read from it."""
+        from benchmarking.runtimes.support.torch import model_loading
+
+        attention, precision = _attention_of(cell.runtime_mode), cell.precision
+        implementation = attention_kernels.implementation_of(attention)
+        with stage("weights_read"):
+            model, loaded = model_loading.load_model(cell.workload, precision, implementation, torch_name)
+        stored = quantized_weights.quantization_of(cell.workload)
+        if stored is None:
+            count = model_loading.parameter_count(model)
+            with stage("to_device"):
+                model = model_loading.to_device(model, torch_name)
+        else:
+            count = quantized_weights.parameter_count(model)
+            loaded |= quantized_weights.read_back(model, stored)
+        if cell.workload.weights == "pretrained":
+            model_loading.check_finite(model, cell.workload.model_id)
+        if precision in quantization.METHODS and stored is None:
+            method = str(quantization.with_method(self.name, precision, cell.runtime_mode)[quantization.OPTION])
+            with stage("quantize"):
+                loaded |= quantization.quantize(model, precision, method, torch_name.partition(":")[0])
+        verified = model_loading.verify(
+            model, precision, torch_name, implementation, is_stored_quantized=stored is not None
+        )
+        if attention_kernels.backend_of(attention) is not None:
+            loaded |= {"attention": attention, "attention_kernels_allowed": attention_kernels.enabled_kernels()}
+        changed = self.change(model, cell, stage)
+        return model, count, {**verified, **loaded, **model_loading.implementation(model, cell.workload), **changed}
+
+
+def _attention_of(mode: Mapping[str, Scalar]) -> str | None:
+    return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None

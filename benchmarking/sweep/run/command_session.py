@@ -1,0 +1,351 @@
+"""The session of a measuring command: plan, measure, write run files, store and show. Each run is stored right after
+its last launch.
+
+Commands import it with their flags, so it imports what measures when it measures.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarking.core.command_line import note
+from benchmarking.core.command_names import as_typed
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.quality import Quality
+from benchmarking.core.records import Json, Run, to_json
+from benchmarking.core.run_file import read_run
+from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.untrusted.redaction import redacted, redacted_path, redacted_record
+from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.spool import PartialRun
+from benchmarking.sweep.run.warehouse_process import Ingest
+from benchmarking.workloads.support.families import chosen_texts
+
+if TYPE_CHECKING:
+    from benchmarking.sweep.plan.request import Request
+    from benchmarking.sweep.run.supervisor import Sweep, Track
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """How results are printed."""
+
+    json: bool = False
+    quiet: bool = False
+    text: Callable[[Sequence[Run], Page], str] | None = None
+    """The text of the finished runs; None for `tables`."""
+    document: Callable[[Sequence[Run]], Json] | None = None
+    """The JSON document of the finished runs; None for a list of them."""
+    is_last: bool = True
+    """False for runs whose document the caller prints with those of later ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """Where plans are measured."""
+
+    sweep: Sweep
+    is_cluster: bool = False
+    flags: tuple[str, ...] = ()
+    """The flags with which another command measures there too."""
+
+
+def local_executor() -> Executor:
+    """Measures on this machine."""
+    from benchmarking.sweep.run.supervisor import sweep
+
+    return Executor(sweep=sweep)
+
+
+def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
+    """Measure the requests and return the exit code. Without an output folder nothing is saved."""
+    from benchmarking.sweep.plan.request import plan_cell
+
+    session_id = uuid7()
+    return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
+
+
+def run_plans(
+    plans: Sequence[CellPlan],
+    output_dir: Path | None,
+    ingest: Ingest | None,
+    show: Show,
+    *,
+    device_wait_s: float | None = None,
+    finished: Callable[[Run], None] = lambda run: None,
+    interrupted: Callable[[Sequence[Run]], None] = lambda runs: None,
+    executor: Executor | None = None,
+) -> int:
+    """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run,
+    `interrupted` after an interruption with what was measured of all runs."""
+    from benchmarking.sweep.run.supervisor import Track
+
+    with spool.opened_folder(output_dir) as folder:
+        note_choices(plans)
+        tracks = [Track.start(folder, plan) for plan in plans]
+        return _measure(
+            *(tracks, output_dir is not None, ingest, show, device_wait_s),
+            finished=finished,
+            interrupted=interrupted,
+            executor=executor,
+        )
+
+
+def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
+    """The runs of plans that are measured together; nothing is saved or printed."""
+    from benchmarking.sweep.run.supervisor import Track, closing
+    from benchmarking.sweep.show.live import observed
+
+    with spool.opened_folder(None) as folder:
+        tracks = [Track.start(folder, plan) for plan in plans]
+        with closing(tracks), observed(tracks, quiet=True) as observer:
+            (executor or local_executor()).sweep(tracks, observer, lambda track: None)
+        return tuple(track.run(utc_now()) for track in tracks)
+
+
+def measure_qualities(
+    plans: Sequence[CellPlan],
+    done: Callable[[CellPlan, Quality], None],
+    *,
+    quiet: bool,
+    device_wait_s: float | None = None,
+) -> None:
+    """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each,
+    without secrets. Raises as `sweep` does."""
+    from benchmarking.sweep.run.supervisor import Track, closing, measure_quality
+    from benchmarking.sweep.show.live import observed
+
+    with spool.opened_folder(None) as folder:
+        tracks = [Track.start(folder, plan) for plan in plans]
+        with closing(tracks), observed(tracks, quiet=quiet) as observer:
+            for track in tracks:
+                track.begin()
+                found = measure_quality(track, observer, device_wait_s)
+                observer.close()
+                done(track.plan, redacted_record(found, anonymous=track.plan.is_anonymous))
+
+
+@contextmanager
+def unfinished(output_dir: Path, model_id: str | None, *, on_cluster: bool) -> Iterator[Sequence[PartialRun]]:
+    """The unfinished runs of a folder, of all models or one, locked inside. Raises UsageError if there are none, or if
+    one must be resumed elsewhere; LockedError if another process continues one."""
+    from benchmarking.sweep.run.supervisor import check_location
+
+    files = spool.unfinished(output_dir)
+    if model_id is not None:
+        files = [file for file in files if file.read().plan.cell.workload.model_id == redacted_path(model_id)]
+    with spool.held(files) as left:
+        if not left:
+            of_model = "" if model_id is None else f" of {model_id}"
+            raise UsageError(f"--resume: no unfinished run{of_model} in {output_dir}")
+        for file in left:
+            if not file.final_path.exists():
+                check_location(file.read().plan, str(file.path), on_cluster=on_cluster)
+        yield left
+
+
+def resume(
+    files: Sequence[PartialRun],
+    ingest: Ingest | None,
+    show: Show,
+    *,
+    arguments: Mapping[str, object] | None = None,
+    device_wait_s: float | None = None,
+    executor: Executor | None = None,
+) -> int:
+    """Finish the unfinished runs of a folder, and return the exit code.
+
+    A run that already has its run file is stored unchanged. `arguments` are those of the command: see `Track.resume`.
+    """
+    from benchmarking.sweep.run.supervisor import Track
+
+    spool.prepare(files[0].path.parent)
+    completed = [file for file in files if file.run_file() is not None]
+    executor = executor or local_executor()
+    tracks = [Track.resume(file, arguments, on_cluster=executor.is_cluster) for file in files if file not in completed]
+    tracks.sort(key=lambda track: track.plan.run_id)  # as they were planned
+    return _measure(tracks, True, ingest, show, device_wait_s, completed, executor=executor)
+
+
+def dry_run(requests: Sequence[Request], show: Show) -> int:
+    """Print the plan and measure nothing."""
+    from benchmarking.sweep.plan.request import plan_cell
+
+    return show_plans([plan_cell(request, uuid7()) for request in requests], show)
+
+
+def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
+    """Print plans and measure nothing."""
+    if show.json:
+        print(json.dumps([redacted(to_json(plan), anonymous=plan.is_anonymous) for plan in plans], indent=1))
+    else:
+        print("\n\n".join(_plan_text(plan) for plan in plans))
+    return EXIT_OK
+
+
+def _measure(
+    tracks: Sequence[Track],
+    saves: bool,
+    ingest: Ingest | None,
+    show: Show,
+    device_wait_s: float | None,
+    completed: Sequence[PartialRun] = (),
+    finished: Callable[[Run], None] = lambda run: None,
+    interrupted: Callable[[Sequence[Run]], None] = lambda runs: None,
+    executor: Executor | None = None,
+) -> int:
+    """Sweep the tracks; each run is finished and stored right after its last launch. First, completed runs whose
+    partial files were left behind are stored.
+
+    After an interruption the partial files of the other runs hold everything that was measured.
+    """
+    from benchmarking.sweep.run.supervisor import closing
+    from benchmarking.sweep.show.live import observed
+
+    finished_runs: list[Finished] = []
+    codes = [EXIT_OK]
+
+    def keep(saved: Finished) -> None:
+        finished_runs.append(saved)
+        if saves and not show.quiet:
+            note(f"run file: {saved.path}")
+        problem = store_run(saved.path, ingest)
+        if problem is not None:
+            note(f"not stored: {problem}")
+        codes.append(EXIT_OK if problem is None and not saved.has_failures else EXIT_FAILED)
+        finished(saved.run)
+
+    for file in completed:
+        recover_finished(file, keep)
+    with closing(tracks), observed(tracks, quiet=show.quiet) as observer:
+
+        def done(track: Track) -> None:
+            observer.close()
+            finish_run(track, keep)
+
+        try:
+            (executor or local_executor()).sweep(tracks, observer, done, device_wait_s=device_wait_s)
+        except (KeyboardInterrupt, LockedError, WorkersLostError):
+            observer.close()
+            completed_ids = {saved.run.run_id for saved in finished_runs}
+            started = [track for track in tracks if track.measurements and track.plan.run_id not in completed_ids]
+            runs = [*(saved.run for saved in finished_runs), *(track.run(utc_now()) for track in started)]
+            runs = _as_planned(runs, tracks)
+            measured = sum(track.points_finished for track in tracks)
+            total = sum(track.points_total for track in tracks)
+            flags = ("--resume", "--output-dir", str(tracks[0].folder), *(executor or local_executor()).flags)
+            again = shlex.join([*as_typed("run").split(" "), *flags])
+            outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
+            note(f"{measured} of {total} points measured: {outcome}")
+            if not saves or not show.json:  # else they are on disk only: the document of a part looks like the whole
+                _print(runs, show)
+            interrupted(runs)
+            raise
+    _print(_as_planned([saved.run for saved in finished_runs], tracks), show)
+    return max(codes)
+
+
+def _as_planned(runs: Sequence[Run], tracks: Sequence[Track]) -> list[Run]:
+    """Runs in the order of their plans, after those that were complete before; launches in turns end in any order."""
+    places = {track.plan.run_id: place for place, track in enumerate(tracks)}
+    return sorted(runs, key=lambda run: places.get(run.run_id, -1))
+
+
+def _print(runs: Sequence[Run], show: Show) -> None:
+    if show.json and show.is_last:
+        document = [to_json(run) for run in runs] if show.document is None else show.document(runs)
+        print(json.dumps(document, indent=1))
+    elif runs and not show.json:
+        print((tables if show.text is None else show.text)(runs, stdout_page()))
+
+
+def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
+    """A table for each run, a comparison for each model that several runtimes ran, and the scaling over threads."""
+    from benchmarking.sweep.show.report import table
+    from benchmarking.sweep.show.runtime_comparison import comparison_text, comparisons
+    from benchmarking.sweep.show.thread_scaling import scaling_text, scalings
+
+    texts = [table(run, page) for run in runs]
+    texts += [comparison_text(comparison, page) for comparison in comparisons(runs)]
+    return "\n\n".join([*texts, *(scaling_text(scaling, page) for scaling in scalings(runs))])
+
+
+def note_choices(plans: Iterable[CellPlan]) -> None:
+    """Print what was chosen for the models without being requested, once per model."""
+    for text in dict.fromkeys(text for plan in plans for text in chosen_texts(plan.cell.workload)):
+        note(text)
+
+
+def _plan_text(plan: CellPlan) -> str:
+    """The plan as text."""
+    cell, settings = plan.cell, plan.settings
+    mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
+    workload = cell.workload
+    kind = workload.family or workload.source
+    lines = [
+        f"model      {workload.model_id} ({kind}, {workload.task}, {workload.weights} weights)",
+        f"device     {cell.device.selector}: {cell.device.name or 'not found'}",
+        f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
+        f"precision  {cell.precision}",
+        f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
+        + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
+    ]
+    lines += [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
+    lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
+    lines += [] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"]
+    lines += [f"points     {len(plan.runnable)}"]
+    lines += [f"  {point.label}" for point in plan.runnable]
+    lines += [f"skipped    {', '.join(labels)}: {why}" for why, labels in points_by_reason(plan).items()]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A finished run and its file."""
+
+    run: Run
+    path: Path
+    has_failures: bool
+    """Whether any measurement failed, in any launch."""
+
+
+def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
+    """Write the run file, and delete the partial file after `keep`: a run whose storing is interrupted or killed is
+    stored by --resume. Raises StorageError; the partial file then still holds everything."""
+    run = track.run(utc_now())
+    saved = Finished(run=run, path=track.file.write(run), has_failures=track.has_failures)
+    keep(saved)
+    track.file.remove()
+    track.release()
+    return saved
+
+
+def recover_finished(file: PartialRun, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
+    """A run whose process ended between writing the run file and deleting the partial file, which is held, and is
+    deleted after `keep`. Writing the run file again would change the ids of its results."""
+    from benchmarking.sweep.run.supervisor import has_failures
+
+    path = file.final_path
+    saved = Finished(run=read_run(path).run, path=path, has_failures=has_failures(file.read().measurements))
+    keep(saved)
+    file.remove()
+    return saved
+
+
+def store_run(path: Path, ingest: Ingest | None) -> str | None:
+    """Store a run file in the database, if there is one; None, or why that failed. The file stays."""
+    if ingest is None:
+        return None
+    try:
+        ingest(path)
+    except StorageError as error:
+        return str(error)
+    return None

@@ -1,0 +1,204 @@
+"""Two commands measured in turns, in random order in each round, so that neither drifts of the machine nor disturbances
+that come back affect one of them more (`core.verdicts.rounds`).
+
+A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`, or `batch_benchmark`,
+which also measures user-written benchmarks). The sides may differ in interpreter, environment variables and working
+folder; the versions, commit and device stored with a side are those of its own process. Between turns, the results of a
+side are in its folder, as with any unfinished run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Literal
+
+from benchmarking.core.child_process import environment, module_command, run_bound
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.signals import ENDING_SIGNALS
+from benchmarking.core.verdicts.rounds import random_order
+from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.command_session import finish_run, recover_finished
+
+TURN = "--turn"
+"""The flag of a turn, whose value is its folder."""
+
+
+def without_turn_flag(argv: Sequence[str]) -> tuple[str, ...]:
+    """The arguments without --turn DIR, since its folder no longer exists when the command is repeated."""
+    positions = {position for position, word in enumerate(argv) if word == TURN}
+    dropped = positions | {position + 1 for position in positions}
+    return tuple(
+        word for position, word in enumerate(argv) if position not in dropped and not word.startswith(f"{TURN}=")
+    )
+
+
+def take_turn(
+    folder: Path,
+    plans: Callable[[], Sequence[CellPlan]],
+    *,
+    quiet: bool,
+    arguments: Mapping[str, object] | None = None,
+    device_wait_s: float | None = None,
+) -> int:
+    """Measure the next launch of the runs in the folder; if it is empty, the runs are created from `plans`.
+
+    Runs without remaining launches are finished, and their run files written. `arguments` are those of the command: see
+    `Track.resume`. Returns the exit code, 0 if no launch is left.
+
+    Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
+    """
+    from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
+    from benchmarking.sweep.show.live import observed
+
+    spool.prepare(folder)
+    has_begun = any(folder.glob("*.json*"))
+    with spool.held(spool.unfinished(folder)) as files:
+        completed = [file for file in files if file.run_file() is not None]
+        finished = [recover_finished(file) for file in completed]
+        unfinished = [Track.resume(file, arguments) for file in files if file not in completed]
+        tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
+        with closing(tracks), observed(tracks, quiet=quiet) as observer:
+            sweep_one_launch(
+                tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
+            )
+    return EXIT_FAILED if any(run.has_failures for run in finished) else EXIT_OK
+
+
+COMMAND = "run_hardware_benchmark"
+DEFAULT_COMMAND = module_command("benchmarking.run_hardware_benchmark")
+"""The default command of this installation."""
+COMMANDS = {COMMAND: DEFAULT_COMMAND, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
+"""The commands that support --turn, by name."""
+SHORT_NAMES = {"run": COMMAND, "batch": "batch_benchmark"}
+"""Their names after `benchhouse`."""
+
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+
+
+Letter = Literal["a", "b"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One side: its command, and where it runs."""
+
+    letter: Letter
+    words: tuple[str, ...]
+    """The command, its program first."""
+    typed: str
+    """As the user wrote it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables in addition to those of this process."""
+    folder: Path | None = None
+    """Working folder, which is first on its module path; None for the current folder."""
+
+    @property
+    def name(self) -> str:
+        """Its name: "A"."""
+        return self.letter.upper()
+
+
+def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
+    """The side of a command line: VAR=value ..., then the program and its flags, or the flags alone.
+
+    The names run_hardware_benchmark, batch_benchmark and benchhouse refer to this installation. Raises UsageError for a
+    line with unbalanced quotes, and for a program that does not exist.
+    """
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise UsageError(f"{letter.upper()}: {typed!r}: {error}") from None
+    variables: dict[str, str] = {}
+    while words and ASSIGNMENT.fullmatch(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    if worktree is not None and not worktree.is_dir():
+        raise UsageError(f"{letter.upper()}: {worktree} is not a folder: give the path of a worktree")
+    program = _program(letter, words)
+    return Arm(letter=letter, words=program, typed=typed, environment=variables, folder=worktree and worktree.resolve())
+
+
+def order(rounds: Iterable[int], seed: str) -> tuple[Letter, ...]:
+    """The side of each turn of these rounds, counted from 0: A B, A B, B A, ..., drawn by the seed."""
+    sides: tuple[Letter, Letter] = ("a", "b")
+    return tuple(letter for number in rounds for letter in random_order(seed, number, sides))
+
+
+def measure_in_turns(
+    arms: Sequence[Arm],
+    rounds: range,
+    folder: Path,
+    extra_arguments: Mapping[Letter, Sequence[str]],
+    say: Callable[[str], None],
+    seed: str,
+) -> int:
+    """Measure one launch of each side in each of these rounds, counted from 0; returns the worst exit code.
+
+    The seed gives the order of the sides in each round.
+
+    The runs are left in the subfolders a and b of `folder`. `extra_arguments` are added to each side's command. Raises
+    TurnError for a side whose command fails.
+    """
+    by_letter = {side.letter: side for side in arms}
+    code = EXIT_OK
+    for turn, letter in enumerate(order(rounds, seed)):
+        side = by_letter[letter]
+        say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {side.name}")
+        variables = {**os.environ, **side.environment}  # another interpreter uses its own packages
+        if side.folder is not None or any(side.words[: len(words)] == words for words in COMMANDS.values()):
+            variables = environment(side.environment, path_first=side.folder)  # first the modules of a worktree
+        arguments = [*extra_arguments[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)]
+        ended = run_bound([*side.words, *arguments], variables, side.folder)  # its stdout goes to stderr
+        if ended - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
+            raise Interrupted(ended - 128)
+        if ended not in (EXIT_OK, EXIT_FAILED):
+            raise TurnError(f"{side.name} ended with exit code {ended}: {side.typed}", letter, ended)
+        code = max(code, ended)
+    return code
+
+
+def run_files(folder: Path, letter: Letter) -> list[Path]:
+    """The run files of a side. Raises TurnError if there is none."""
+    files = sorted((folder / letter).glob("*.json"))
+    if not files:
+        raise TurnError(f"{letter.upper()} wrote no run file: use a command that measures, such as {COMMAND}", letter)
+    return files
+
+
+def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
+    if not words:
+        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or only flags")
+    if words[0].startswith("-"):
+        return (*DEFAULT_COMMAND, *words)
+    command = words[1:] if words[0] == "benchhouse" else words
+    name = command[0].removesuffix(".py") if command else ""
+    if words[0] == "benchhouse" or shutil.which(words[0]) is None:
+        name = SHORT_NAMES.get(name, name)
+    if name in COMMANDS:
+        return (*COMMANDS[name], *command[1:])
+    if words[0] == "benchhouse":
+        raise UsageError(
+            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use {' or '.join(COMMANDS)}, or "
+            "save the results of both commands and use benchhouse compare"
+        )
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command")
+    return tuple(words)
+
+
+class TurnError(BenchhouseError):
+    """The command of a side failed, after printing the reason, or measured nothing."""
+
+    def __init__(self, message: str, letter: Letter, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.letter = letter
+        self.exit_code = exit_code if exit_code > 0 else EXIT_FAILED
