@@ -17,7 +17,6 @@ from benchmarking.cluster.target import open_target, remote_arguments
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -188,7 +187,11 @@ def benchmark_script(
         )
     plugins.check_measuring("measuring the models of a script")
     words = split_arguments(script_args) if isinstance(script_args, str) else tuple(script_args)
-    scripts = targets(_words(input_script), None if search_dir is None else str(search_dir), everything=benchmark_all)
+    scripts = targets(
+        (str(input_script),) if isinstance(input_script, str | Path) else tuple(map(str, input_script)),
+        None if search_dir is None else str(search_dir),
+        everything=benchmark_all,
+    )
     request = Request(
         model_id="",
         build_only=build_only,
@@ -267,11 +270,6 @@ def _cache(folder: str | Path | None, *, is_lean: bool) -> Iterator[None]:
 
 def _silent(message: str) -> None:
     """Ignore progress messages: a function prints nothing."""
-
-
-def _words(given: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    """One or several names."""
-    return (str(given),) if isinstance(given, str | Path) else tuple(map(str, given))
 
 
 def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
@@ -392,6 +390,9 @@ def _built(plan: CellPlan) -> Preparation | None:
 
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
+    from benchmarking.core.provenance import provenance
+    from benchmarking.devices.support.kinds import hardware
+    from benchmarking.measure.machine_state import capture
     from benchmarking.measure.point import measure_point
     from benchmarking.runtimes.support.torch.torch_session import ModuleSession
     from benchmarking.sweep.run.supervisor import finished_run
@@ -407,38 +408,26 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
             precision=_precision(session.verified.get("parameter_dtypes")),
             runtime_mode=chosen.mode,
         )
-        plan = _plan(cell, session, chosen, metadata)
+        plan = CellPlan(
+            session_id=uuid7(),
+            started_at=utc_now(),
+            cell=cell,
+            hardware=hardware(cell.device),
+            provenance=provenance(tuple(sys.argv), metadata["tags"], metadata["description"]),
+            environment=capture(),
+            settings=chosen,
+            timeout_s=None,
+            points=(session.point(),),
+        )
         (point,) = plan.points
         measurement = measure_point(session.operation(point), handle, point, 0, chosen, device=device)
-        return finished_run(plan, [_load(session)], [measurement], utc_now())
+        sizes = {} if session.weights_bytes is None else {"weights_bytes": session.weights_bytes}
+        verified = {**session.verified, "parameter_count": session.parameter_count}
+        load = LaunchLoad(launch=0, stages_s={}, memory_bytes=sizes, verified=verified)
+        return finished_run(plan, [load], [measurement], utc_now())
     finally:
         session.close()
         handle.close()
-
-
-def _plan(cell: Cell, session: Any, chosen: Settings, metadata: Mapping[str, Any]) -> CellPlan:
-    from benchmarking.core.provenance import provenance
-    from benchmarking.devices.support.kinds import hardware
-    from benchmarking.measure.machine_state import capture
-
-    return CellPlan(
-        session_id=uuid7(),
-        started_at=utc_now(),
-        cell=cell,
-        hardware=hardware(cell.device),
-        provenance=provenance(tuple(sys.argv), metadata["tags"], metadata["description"]),
-        environment=capture(),
-        settings=chosen,
-        timeout_s=None,
-        points=(session.point(),),
-    )
-
-
-def _load(session: Session) -> LaunchLoad:
-    """The load record of a module: its size and what was verified."""
-    sizes = {} if session.weights_bytes is None else {"weights_bytes": session.weights_bytes}
-    verified = {**session.verified, "parameter_count": session.parameter_count}
-    return LaunchLoad(launch=0, stages_s={}, memory_bytes=sizes, verified=verified)
 
 
 def _device_of(module: Any) -> tuple[Device, DeviceHandle]:

@@ -118,7 +118,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         return _print(_help(), EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] in ("--version", "version"):
-        return _version(arguments)
+        from benchmarking import __version__
+        from benchmarking.core.command_line import Parser, run_command
+
+        def command(words: Sequence[str]) -> int:
+            Parser(prog="benchhouse version", description="Prints the version.").parse_args(words)
+            print(f"benchhouse {__version__}", flush=True)
+            return EXIT_OK
+
+        return run_command("benchhouse version", command, arguments[1:])
     typed, *rest = arguments
     name = typed.removesuffix(".py")
     command = COMMANDS.get(ALIASES.get(name, name))
@@ -131,18 +139,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = importlib.import_module(command.module)
     with typed_as(f"benchhouse {typed}"):
         return int(module.main(rest))
-
-
-def _version(arguments: Sequence[str]) -> int:
-    from benchmarking import __version__
-    from benchmarking.core.command_line import Parser, run_command
-
-    def command(words: Sequence[str]) -> int:
-        Parser(prog="benchhouse version", description="Prints the version.").parse_args(words)
-        print(f"benchhouse {__version__}", flush=True)
-        return EXIT_OK
-
-    return run_command("benchhouse version", command, arguments[1:])
 
 
 def _unknown(name: str) -> int:

@@ -135,13 +135,14 @@ def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
             raise ValueError(f"its record belongs to {build.kind}/{build.digest}")
         last_used_s = record.stat().st_mtime
     except (OSError, ValueError, StorageError) as error:
-        return _broken(entry, " ".join(str(error).split()) if os.path.lexists(record) else f"no {RECORD}")
+        size_bytes = folder_bytes(entry) if entry.is_dir() else _size(entry)
+        return BrokenBuild(
+            folder=entry,
+            why=" ".join(str(error).split()) if os.path.lexists(record) else f"no {RECORD}",
+            last_used_s=entry.lstat().st_mtime,
+            size_bytes=size_bytes,
+        )
     return CachedBuild(build=build, folder=entry, last_used_s=last_used_s, size_bytes=folder_bytes(entry))
-
-
-def _broken(folder: Path, why: str) -> BrokenBuild:
-    size_bytes = folder_bytes(folder) if folder.is_dir() else _size(folder)
-    return BrokenBuild(folder=folder, why=why, last_used_s=folder.lstat().st_mtime, size_bytes=size_bytes)
 
 
 def _size(path: Path) -> int:
@@ -332,10 +333,6 @@ def lean_cache(*, is_lean: bool, say: Callable[[str], None]) -> Iterator[None]:
             lines = list_file.read_text(encoding="utf-8").split() if list_file.exists() else []
             folders = [root.joinpath(*line.split("/")) for line in dict.fromkeys(lines)]
             freed = delete_folders(root, [folder for folder in folders if folder.exists()])
-            say(_summary(freed))
-
-
-def _summary(freed: Freed) -> str:
-    kept = f"; {len(freed.in_use)} in use elsewhere, kept" if freed.in_use else ""
-    builds = "build" if freed.count == 1 else "builds"
-    return f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}"
+            kept = f"; {len(freed.in_use)} in use elsewhere, kept" if freed.in_use else ""
+            builds = "build" if freed.count == 1 else "builds"
+            say(f"lean cache: {freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed{kept}")

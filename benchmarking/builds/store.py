@@ -100,7 +100,12 @@ class BuildStore:
         with suppress(OSError):  # the cache may be read-only
             os.utime(record)
         try:
-            return _read(record)
+            try:
+                return read_record(record)
+            except StorageError as error:
+                raise FormatError(
+                    f"{record}: invalid record of a build ({error}): delete its folder, or use --rebuild always"
+                ) from error
         except FormatError:
             if not record.exists():  # deleted by another process in the meantime
                 return None
@@ -238,15 +243,6 @@ def _note_made(key: BuildKey) -> None:
 def read_record(record: Path) -> Build:
     """The content of a build's record. Raises StorageError, or its subclass FormatError."""
     return from_json(Build, read_json(record, MAX_RECORD_BYTES), str(record))
-
-
-def _read(record: Path) -> Build:
-    try:
-        return read_record(record)
-    except StorageError as error:
-        raise FormatError(
-            f"{record}: invalid record of a build ({error}): delete its folder, or use --rebuild always"
-        ) from error
 
 
 WEIGHT_FILES = "**/*.safetensors"

@@ -107,7 +107,8 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
 
     handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)
-    budget_bytes = int(MEMORY_SHARE * _free_bytes(handle))
+    free_bytes = handle.free_memory_bytes()
+    budget_bytes = int(MEMORY_SHARE * (free_host_bytes() if free_bytes is None else free_bytes))
     matrices: dict[str, tuple[int, ...]] = {}
     missing: dict[str, str] = {}
     for precision in precisions:
@@ -194,11 +195,6 @@ def _seconds(handle: DeviceHandle, call: Callable[[], object]) -> float:
         handle.synchronize()
         durations.append(time.perf_counter() - started)
     return min(durations[1:])
-
-
-def _free_bytes(handle: DeviceHandle) -> int:
-    free_bytes = handle.free_memory_bytes()
-    return free_host_bytes() if free_bytes is None else free_bytes
 
 
 if __name__ == "__main__":

@@ -203,8 +203,13 @@ def hand_over(
     In a terminal, Ctrl-C reaches the other program and only it reacts; otherwise Ctrl-C ends both.
     """
     with start(command, stdin=None, stdout=None, stderr=None, env=os.environ) as process:
-        if memory_bytes is not None:
-            _limit_memory(process.pid, memory_bytes)
+        if memory_bytes is not None and sys.platform == "linux":
+            import resource
+
+            with suppress(ProcessLookupError):  # it has ended
+                _, most = resource.prlimit(process.pid, resource.RLIMIT_AS)
+                limit = memory_bytes if most < 0 else min(memory_bytes, most)
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, most))
         while True:
             try:
                 return process.wait(timeout=limit_s)
@@ -301,15 +306,6 @@ def _end_with_stdin(command: subprocess.Popen[str], interrupted: threading.Event
         command.wait(END_S)
     except subprocess.TimeoutExpired:
         command.kill()
-
-
-def _limit_memory(pid: int, memory_bytes: int) -> None:
-    if sys.platform == "linux":
-        import resource
-
-        with suppress(ProcessLookupError):  # it has ended
-            _, most = resource.prlimit(pid, resource.RLIMIT_AS)
-            resource.prlimit(pid, resource.RLIMIT_AS, (memory_bytes if most < 0 else min(memory_bytes, most), most))
 
 
 def _text(output: str | bytes | None) -> str:

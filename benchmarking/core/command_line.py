@@ -281,7 +281,12 @@ def run_command(
         try:
             arguments = sys.argv[1:] if argv is None else argv
             know_secrets_in(arguments)
-            _LONG_ARGUMENTS.set(_long_values(arguments))
+            # The long arguments, and values in FLAG=VALUE, in each form that an error contains; the longest first.
+            parts = [part for one in arguments for part in (one, one.partition("=")[2]) if len(part) > MAX_VALUE_LENGTH]
+            forms = {
+                form for part in parts for form in (part, one_line(part), repr(part)[1:-1], one_line(visible(part)))
+            }
+            _LONG_ARGUMENTS.set(tuple(sorted(forms, key=len, reverse=True)))
             return _exit_code(typed, command, arguments)
         except KeyboardInterrupt as stop:
             # DuckDB reports every signal as one error; the handler knows which it was.
@@ -390,14 +395,6 @@ def _ends(text: str, length: int) -> str:
     """The two ends of a text that is longer than `length`, which is about the length of the result."""
     shown = length // 2 - 10
     return f"{text[:shown]}[{len(text) - 2 * shown} characters]{text[-shown:]}"
-
-
-def _long_values(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The long ones of the arguments, and of the values in FLAG=VALUE, in each form that an error contains; the longest
-    first."""
-    parts = [part for one in arguments for part in (one, one.partition("=")[2]) if len(part) > MAX_VALUE_LENGTH]
-    forms = {form for part in parts for form in (part, one_line(part), repr(part)[1:-1], one_line(visible(part)))}
-    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def note(message: str) -> None:

@@ -213,7 +213,14 @@ class _Stream:
                 rest += self._take(string.end())
             elif opening := LIST_OF_NUMBERS.match(self._block, string.end()):
                 self._place = opening.end()
-                self._add(self._values())
+                # Beyond MAX_RAW in the file, compact the lists so far and all that follow.
+                values = self._values()
+                self.lists.append(LargeSamples(values))
+                is_first = self._raw <= MAX_RAW
+                self._raw += len(values)
+                if self._raw > MAX_RAW:
+                    for samples in self.lists if is_first else self.lists[-1:]:
+                        samples.compact()
                 rest += PLACEHOLDER
             elif not (KEY_AT_END.match(self._block, string.end()) and self._more()):
                 rest += self._take(string.end())
@@ -267,15 +274,6 @@ class _Stream:
         values.frombytes(numbers.tobytes())
         if len(values) > MAX_LAUNCH:
             self.refuse(f"samples: more than {MAX_LAUNCH} of one launch and metric")
-
-    def _add(self, values: array[float]) -> None:
-        """Keep the values of a list. Beyond MAX_RAW in the file, compact the lists so far and all that follow."""
-        self.lists.append(LargeSamples(values))
-        is_first = self._raw <= MAX_RAW
-        self._raw += len(values)
-        if self._raw > MAX_RAW:
-            for one in self.lists if is_first else self.lists[-1:]:
-                one.compact()
 
 
 def _numbers(values: array[float]) -> Any:

@@ -38,7 +38,12 @@ def signals_interrupt() -> Iterator[list[int]]:
             return
         last_s = time.monotonic()
         received.append(number)
-        _leave_closed_terminal()
+        # Discard further output to a closed terminal, where writing would raise an error.
+        for descriptor in (1, 2):
+            try:
+                os.write(descriptor, b"")
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         raise Interrupted(number)
 
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
@@ -117,12 +122,3 @@ def run_tasks(work: Coroutine[Any, Any, T]) -> T:
 
 def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def _leave_closed_terminal() -> None:
-    """Discard further output to a closed terminal, where writing would raise an error."""
-    for descriptor in (1, 2):
-        try:
-            os.write(descriptor, b"")
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

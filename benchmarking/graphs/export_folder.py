@@ -77,7 +77,19 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
     source = store.folder(bundle_key(export.cell, export.point, precision, export.opset))
     with _atomic_folder(export.folder) as folder:
         if export.format == "openvino":
-            _to_openvino(export, source, folder)
+            import openvino
+
+            bundle = read_bundle(source)
+            graphs = {}
+            for name, graph in bundle.graphs.items():
+                target = folder / f"{name}.xml"
+                try:
+                    model = openvino.convert_model(str(source / graph.file))
+                except RuntimeError as error:  # OpenVINO raises it for every failure
+                    raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
+                openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
+                graphs[name] = replace(graph, file=target.name)
+            write_bundle(folder, replace(bundle, graphs=graphs))
         else:
             for path in source.iterdir():
                 if path.name != RECORD:
@@ -128,22 +140,6 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
             temporary.rename(folder)
     except OSError as error:
         raise StorageError(f"--output-dir {folder}: {error.strerror or error}") from error
-
-
-def _to_openvino(export: Export, source: Path, folder: Path) -> None:
-    import openvino
-
-    bundle = read_bundle(source)
-    graphs = {}
-    for name, graph in bundle.graphs.items():
-        target = folder / f"{name}.xml"
-        try:
-            model = openvino.convert_model(str(source / graph.file))
-        except RuntimeError as error:  # OpenVINO raises it for every failure
-            raise BenchhouseError(f"OpenVINO cannot convert the graph {name!r}: {first_line(error)}") from error
-        openvino.save_model(model, str(target), compress_to_fp16=export.cell.precision == "float16")
-        graphs[name] = replace(graph, file=target.name)
-    write_bundle(folder, replace(bundle, graphs=graphs))
 
 
 def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> None:

@@ -177,7 +177,19 @@ def summarise(
     """
     measured = [launch for launch in measurements if launch.status == "ok" and LATENCY_WALL in measured_series(launch)]
     if not measured:
-        return _without_numbers(result_id, point, measurements)
+        # No launch measured the point: its status is the launches' common one, or failed if they differ.
+        statuses = {launch.status for launch in measurements if launch.status != "ok"}
+        status: Status = statuses.pop() if len(statuses) == 1 else "failed" if statuses else "skipped"
+        errors = [launch.error for launch in measurements if launch.error and launch.status == status]
+        reasons = {name: why for launch in measurements for name, why in _by_column(launch.missing).items()}
+        return Result(
+            result_id=result_id,
+            point=point,
+            status=status,
+            error=errors[0] if errors else "no launch measured this point",
+            missing=_complete({}, reasons, NOT_RUN if status == "skipped" else FAILED),
+            extra={"launches": [_launch_facts(launch) for launch in measurements]},
+        )
     statistics = [describe(measured_series(launch)[LATENCY_WALL]) for launch in measured]
     launches = {launch.launch for launch in measured}
     own_loads = [load for load in loads if load.launch in launches]
@@ -239,22 +251,6 @@ def _custom(measured: Sequence[Measurement]) -> tuple[dict[str, Json], dict[str,
     why = f"{NOT_SUPPORTED}: its unit or direction differs between launches"
     unlike = {name: why for stated in given for name, definition in stated.items() if definition != custom[name]}
     return {name: definition for name, definition in custom.items() if name not in unlike}, unlike
-
-
-def _without_numbers(result_id: str, point: Point, measurements: Sequence[Measurement]) -> Result:
-    """The result of a point that no launch measured: the launches' common status, or failed if they differ."""
-    statuses = {launch.status for launch in measurements if launch.status != "ok"}
-    status: Status = statuses.pop() if len(statuses) == 1 else "failed" if statuses else "skipped"
-    errors = [launch.error for launch in measurements if launch.error and launch.status == status]
-    reasons = {name: why for launch in measurements for name, why in _by_column(launch.missing).items()}
-    return Result(
-        result_id=result_id,
-        point=point,
-        status=status,
-        error=errors[0] if errors else "no launch measured this point",
-        missing=_complete({}, reasons, NOT_RUN if status == "skipped" else FAILED),
-        extra={"launches": [_launch_facts(launch) for launch in measurements]},
-    )
 
 
 def _inner_loops(measured: Sequence[Measurement]) -> int:

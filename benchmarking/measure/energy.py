@@ -92,7 +92,24 @@ def energy_pass(context: MeasureContext) -> PassResult:
         len(windows) < context.settings.energy_windows
         and sum(window.seconds for window in windows) < context.settings.max_time_s
     ):
-        windows.append(_busy_window(context))
+        # A window of completed calls.
+        handle, target_ns, calls = context.handle, context.settings.energy_window_s * NS_PER_S, 0
+        reading = WindowReading(handle)
+        if context.operation.requests_in_flight > 1:
+            least, until_ns = max(MIN_CALLS, context.operation.requests_in_flight), reading.start_ns + target_ns
+            calls = len(context.operation.keep_in_flight(MAX_CALLS, handle.now_ns, until_ns, least))
+            handle.synchronize()
+        limit_ns = max(target_ns, context.settings.max_time_s * NS_PER_S)
+        while (
+            calls == 0
+            or (elapsed_ns := handle.now_ns() - reading.start_ns) < target_ns
+            or (calls < MIN_CALLS and elapsed_ns < limit_ns)
+        ):
+            context.operation.reset()
+            context.operation.run(no_mark)
+            handle.synchronize()
+            calls += 1
+        windows.append(reading.window(calls))
         context.live("energy")
     foreign = context.handle.state().values.get("foreign_pids")
     if foreign:
@@ -202,27 +219,6 @@ def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
     reading = WindowReading(handle)
     handle.sleep(settings.energy_window_s)
     return reading.window(calls=0)
-
-
-def _busy_window(context: MeasureContext) -> EnergyWindow:
-    """A window of completed calls."""
-    handle, target_ns, calls = context.handle, context.settings.energy_window_s * NS_PER_S, 0
-    reading = WindowReading(handle)
-    if context.operation.requests_in_flight > 1:
-        least, until_ns = max(MIN_CALLS, context.operation.requests_in_flight), reading.start_ns + target_ns
-        calls = len(context.operation.keep_in_flight(MAX_CALLS, handle.now_ns, until_ns, least))
-        handle.synchronize()
-    limit_ns = max(target_ns, context.settings.max_time_s * NS_PER_S)
-    while (
-        calls == 0
-        or (elapsed_ns := handle.now_ns() - reading.start_ns) < target_ns
-        or (calls < MIN_CALLS and elapsed_ns < limit_ns)
-    ):
-        context.operation.reset()
-        context.operation.run(no_mark)
-        handle.synchronize()
-        calls += 1
-    return reading.window(calls)
 
 
 class WindowReading:

@@ -256,7 +256,21 @@ class GenaiRequest(EngineRequest):
         config.max_new_tokens, config.ignore_eos = new_tokens, True
         config.do_sample, config.apply_chat_template = False, False
         self._config = config
-        self._streamer = _streamer_class(engine)
+
+        # What receives the tokens, defined here because its base class is the library's.
+        class Streamer(engine.StreamerBase):  # type: ignore[misc]
+            def __init__(self, arrived: Arrivals) -> None:
+                super().__init__()
+                self._arrived = arrived
+
+            def write(self, token: int | list[int]) -> Any:
+                self._arrived(0, token if isinstance(token, list) else (token,))
+                return engine.StreamingStatus.RUNNING
+
+            def end(self) -> None:
+                """All tokens have arrived."""
+
+        self._streamer = Streamer
         self._metrics: Any = None
 
     def generate(self, arrived: Arrivals) -> None:
@@ -273,24 +287,6 @@ class GenaiRequest(EngineRequest):
             total_s=metrics.get_generate_duration().mean / MS_PER_S,
             prompt_tokens=self._prompt_tokens,
         )
-
-
-def _streamer_class(engine: Any) -> Any:
-    """The class of objects that receive the tokens; defined here because its base class is the library's."""
-
-    class Streamer(engine.StreamerBase):  # type: ignore[misc]
-        def __init__(self, arrived: Arrivals) -> None:
-            super().__init__()
-            self._arrived = arrived
-
-        def write(self, token: int | list[int]) -> Any:
-            self._arrived(0, token if isinstance(token, list) else (token,))
-            return engine.StreamingStatus.RUNNING
-
-        def end(self) -> None:
-            """All tokens have arrived."""
-
-    return Streamer
 
 
 PLUGIN = OpenVinoGenai()

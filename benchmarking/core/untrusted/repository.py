@@ -106,18 +106,14 @@ def commit_named(paths: RepositoryPaths, name: str) -> str | None:
             (text for base in (paths.git_folder, paths.common) if (text := _text(base / name)) is not None), None
         )
         if found is None:
-            return _packed_commit(paths, name)
+            for line in (_text(paths.common / "packed-refs") or "").splitlines():
+                commit, _, listed = line.partition(" ")
+                if listed == name:
+                    return _hash(commit)
+            return None
         if not found.startswith("ref:"):
             return _hash(found)
         name = found.removeprefix("ref:").strip()
-    return None
-
-
-def _packed_commit(paths: RepositoryPaths, name: str) -> str | None:
-    for line in (_text(paths.common / "packed-refs") or "").splitlines():
-        commit, _, listed = line.partition(" ")
-        if listed == name:
-            return _hash(commit)
     return None
 
 

@@ -278,7 +278,9 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
         verdict="not judged", before=math.exp(fmean(before)), after=math.exp(fmean(after)), change=change
     )
     if is_in_turns:
-        estimate = _round_estimate(before, after, pair.looks)
+        differences = [b - a for a, b in zip(before, after, strict=True)]
+        count = len(differences)
+        estimate = _Estimate(fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0, pair.looks)
         return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "in turns")
     if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
         return replace(unjudged, reason=f"{obstacle}; {AB_HINT}")
@@ -306,12 +308,6 @@ def _with_resolution(estimate: _Estimate, sides: Sequence[Sequence[float]], metr
     return replace(estimate, error=math.hypot(estimate.error, math.sqrt(rounding)))
 
 
-def _round_estimate(before: Sequence[float], after: Sequence[float], looks: int) -> _Estimate:
-    differences = [b - a for a, b in zip(before, after, strict=True)]
-    count = len(differences)
-    return _Estimate(fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0, looks)
-
-
 def _session_estimate(
     pair: Pair, before: Sequence[float], after: Sequence[float], scatter: tuple[SessionScatter, SessionScatter]
 ) -> _Estimate:
@@ -320,7 +316,9 @@ def _session_estimate(
     shared_terms: dict[SessionScatter, float] = {}
     for side, series_scatter in zip((pair.before, pair.after), scatter, strict=True):
         for session in side:
-            variance, degrees = _launch_variance(session)
+            # The variance of the mean of the session's launches, and its degrees of freedom.
+            count = sum(value > 0 for value in session.launches)
+            variance, degrees = (log_variance(session.launches) / count, count - 1.0) if count > 1 else (0.0, 1.0)
             busier = series_scatter.times_as_busy(variance * len(session.launches))
             if variance > series_scatter.variance or busier > 1:
                 own = max(variance, series_scatter.variance * busier)
@@ -335,12 +333,6 @@ def _session_estimate(
     squared = math.fsum(term for term, _ in terms)
     degrees = squared**2 / sum(term**2 / series_scatter for term, series_scatter in terms) if squared > 0 else 1.0
     return _Estimate(fmean(after) - fmean(before), math.sqrt(squared), degrees)
-
-
-def _launch_variance(session: Session) -> tuple[float, float]:
-    """Variance of the mean of the session's launches, and its degrees of freedom."""
-    count = sum(value > 0 for value in session.launches)
-    return (log_variance(session.launches) / count, count - 1.0) if count > 1 else (0.0, 1.0)
 
 
 def log_variance(values: Sequence[float]) -> float:

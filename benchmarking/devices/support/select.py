@@ -54,29 +54,25 @@ def select(request: str, supports: Supports, probed: Probed | None = None) -> De
     """
     probed = {} if probed is None else probed
     if request == AUTO:
-        return _select_auto(supports, probed)
+        # The first device by rank that was found, supports the request and is not an emulator.
+        refused: dict[str, str] = {}
+        order = sorted((rank, kind.name, part) for kind in kinds() for rank, part in kind.auto_ranks)
+        with Probes([name for name in dict.fromkeys(name for _, name, _ in order) if name not in probed]) as probes:
+            for _, name, part in order:
+                if name not in probed:
+                    probed[name] = probes.devices(name)
+                for device in probed[name]:
+                    if not device.found or device.simulated or (part and _part(device).partition(".")[0] != part):
+                        continue
+                    if (why_not := supports(device)) is None:
+                        return device
+                    refused[device.selector] = why_not
+        reasons = "; ".join(f"{selector}: {why}" for selector, why in refused.items())
+        raise UnsupportedError(f"--device auto: no device supports this request. {reasons}")
     device = _select_named(request, probed)
     if (why_not := supports(device)) is not None:
         raise UnsupportedError(f"device {device.selector!r} ({device.name}) cannot run this: {why_not}")
     return device
-
-
-def _select_auto(supports: Supports, probed: Probed) -> Device:
-    """The first device by rank that was found, supports the request and is not an emulator."""
-    refused: dict[str, str] = {}
-    order = sorted((rank, kind.name, part) for kind in kinds() for rank, part in kind.auto_ranks)
-    with Probes([name for name in dict.fromkeys(name for _, name, _ in order) if name not in probed]) as probes:
-        for _, name, part in order:
-            if name not in probed:
-                probed[name] = probes.devices(name)
-            for device in probed[name]:
-                if not device.found or device.simulated or (part and _part(device).partition(".")[0] != part):
-                    continue
-                if (why_not := supports(device)) is None:
-                    return device
-                refused[device.selector] = why_not
-    reasons = "; ".join(f"{selector}: {why}" for selector, why in refused.items())
-    raise UnsupportedError(f"--device auto: no device supports this request. {reasons}")
 
 
 def _select_named(request: str, probed: Probed) -> Device:

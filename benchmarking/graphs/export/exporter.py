@@ -62,7 +62,28 @@ def export_bundle(
     The graphs are checked and compared with the torch model at shapes other than the traced ones. Raises
     UnsupportedError for a workload without graphs, BenchhouseError if the export fails or the outputs differ."""
     if is_export(workload):
-        return _bundle_of_folder(workload, point, folder)
+        # The bundle of an exported folder and its graphs, whose contents are read again.
+        if (why_not := why_not_point(workload, point)) is not None:
+            raise UnsupportedError(why_not)
+        bundle = exported_folder.copy_checked(workload, folder)
+        exported = bundle.exported
+        assert exported is not None  # `copy_checked` returns no other
+        if exported.format == "onnx":
+            paths = [folder / graph.file for graph in bundle.graphs.values()]
+            for path in paths:
+                onnx_files.check(path)
+            weights = onnx_files.weights(paths)
+            bundle = dataclasses.replace(
+                bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype
+            )
+        write_bundle(folder, dataclasses.replace(bundle, exported=None))
+        copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
+        return {
+            **build_facts(bundle),
+            "exported_from": exported.model_id,
+            "exported_files": dict[str, Json](copied),
+            "agreement": dict(exported.agreement),
+        }
     if workload.source == "file":
         return _bundle_of_file(workload, folder)
     from benchmarking.graphs.export.agreement import check_agreement, traced_point
@@ -127,30 +148,6 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
     )
     write_bundle(folder, bundle)
     return build_facts(bundle)
-
-
-def _bundle_of_folder(workload: Workload, point: Point, folder: Path) -> dict[str, Json]:
-    """Fill an empty folder with the bundle of an exported folder and its graphs. The contents of the files are read
-    again."""
-    if (why_not := why_not_point(workload, point)) is not None:
-        raise UnsupportedError(why_not)
-    bundle = exported_folder.copy_checked(workload, folder)
-    exported = bundle.exported
-    assert exported is not None  # `copy_checked` returns no other
-    if exported.format == "onnx":
-        paths = [folder / graph.file for graph in bundle.graphs.values()]
-        for path in paths:
-            onnx_files.check(path)
-        weights = onnx_files.weights(paths)
-        bundle = dataclasses.replace(bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype)
-    write_bundle(folder, dataclasses.replace(bundle, exported=None))
-    copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
-    return {
-        **build_facts(bundle),
-        "exported_from": exported.model_id,
-        "exported_files": dict[str, Json](copied),
-        "agreement": dict(exported.agreement),
-    }
 
 
 def build_facts(bundle: Bundle) -> dict[str, Json]:

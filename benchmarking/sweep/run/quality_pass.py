@@ -263,14 +263,13 @@ def _quality(
             missing[name] = TOO_FEW_SAMPLES
     return Quality(
         inputs=inputs,
-        values={name: dataclasses.replace(one, by_window=_finite(one.by_window)) for name, one in values.items()},
+        values={
+            name: dataclasses.replace(one, by_window=one.by_window if all(map(math.isfinite, one.by_window)) else ())
+            for name, one in values.items()
+        },
         missing=missing,
         how=how,
     )
-
-
-def _finite(values: tuple[float, ...]) -> tuple[float, ...]:
-    return values if all(map(math.isfinite, values)) else ()
 
 
 def reopened(session: Session, cell: Cell, handle: DeviceHandle, settings: QualitySettings) -> Session:

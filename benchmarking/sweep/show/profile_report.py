@@ -88,12 +88,37 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
         head.append(f"doubts: {kinds}")
     tips = [f"{tip.what}: {tip.text}" for tip in advice(profile)] or ["nothing stands out in this profile"]
     doubts = doubt_notes((doubt.kind, profile.point.label) for doubt in call.doubts)
+    # The slowest operators, over all modules.
+    by_name: dict[str, list[OperatorTime]] = defaultdict(list)
+    for operator in profile.call.breakdown.operators:
+        by_name[operator.operator].append(operator)
+    total, rows = _total_ms(profile), []
+    for name, group in sorted(by_name.items(), key=lambda item: -sum(map(_operator_ms, item[1])))[:MAX_OPERATORS]:
+        spent = sum(map(_operator_ms, group))
+        rows.append(
+            (
+                name,
+                number(spent, 3),
+                f"{spent / total:.1%}" if total else "-",
+                f"{sum(operator.calls for operator in group):.0f}",
+                _rate([(operator.flops, operator.work_ms) for operator in group]),
+                _rate([(operator.bytes_accessed, operator.work_ms) for operator in group]),
+                " and ".join(sorted({operator.bound for operator in group if operator.bound is not None})) or "-",
+            )
+        )
     parts = [
         "\n".join(head),
         table_text(_times(profile), page),
         table_text(_kinds(profile), page),
         table_text(_layers(profile), page) if _by_layer(profile) else "",
-        table_text(_operators(profile), page),
+        table_text(
+            Table(
+                headings=("operator", "exclusive ms", "share", "calls", "GFLOP/s", "GB/s", "limited by"),
+                rows=tuple(rows),
+                numbers=(1, 2, 3, 4, 5),
+            ),
+            page,
+        ),
         "Where the time goes\n" + wrapped("\n".join(_time_sentences(profile)), page.text_width),
         "What to try\n" + wrapped("\n".join(f"- {visible(tip)}" for tip in tips), page.text_width),
         wrapped("\n".join(doubts), page.text_width),
@@ -227,32 +252,6 @@ def _layers(profile: Profile) -> Table:
             if name in longest
         ),
         numbers=(1, 2, 3),
-    )
-
-
-def _operators(profile: Profile) -> Table:
-    """The slowest operators, over all modules."""
-    by_name: dict[str, list[OperatorTime]] = defaultdict(list)
-    for operator in profile.call.breakdown.operators:
-        by_name[operator.operator].append(operator)
-    total, rows = _total_ms(profile), []
-    for name, group in sorted(by_name.items(), key=lambda item: -sum(map(_operator_ms, item[1])))[:MAX_OPERATORS]:
-        spent = sum(map(_operator_ms, group))
-        rows.append(
-            (
-                name,
-                number(spent, 3),
-                f"{spent / total:.1%}" if total else "-",
-                f"{sum(operator.calls for operator in group):.0f}",
-                _rate([(operator.flops, operator.work_ms) for operator in group]),
-                _rate([(operator.bytes_accessed, operator.work_ms) for operator in group]),
-                " and ".join(sorted({operator.bound for operator in group if operator.bound is not None})) or "-",
-            )
-        )
-    return Table(
-        headings=("operator", "exclusive ms", "share", "calls", "GFLOP/s", "GB/s", "limited by"),
-        rows=tuple(rows),
-        numbers=(1, 2, 3, 4, 5),
     )
 
 

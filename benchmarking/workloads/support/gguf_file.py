@@ -208,7 +208,18 @@ class _Reader:
             key = self._text(MAX_NAME_BYTES)
             metadata[key] = self._value(int(self._number("<I")), 0)
         placed = tuple(self._tensor() for _ in range(tensors))
-        self._check_places(placed, metadata)
+        # All tensors must lie within the file without overlapping.
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
+            self._refuse(f"invalid alignment {alignment}")
+        begin = -(-self._file.tell() // alignment) * alignment
+        end = 0
+        for tensor in sorted(placed, key=lambda tensor: tensor.offset):
+            if tensor.offset < end:
+                self._refuse(f"{tensor.name} overlaps another tensor")
+            end = tensor.offset + tensor.size_bytes
+        if begin + end > self._size and placed:
+            raise FormatError(f"{self._path} is truncated: {self._size} of {begin + end} bytes: fetch it again")
         return Gguf(metadata=metadata, tensors=placed)
 
     def _value(self, kind: int, depth: int) -> Json:
@@ -249,20 +260,6 @@ class _Reader:
         if not all(0 < size < 1 << 40 for size in shape) or (shape and shape[0] % TYPES[kind].block):
             self._refuse(f"{name} has shape {shape}, which is invalid for {TYPES[kind].name}")
         return Tensor(name=name, type=TYPES[kind], shape=shape, offset=offset)
-
-    def _check_places(self, tensors: tuple[Tensor, ...], metadata: Mapping[str, Json]) -> None:
-        """Check that all tensors lie within the file without overlapping."""
-        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-        if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
-            self._refuse(f"invalid alignment {alignment}")
-        begin = -(-self._file.tell() // alignment) * alignment
-        end = 0
-        for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
-            if tensor.offset < end:
-                self._refuse(f"{tensor.name} overlaps another tensor")
-            end = tensor.offset + tensor.size_bytes
-        if begin + end > self._size and tensors:
-            raise FormatError(f"{self._path} is truncated: {self._size} of {begin + end} bytes: fetch it again")
 
     def _count(self, kind: str, most: int, what: str) -> int:
         count = int(self._number(kind))

@@ -167,6 +167,8 @@ def _with_file(
 ) -> tuple[Json, dict[str, int | str]]:
     """What the configuration says about a file of inputs, which is copied to the build cache, and the sizes including
     those of its arrays."""
+    import numpy as np
+
     source = Path(path).expanduser().absolute()
     if source.suffix != ARRAYS or not source.is_file():
         raise UsageError(f"--inputs {path}: no such {ARRAYS} file: write one with numpy.savez")
@@ -179,27 +181,22 @@ def _with_file(
         entry: Input = _named(name, inputs, f"--inputs {path}", model_id, "input")
         if name in values:
             raise UsageError(f"--input {name} and --inputs {path} both give {name!r}: use one of them")
-        _check_array(entry, array, sizes, path)
+        wanted = "float32" if entry.dtype == "bfloat16" else entry.dtype
+        shape, asked = tuple(array["shape"]), list(entry.shape)
+        if not np.can_cast(array["dtype"], wanted, "same_kind"):
+            raise UsageError(
+                f"--inputs {path}: array {entry.name!r} is {array['dtype']}: the graph takes {entry.dtype}"
+            )
+        fits = len(shape) == len(asked)
+        for free, size in zip(asked, shape, strict=False):
+            expected = free if isinstance(free, int) else sizes.get(free, size)
+            fits &= expected in (size, BATCH)
+            if isinstance(free, str):
+                sizes[free] = size
+        if not fits:
+            raise UsageError(f"--inputs {path}: array {entry.name!r} has shape {list(shape)}: the graph takes {asked}")
     BuildStore().get(_key(described), partial(_copy_inputs, source, described["sha256"]))
     return {"sha256": described["sha256"], "arrays": described["arrays"]}, sizes
-
-
-def _check_array(given: Input, array: Mapping[str, Any], sizes: dict[str, int | str], path: str) -> None:
-    """Add the sizes of an array's free dimensions. Raises UsageError for another type, rank or size."""
-    import numpy as np
-
-    wanted = "float32" if given.dtype == "bfloat16" else given.dtype
-    shape, asked = tuple(array["shape"]), list(given.shape)
-    if not np.can_cast(array["dtype"], wanted, "same_kind"):
-        raise UsageError(f"--inputs {path}: array {given.name!r} is {array['dtype']}: the graph takes {given.dtype}")
-    fits = len(shape) == len(asked)
-    for free, size in zip(asked, shape, strict=False):
-        expected = free if isinstance(free, int) else sizes.get(free, size)
-        fits &= expected in (size, BATCH)
-        if isinstance(free, str):
-            sizes[free] = size
-    if not fits:
-        raise UsageError(f"--inputs {path}: array {given.name!r} has shape {list(shape)}: the graph takes {asked}")
 
 
 def _key(file: Mapping[str, Any]) -> BuildKey:

@@ -94,7 +94,19 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         raise UsageError(f"--weights takes {', '.join(WEIGHTS_CHOICES)}: got {weights!r}")
     folder = Path(model_id).expanduser()
     if folder.is_dir():
-        return _local(model_folder(folder.resolve()), weights)
+        # Broken weights are an error even if random ones are allowed, since the folder was requested.
+        folder = model_folder(folder.resolve())
+        config = read_config(folder)
+        check_files(folder, (hub.hub_cache_dir(),))
+        source = Source(kind="local", config=config, weights="random", path=folder)
+        if weights == "random":
+            return source
+        files = weight_files(folder)
+        if files:
+            return replace(source, weights="pretrained", revision=revision_of(files))
+        if weights == "pretrained":
+            raise UsageError(f"--weights pretrained: {folder} has no safetensors weights and no index of shards")
+        return replace(source, weights_reason=f"{folder} has a configuration but no weights")
     entry = model_catalog.find(model_id)
     if entry is not None and (weights == "random" or not entry.hub):
         return _from_catalog(entry, weights, "the catalog has only configurations, and this model is not on the hub")
@@ -110,21 +122,6 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
     if entry is None and not hub.may_be_hub_name(model_id):
         raise UsageError(f"--model-id {model_id}: no such folder, and not a valid name on the hub")
     return _from_hub(model_id, entry, weights)
-
-
-def _local(folder: Path, weights: WeightsChoice) -> Source:
-    """A folder's model. Broken weights are an error even if random ones are allowed, since the folder was requested."""
-    config = read_config(folder)
-    check_files(folder, (hub.hub_cache_dir(),))
-    source = Source(kind="local", config=config, weights="random", path=folder)
-    if weights == "random":
-        return source
-    files = weight_files(folder)
-    if files:
-        return replace(source, weights="pretrained", revision=revision_of(files))
-    if weights == "pretrained":
-        raise UsageError(f"--weights pretrained: {folder} has no safetensors weights and no index of shards")
-    return replace(source, weights_reason=f"{folder} has a configuration but no weights")
 
 
 def _from_catalog(entry: model_catalog.Entry, weights: WeightsChoice, why_no_weights: str) -> Source:

@@ -470,7 +470,12 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
             error = (
                 f"{_error_location(script, problem)}: {type(problem).__name__}: {problem}{_lfs_note(problem)}".strip()
             )
-            stack = _traceback_in(script, problem)
+            # From the script's own frames on, without those that ran it; whole for an error without any, such as a
+            # syntax error.
+            trace = problem.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
+                trace = trace.tb_next
+            stack = "".join(traceback.format_exception(type(problem), problem, trace or problem.__traceback__)).rstrip()
             print(stack, file=sys.stderr, flush=True)
     modules = sorted(watch.modules, key=lambda seen: seen.number)
     return ScriptRun(
@@ -527,15 +532,6 @@ def _line_in(script: str) -> int | None:
             return frame.f_lineno
         frame = frame.f_back
     return None
-
-
-def _traceback_in(script: Path, error: BaseException) -> str:
-    """The traceback of an error from the script's own frames on, without those that ran it; whole for one without any,
-    such as a syntax error."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__)).rstrip()
 
 
 def _lfs_note(error: BaseException) -> str:

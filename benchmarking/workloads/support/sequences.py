@@ -16,7 +16,6 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
@@ -91,7 +90,17 @@ def optimise(graph: Path) -> None:
 
 def _stages(path: Path) -> list[tuple[str, Rewrite | None]]:
     """Name and function of each stage; None for stages that do not rewrite the file."""
-    function = getattr(_module(path), ENTRY, None)
+    spec = importlib.util.spec_from_file_location(f"benchhouse_sequence_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except Exception as error:
+        raise UsageError(f"{path}: {type(error).__name__}: {first_line(error)}") from error
+    function = getattr(module, ENTRY, None)
     if not callable(function):
         raise UsageError(f"{path}: expected a function {ENTRY}() that returns the list of stages")
     stages = function()
@@ -113,17 +122,3 @@ def _stages(path: Path) -> list[tuple[str, Rewrite | None]]:
         else:
             raise UsageError(f"{path}: a stage is one of {', '.join(known)}, or a pair (name, function): got {stage!r}")
     return named
-
-
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"benchhouse_sequence_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except FileNotFoundError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except Exception as error:
-        raise UsageError(f"{path}: {type(error).__name__}: {first_line(error)}") from error
-    return module

@@ -63,7 +63,9 @@ def checkpoint(workload: Workload, precision: Precision = "float32") -> tuple[Bu
         model.config.eos_token_id, model.config.bos_token_id = END, BEGIN
         model.generation_config.eos_token_id, model.generation_config.bos_token_id = END, BEGIN
         model.save_pretrained(folder)
-        _add_legacy_rope_keys(folder / "config.json")
+        file = folder / "config.json"
+        config = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**config, **legacy_rope_keys(config)}, indent=2), encoding="utf-8")
         save_tokenizer(workload, folder)
         return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
@@ -83,12 +85,6 @@ def legacy_rope_keys(config: Mapping[str, Any]) -> Mapping[str, Any]:
     keys = {key: rope[key] for key in ("rope_theta", "partial_rotary_factor") if key in rope}
     kind = rope.get("rope_type", "default")
     return {**keys, "rope_scaling": None if kind == "default" else {**rope, "type": kind}}
-
-
-def _add_legacy_rope_keys(file: Path) -> None:
-    """Add the former keys of rotary embeddings to a saved configuration."""
-    config = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps({**config, **legacy_rope_keys(config)}, indent=2), encoding="utf-8")
 
 
 def save_tokenizer(workload: Workload, folder: Path) -> None:

@@ -98,11 +98,7 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
             "(--num-runs) or tokens (--new-tokens)"
         )
     runs = sorted(int(event["ts"]) for event in events if event.get("name") == RUN)
-    return GraphProfile(kernels=_with_nested_times(kernels), runs_us=tuple(runs))
-
-
-def _with_nested_times(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """The kernels in order of time, each with the time of those directly inside it."""
+    # The kernels in order of time, each with the time of those directly inside it.
     nested = [0] * len(kernels)
     ordered = sorted(kernels, key=lambda kernel: (kernel.began_us, -kernel.duration_us))
     open_kernels: dict[int, list[int]] = defaultdict(list)
@@ -117,7 +113,10 @@ def _with_nested_times(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
         if stack:
             nested[stack[-1]] += kernel.duration_us
         stack.append(index)
-    return tuple(replace(kernel, inside_us=nested_us) for kernel, nested_us in zip(ordered, nested, strict=True))
+    return GraphProfile(
+        kernels=tuple(replace(kernel, inside_us=nested_us) for kernel, nested_us in zip(ordered, nested, strict=True)),
+        runs_us=tuple(runs),
+    )
 
 
 def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:

@@ -87,7 +87,21 @@ class OrtSession(Session):
         bundle = loaded.source.bundle
         self.weights_bytes: int | None = bundle.weights_bytes
         self.parameter_count: int | None = bundle.parameter_count
-        self.verified: Mapping[str, Json] = {**_describe(loaded, self._io_mode), **processing.verified}
+        # What actually runs: the sessions' settings, the types of the weights in the files, the nodes' providers.
+        first = next(iter(loaded.sessions.values()))
+        by_graph, total = [assigned_nodes(session) for session in loaded.sessions.values()], Counter[str]()
+        for nodes in by_graph:
+            total.update(nodes or {})
+        self.verified: Mapping[str, Json] = {
+            **session_facts(first, loaded.source.settings),
+            "io_mode": self._io_mode,
+            **loaded.choice,
+            **bundle_facts(loaded.source.folder, loaded.source.bundle),
+            **fused_operators(loaded.source.bundle),
+            # Over all graphs; None if ONNX Runtime does not report them.
+            "assigned_nodes_by_provider": None if None in by_graph else dict[str, Json](total),
+            **processing.verified,
+        }
         num_threads = self.verified["num_threads"]
         if cell.num_threads is not None and num_threads != cell.num_threads:
             raise BenchhouseError(f"requested {cell.num_threads} threads, but ONNX Runtime uses {num_threads}")
@@ -126,23 +140,6 @@ class OrtSession(Session):
             self._check(source)
             self._loaded = loaded
         return self._loaded
-
-
-def _describe(loaded: LoadedGraphs, io_mode: IoMode) -> dict[str, Json]:
-    """What actually runs: the sessions' settings, the types of the weights in the files, the nodes' providers."""
-    first = next(iter(loaded.sessions.values()))
-    by_graph, total = [assigned_nodes(session) for session in loaded.sessions.values()], Counter[str]()
-    for nodes in by_graph:
-        total.update(nodes or {})
-    return {
-        **session_facts(first, loaded.source.settings),
-        "io_mode": io_mode,
-        **loaded.choice,
-        **bundle_facts(loaded.source.folder, loaded.source.bundle),
-        **fused_operators(loaded.source.bundle),
-        # Over all graphs; None if ONNX Runtime does not report them.
-        "assigned_nodes_by_provider": None if None in by_graph else dict[str, Json](total),
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

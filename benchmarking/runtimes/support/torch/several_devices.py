@@ -85,6 +85,8 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
 
     Replicas are a ModuleList. Raises UnsupportedError if the result differs from the request.
     """
+    import torch
+
     names = torch_names.split(SEPARATOR)
     attention = cell.runtime_mode.get("attention")
     implementation = attention_kernels.implementation_of(None if attention is None else str(attention))
@@ -95,7 +97,18 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
     count = model_loading.parameter_count(model)
     with stage("to_device"):
         if cell.runtime_mode[OPTION] == REPLICAS:
-            model, placed_facts = _replicate(model, names, cell.precision, implementation)
+            # The last replica is the model itself, so no copy stays on the host.
+            replicas = []
+            for index, name in enumerate(names):
+                with memory_errors(f"copying the model to {name}"):
+                    replica = model if index == len(names) - 1 else copy.deepcopy(model)
+                replicas.append(model_loading.to_device(replica, name))
+            verified = [
+                model_loading.verify(one, cell.precision, name, implementation)
+                for one, name in zip(replicas, names, strict=True)
+            ]
+            model = torch.nn.ModuleList(replicas)
+            placed_facts = {**verified[0], "parameter_devices": sorted(set(names)), "replicas": len(names)}
         else:  # consecutive layers on consecutive devices, with about equal bytes on each
             with memory_errors(
                 f"spreading {model_loading.weights_bytes(model)} bytes of weights over {', '.join(names)}"
@@ -223,27 +236,6 @@ def merge_readings(
         if len(numbers) == len(readings):
             values[name] = sum(numbers) if add(name) else fmean(numbers)
     return Readings(values=values, missing={name: why for name, why in missing.items() if name not in values})
-
-
-def _replicate(
-    model: Any, names: Sequence[str], precision: Precision, implementation: str | None
-) -> tuple[Any, dict[str, Json]]:
-    """A ModuleList of the model on each device. The last one is the model itself, so no copy stays on the host."""
-    import torch
-
-    replicas = []
-    for index, name in enumerate(names):
-        with memory_errors(f"copying the model to {name}"):
-            replica = model if index == len(names) - 1 else copy.deepcopy(model)
-        replicas.append(model_loading.to_device(replica, name))
-    verified = [
-        model_loading.verify(one, precision, name, implementation) for one, name in zip(replicas, names, strict=True)
-    ]
-    return torch.nn.ModuleList(replicas), {
-        **verified[0],
-        "parameter_devices": sorted(set(names)),
-        "replicas": len(names),
-    }
 
 
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
