@@ -89,7 +89,7 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
     import torchao.quantization as ao
     from transformers.pytorch_utils import Conv1D
 
-    # transformers' Conv1D (in GPT-2), which torchao would skip, is replaced by linear layers with the transposed weight.
+    # transformers' Conv1D (in GPT-2), which torchao would skip, becomes linear layers with the transposed weight.
     children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
     children = [(parent, name, child) for parent, name, child in children if isinstance(child, Conv1D)]
     for parent, name, child in children:
