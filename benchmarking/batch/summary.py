@@ -22,8 +22,8 @@ from benchmarking.core.text import duration, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
+from benchmarking.sweep.show.compared_runtimes import Comparison, comparisons
 from benchmarking.sweep.show.report import items_unit
-from benchmarking.sweep.show.runtime_comparison import Comparison, comparisons
 from benchmarking.sweep.show.thread_scaling import Scaling, scalings
 
 FILE_NAME = "benchmark_summary.json"

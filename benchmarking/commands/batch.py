@@ -222,7 +222,7 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
 
 def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
-    from benchmarking.sweep.show.runtime_comparison import comparison_text
+    from benchmarking.sweep.show.compared_runtimes import comparison_text
     from benchmarking.sweep.show.thread_scaling import scaling_text
 
     with _logging(batch):

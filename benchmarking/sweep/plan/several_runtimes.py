@@ -87,8 +87,8 @@ def plan_runtimes(
 
 def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
     """How to show a table per run, then the comparison of the runtimes."""
+    from benchmarking.sweep.show.compared_runtimes import compare, comparison_text
     from benchmarking.sweep.show.report import table
-    from benchmarking.sweep.show.runtime_comparison import compare, comparison_text
 
     def text(runs: Sequence[Run], page: Page) -> str:
         return "\n\n".join([*(table(run, page) for run in runs), comparison_text(compare(runs, refused), page)])

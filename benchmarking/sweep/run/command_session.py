@@ -269,8 +269,8 @@ def _print(runs: Sequence[Run], show: Show) -> None:
 
 def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     """A table for each run, a comparison for each model that several runtimes ran, and the scaling over threads."""
+    from benchmarking.sweep.show.compared_runtimes import comparison_text, comparisons
     from benchmarking.sweep.show.report import table
-    from benchmarking.sweep.show.runtime_comparison import comparison_text, comparisons
     from benchmarking.sweep.show.thread_scaling import scaling_text, scalings
 
     texts = [table(run, page) for run in runs]

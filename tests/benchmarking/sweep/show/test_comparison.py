@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from benchmarking.core.records import Device, Doubt, LaunchLoad, Result, to_json
-from benchmarking.sweep.show.runtime_comparison import Summary, compare, comparison_text, comparisons, condensed
+from benchmarking.sweep.show.compared_runtimes import Summary, compare, comparison_text, comparisons, condensed
 from tests.helpers.run_changes import Alter
 
 DIFFERS = Doubt(kind="output_differs", severity="invalid", evidence={"relative_l2": 0.5})
