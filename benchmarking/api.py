@@ -107,7 +107,11 @@ def benchmark_model(
     """
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     metadata = {name: chosen[name] for name in ("tags", "description")}
-    request = _requested(chosen, options)
+    names = [MEASURING[name].field or name for name in OF_REQUESTS] + [AXES[name].key for name in POINT_FIELDS]
+    given: dict[str, Any] = {name: chosen[name] for name in names}
+    given["axes"] = {name: chosen[axis.key] for name, axis in FURTHER.items() if chosen[axis.key] is not None} or None
+    given["options"] = None if options is None else dict(options)
+    request = {name: value for name, value in given.items() if value is not None}
     is_named = isinstance(model, str)
     if remote.cluster is not None and (not is_named or build_only):
         what = "build_only" if is_named else "a module of this process"
@@ -223,15 +227,6 @@ def benchmark_script(
         return ScriptReport(
             scripts=models.analyses, runs=runs, failures=tuple(models.failures), left_out=tuple(left_out)
         )
-
-
-def _requested(chosen: Mapping[str, Any], options: Mapping[str, Scalar] | None) -> dict[str, Any]:
-    """The fields of a request that the call gives."""
-    names = [MEASURING[name].field or name for name in OF_REQUESTS] + [AXES[name].key for name in POINT_FIELDS]
-    given: dict[str, Any] = {name: chosen[name] for name in names}
-    given["axes"] = {name: chosen[axis.key] for name, axis in FURTHER.items() if chosen[axis.key] is not None} or None
-    given["options"] = None if options is None else dict(options)
-    return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"] and arguments[1:]:
         arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        return _print(_help(), EXIT_OK if arguments else EXIT_USAGE)
+        width = max(map(len, COMMANDS))
+        groups = (
+            f"{group}:\n" + "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in commands.items())
+            for group, commands in {**GROUPS, "maintain": {**GROUPS["maintain"], "version": VERSION}}.items()
+        )
+        text = (
+            "usage: benchhouse COMMAND [arguments]\n\n"
+            + "\n\n".join(groups)
+            + f"\n\n{EXAMPLES}\nbenchhouse COMMAND --help shows the flags of a command."
+        )
+        return _print(text, EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] in ("--version", "version"):
         from benchmarking import __version__
         from benchmarking.core.command_line import Parser, run_command
@@ -176,19 +186,6 @@ def _print(text: str, exit_code: int) -> int:
         return exit_code
 
     return run_command("benchhouse", command, [])
-
-
-def _help() -> str:
-    width = max(map(len, COMMANDS))
-    groups = (
-        f"{group}:\n" + "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in commands.items())
-        for group, commands in {**GROUPS, "maintain": {**GROUPS["maintain"], "version": VERSION}}.items()
-    )
-    return (
-        "usage: benchhouse COMMAND [arguments]\n\n"
-        + "\n\n".join(groups)
-        + f"\n\n{EXAMPLES}\nbenchhouse COMMAND --help shows the flags of a command."
-    )
 
 
 if __name__ == "__main__":

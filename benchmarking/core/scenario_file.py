@@ -71,13 +71,31 @@ def _scenario(run: Run, result: Result) -> dict[str, Any]:
         "torch_version": versions.get("torch"),
         "cuda_version": versions.get("cuda"),
     }
+    cell, point, mode = run.cell, result.point, run.cell.runtime_mode
+    model_id = cell.workload.config.get("model_id")
     return {
         "scenario_name": scenario_name(run, result),
         "metadata": {
             "timestamp": run.started_at.replace("Z", "+00:00"),
             "commit_id": run.provenance.git_commit,
             "hardware_info": hardware,
-            "config": _config(run, result),
+            "config": {
+                "name": cell.workload.model_id,
+                "model_id": model_id if isinstance(model_id, str) else cell.workload.model_id,
+                "variant": str(mode.get("variant", cell.runtime)),
+                "warmup_iterations": result.warmup_iterations,
+                "measurement_iterations": result.iterations,
+                "num_tokens_to_generate": point.new_tokens,
+                "device": cell.device.selector,
+                "torch_dtype": cell.precision,
+                "compile_mode": mode.get("compile_mode"),
+                "batch_size": point.batch_size,
+                "sequence_length": point.sequence_length,
+                "attn_implementation": mode.get("attention"),
+                "custom_params": {
+                    name: value for name, value in mode.items() if name not in ("variant", "compile_mode", "attention")
+                },
+            },
             "benchhouse": {
                 "run_id": run.run_id,
                 "result_id": result.result_id,
@@ -132,25 +150,3 @@ def _has_gpu(result: Result) -> bool:
     """Whether it was measured on a device with its own memory, since only such devices report it."""
     is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
     return is_of_device or bool(raw_values(result, "memory_device_used"))
-
-
-def _config(run: Run, result: Result) -> dict[str, Any]:
-    cell, point, mode = run.cell, result.point, run.cell.runtime_mode
-    model_id = cell.workload.config.get("model_id")
-    return {
-        "name": cell.workload.model_id,
-        "model_id": model_id if isinstance(model_id, str) else cell.workload.model_id,
-        "variant": str(mode.get("variant", cell.runtime)),
-        "warmup_iterations": result.warmup_iterations,
-        "measurement_iterations": result.iterations,
-        "num_tokens_to_generate": point.new_tokens,
-        "device": cell.device.selector,
-        "torch_dtype": cell.precision,
-        "compile_mode": mode.get("compile_mode"),
-        "batch_size": point.batch_size,
-        "sequence_length": point.sequence_length,
-        "attn_implementation": mode.get("attention"),
-        "custom_params": {
-            name: value for name, value in mode.items() if name not in ("variant", "compile_mode", "attention")
-        },
-    }

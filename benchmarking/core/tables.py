@@ -190,7 +190,15 @@ def drawn(
     """Cells (control characters escaped, headings first) in columns of these widths."""
     has_room = all(text_width(text) <= width for line in cells for text, width in zip(line, widths, strict=True))
     if has_room and not page.has_styles:
-        return _plain(cells, widths, page, numbers)
+        # Rows of padded text, with a rule below the headings.
+        lines = []
+        for line in cells:
+            padded = []
+            for place, (text, width) in enumerate(zip(line, widths, strict=True)):
+                space = " " * (width - text_width(text))
+                padded.append(space + text if place in numbers else text + space)
+            lines.append(GAP.join(padded).rstrip())
+        return "\n".join([lines[0], page.rule * total_width(widths), *lines[1:]])
     return _by_rich(cells, widths, page, numbers, states, overflow)
 
 
@@ -229,18 +237,6 @@ def _parts(slots: Sequence[Slot], filled: Sequence[int], keys: int, room: int | 
         else:
             parts[-1] = wider
     return parts
-
-
-def _plain(cells: Sequence[Sequence[str]], widths: Sequence[int], page: Page, numbers: Collection[int]) -> str:
-    """Rows of padded text, a rule below the headings."""
-    lines = []
-    for line in cells:
-        padded = []
-        for place, (text, width) in enumerate(zip(line, widths, strict=True)):
-            space = " " * (width - text_width(text))
-            padded.append(space + text if place in numbers else text + space)
-        lines.append(GAP.join(padded).rstrip())
-    return "\n".join([lines[0], page.rule * total_width(widths), *lines[1:]])
 
 
 def _by_rich(

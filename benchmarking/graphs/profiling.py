@@ -170,24 +170,6 @@ def breakdown(
     module_of_node = {
         node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
     }
-    operators = _operators(calls, module_of_node, origins)
-    in_nodes = sum(time.exclusive_ms for time in operators)
-    outside_ms = max(host_ms - in_nodes, 0.0)
-    matched = sum(time.exclusive_ms for time in operators if time.module != OUTSIDE)
-    names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
-    return Breakdown(
-        host_ms=max(host_ms, in_nodes),
-        modules=_modules(calls, module_of_node, origins, outside_ms, has_samples=has_samples),
-        operators=operators,
-        metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
-        missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler reports only node times"),
-        details={"matched_share": matched / in_nodes if in_nodes else 0.0},
-    )
-
-
-def _operators(
-    calls: Sequence[Sequence[NodeTime]], module_of_node: Mapping[Node, str], origins: Origins
-) -> tuple[OperatorTime, ...]:
     executions: dict[tuple[str, str, str], list[NodeTime]] = defaultdict(list)
     for call in calls:
         for node in call:
@@ -205,7 +187,19 @@ def _operators(
         )
         for (module, operator, provider), nodes in executions.items()
     ]
-    return tuple(sorted(times, key=lambda time: (-time.exclusive_ms, time.module, time.operator)))
+    operators = tuple(sorted(times, key=lambda time: (-time.exclusive_ms, time.module, time.operator)))
+    in_nodes = sum(time.exclusive_ms for time in operators)
+    outside_ms = max(host_ms - in_nodes, 0.0)
+    matched = sum(time.exclusive_ms for time in operators if time.module != OUTSIDE)
+    names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
+    return Breakdown(
+        host_ms=max(host_ms, in_nodes),
+        modules=_modules(calls, module_of_node, origins, outside_ms, has_samples=has_samples),
+        operators=operators,
+        metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
+        missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler reports only node times"),
+        details={"matched_share": matched / in_nodes if in_nodes else 0.0},
+    )
 
 
 def _modules(

@@ -155,7 +155,26 @@ def _test(settings: ScenarioSettings, issued: list[QueuedRequest], waiting: Simp
         output.outdir, output.prefix, output.copy_summary_to_stdout = settings.folder, PREFIX, False
         log.log_output, log.enable_trace = output, settings.scenario == "server"  # the trace holds its schedule
         try:
-            loadgen.StartTestWithLogSettings(system, library, _test_settings(settings), log, unread)
+            test = loadgen.TestSettings()
+            test.scenario = getattr(loadgen.TestScenario, NAMES[settings.scenario])
+            test.mode = loadgen.TestMode.PerformanceOnly
+            by_number = settings.number is not None
+            test.min_duration_ms = 0 if by_number else round(settings.duration_s * 1000)
+            test.min_query_count = settings.number or 1
+            if not by_number:
+                test.max_query_count = MAX_REQUESTS // (
+                    settings.samples_per_query if settings.scenario == "multi-stream" else 1
+                )
+            test.qsl_rng_seed = test.sample_index_rng_seed = test.schedule_rng_seed = settings.seed
+            test.multi_stream_samples_per_query = settings.samples_per_query
+            test.use_token_latencies = settings.counts_tokens
+            if settings.scenario == "server":
+                test.server_target_qps = settings.rate
+                test.server_target_latency_ns = round((settings.latency_ms or 0) * NS_PER_MS)
+            if settings.counts_tokens:
+                test.ttft_latency = round((settings.first_token_ms or 0) * NS_PER_MS)
+                test.tpot_latency = round((settings.per_token_ms or 0) * NS_PER_MS)
+            loadgen.StartTestWithLogSettings(system, library, test, log, unread)
         finally:
             loadgen.DestroyQSL(library)
             loadgen.DestroySUT(system)
@@ -163,31 +182,6 @@ def _test(settings: ScenarioSettings, issued: list[QueuedRequest], waiting: Simp
         waiting.put(error)
     else:
         waiting.put(ENDED)
-
-
-def _test_settings(settings: ScenarioSettings) -> Any:
-    import mlperf_loadgen as loadgen
-
-    test = loadgen.TestSettings()
-    test.scenario = getattr(loadgen.TestScenario, NAMES[settings.scenario])
-    test.mode = loadgen.TestMode.PerformanceOnly
-    by_number = settings.number is not None
-    test.min_duration_ms = 0 if by_number else round(settings.duration_s * 1000)
-    test.min_query_count = settings.number or 1
-    if not by_number:
-        test.max_query_count = MAX_REQUESTS // (
-            settings.samples_per_query if settings.scenario == "multi-stream" else 1
-        )
-    test.qsl_rng_seed = test.sample_index_rng_seed = test.schedule_rng_seed = settings.seed
-    test.multi_stream_samples_per_query = settings.samples_per_query
-    test.use_token_latencies = settings.counts_tokens
-    if settings.scenario == "server":
-        test.server_target_qps = settings.rate
-        test.server_target_latency_ns = round((settings.latency_ms or 0) * NS_PER_MS)
-    if settings.counts_tokens:
-        test.ttft_latency = round((settings.first_token_ms or 0) * NS_PER_MS)
-        test.tpot_latency = round((settings.per_token_ms or 0) * NS_PER_MS)
-    return test
 
 
 def issue_delays_ns(trace: str) -> dict[int, int]:

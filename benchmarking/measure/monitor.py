@@ -423,7 +423,20 @@ def usage_pass(
         missing={name: usage.why_missing(of) for name, of in USAGE_METRICS.items() if name not in summary},
         extra=extra,
     )
-    return UsagePass(result=result, samples=_series(usage, launch, started_at))
+    # The raw series. Each has one value per time, so they can be joined by position.
+    complete = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
+    series = {TIMES: ("ms", tuple(seconds * NS_PER_S / NS_PER_MS for seconds in usage.times_s))}
+    for name in complete:
+        metric, unit = SERIES[name]
+        values = usage.series(name)
+        series[metric] = (unit, tuple(map(bytes_to_mb, values)) if unit == "MB" else values)
+    return UsagePass(
+        result=result,
+        samples=tuple(
+            Samples(launch=launch, phase="measure", metric=metric, unit=unit, started_at=started_at, values=values)
+            for metric, (unit, values) in series.items()
+        ),
+    )
 
 
 def _missing_reason(context: MeasureContext, device: Device | None, timed_ns: float) -> str | None:
@@ -453,20 +466,6 @@ def _call_for(context: MeasureContext, duration_s: float, least: int = 1) -> int
 
 def _without(why: str) -> UsagePass:
     return UsagePass(result=PassResult(missing=dict.fromkeys(USAGE_METRICS, why)))
-
-
-def _series(usage: Usage, launch: int, started_at: str) -> tuple[Samples, ...]:
-    """The raw series. Each has one value per time, so they can be joined by position."""
-    complete = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
-    series = {TIMES: ("ms", tuple(seconds * NS_PER_S / NS_PER_MS for seconds in usage.times_s))}
-    for name in complete:
-        metric, unit = SERIES[name]
-        values = usage.series(name)
-        series[metric] = (unit, tuple(map(bytes_to_mb, values)) if unit == "MB" else values)
-    return tuple(
-        Samples(launch=launch, phase="measure", metric=metric, unit=unit, started_at=started_at, values=values)
-        for metric, (unit, values) in series.items()
-    )
 
 
 def sample_until_the_end(interval_s: float, read: Callable[[], Readings]) -> None:

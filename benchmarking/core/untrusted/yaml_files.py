@@ -6,7 +6,6 @@ of values, are counted before they are expanded, and no scalar is converted that
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -119,13 +118,8 @@ class _Reader:
         self._nodes: dict[int, tuple[Node, int] | None] = {}
         """Identity of yaml's node -> our node and its number of values; None while it is being converted."""
         self._composed = self._depth = 0
-        loader.compose_node = self._limited(loader.compose_node)  # type: ignore[method-assign]
-
-    def node(self, node: Any) -> Node:
-        return self._counted(node)[0]
-
-    def _limited(self, compose: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps yaml's composition of a node with the limits on number and depth."""
+        # yaml composes every node within the limits on number and depth.
+        compose = loader.compose_node
 
         def compose_node(parent: Any, index: Any) -> Any:
             line = self._loader.line + 1
@@ -139,7 +133,10 @@ class _Reader:
             self._depth -= 1
             return node
 
-        return compose_node
+        loader.compose_node = compose_node  # type: ignore[method-assign]
+
+    def node(self, node: Any) -> Node:
+        return self._counted(node)[0]
 
     def _counted(self, node: Any) -> tuple[Node, int]:
         if id(node) in self._nodes:
@@ -161,7 +158,20 @@ class _Reader:
         if node.tag not in CONTAINERS:
             self._refuse(line, f"takes plain lists and mappings: got {node.tag}")
         if node.id == "mapping":
-            return self._mapping(node, line)
+            # The keys of the mapping, then those of mappings merged by "<<", which have lower precedence.
+            explicit: dict[str, Node] = {}
+            merged: dict[str, Node] = {}
+            lines: dict[str, int] = {}
+            total = 1
+            for key, value in node.value:
+                name = self._key(key, lines)
+                found, size = self._counted(value)
+                total = self._added(total, size, line)
+                if key.tag == MERGE:
+                    merged = _merged(found)
+                else:
+                    explicit[name] = found
+            return {**merged, **explicit}, total
         items: list[Node] = []
         total = 1
         for one in node.value:
@@ -189,22 +199,6 @@ class _Reader:
         except (ValueError, KeyError, IndexError):
             self._refuse(line, f"{_short(text)} is not a {node.tag.removeprefix(TAG)}")
         return value
-
-    def _mapping(self, node: Any, line: int) -> tuple[dict[str, Node], int]:
-        """The keys of the mapping, then those of mappings merged by "<<", which have lower precedence."""
-        explicit: dict[str, Node] = {}
-        merged: dict[str, Node] = {}
-        lines: dict[str, int] = {}
-        total = 1
-        for key, value in node.value:
-            name = self._key(key, lines)
-            found, size = self._counted(value)
-            total = self._added(total, size, line)
-            if key.tag == MERGE:
-                merged = _merged(found)
-            else:
-                explicit[name] = found
-        return {**merged, **explicit}, total
 
     def _added(self, total: int, size: int, line: int) -> int:
         if total + size > MAX_NODES:

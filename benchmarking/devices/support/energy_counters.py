@@ -328,7 +328,19 @@ class Rapl:
         self._missing: dict[str, str] = {}
         for domain, prefix in (("cpu_pkg", "package"), ("dram", "dram")):
             try:
-                self._zones[domain] = self._open(prefix)
+                # The prefix is "intel-rapl:" because the kernel lists the package again as "intel-rapl-mmio:".
+                folders = sorted(self._folder.glob("intel-rapl:*"))
+                matching = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
+                if not matching:
+                    raise UnreadableError(f"{NOT_SUPPORTED}: no {prefix} counter in {self._folder}")
+                self._zones[domain] = [
+                    Zone(
+                        folder=folder,
+                        last_uj=read_int(folder / "energy_uj"),
+                        range_uj=read_int(folder / "max_energy_range_uj"),
+                    )
+                    for folder in matching
+                ]
             except UnreadableError as error:
                 self._missing[domain] = str(error)
 
@@ -342,18 +354,3 @@ class Rapl:
             except UnreadableError as error:
                 missing[domain] = str(error)
         return Readings(values=values, missing=missing)
-
-    def _open(self, prefix: str) -> list[Zone]:
-        # The prefix is "intel-rapl:" because the kernel lists the package again as "intel-rapl-mmio:".
-        folders = sorted(self._folder.glob("intel-rapl:*"))
-        matching = [folder for folder in folders if read_text(folder / "name").startswith(prefix)]
-        if not matching:
-            raise UnreadableError(f"{NOT_SUPPORTED}: no {prefix} counter in {self._folder}")
-        return [
-            Zone(
-                folder=folder,
-                last_uj=read_int(folder / "energy_uj"),
-                range_uj=read_int(folder / "max_energy_range_uj"),
-            )
-            for folder in matching
-        ]

@@ -41,7 +41,20 @@ def table(run: Run, page: Page = PLAIN) -> str:
     if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
         below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
     below += [] if run.quality is None else quality_lines(run.quality)
-    below += [*_numbers(run, table), *_remarks(run), *left_out(table), *_profile(run)]
+    # What the launches say about the next one, and where the throughput does not follow from the median latency.
+    below += launch_notes({result.point.label: _launches(result) for result in run.results}, table.left_out)
+    for result in run.results:
+        per_sec, at_median = map(result.metrics.get, ("throughput_samples_per_sec", THROUGHPUT_AT_MEDIAN))
+        if (note := throughput_note(result.point.label, per_sec, at_median, _items(run))) is not None:
+            below.append(note)
+    below += [
+        f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
+        for result in run.results
+        if result.status != "ok"
+    ]
+    doubts = ((result.point.label, doubt) for result in run.results for doubt in result.doubts)
+    below += doubt_remarks((label, doubt) for label, doubt in doubts if doubt.severity != "info")
+    below += [*left_out(table), *_profile(run)]
     above, *notes = (wrapped(text, page.text_width) for text in (title, *below))
     return "\n".join([above, *([table_text(table, page)] if run.results else []), "", *notes])
 
@@ -147,27 +160,6 @@ def _verdict(result: Result) -> str:
 def _launches(result: Result) -> list[float]:
     """The median latency of each launch."""
     return list(launch_medians_ms(result).values())
-
-
-def _numbers(run: Run, table: Table) -> list[str]:
-    """What the launches say about the next one, and where the throughput does not follow from the median latency."""
-    notes = launch_notes({result.point.label: _launches(result) for result in run.results}, table.left_out)
-    for result in run.results:
-        per_sec, at_median = map(result.metrics.get, ("throughput_samples_per_sec", THROUGHPUT_AT_MEDIAN))
-        if (note := throughput_note(result.point.label, per_sec, at_median, _items(run))) is not None:
-            notes.append(note)
-    return notes
-
-
-def _remarks(run: Run) -> list[str]:
-    """Each failure with its reason, and each kind of doubt."""
-    remarks = [
-        f"{result.point.label}: {result.status.replace('_', ' ')}: {result.error}"
-        for result in run.results
-        if result.status != "ok"
-    ]
-    doubts = ((result.point.label, doubt) for result in run.results for doubt in result.doubts)
-    return remarks + doubt_remarks((label, doubt) for label, doubt in doubts if doubt.severity != "info")
 
 
 def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:

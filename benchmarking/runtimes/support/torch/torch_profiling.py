@@ -113,10 +113,30 @@ class TorchProfiler(CallProfiler):
             missing |= dict.fromkeys(ON_DEVICE, f"{NOT_APPLICABLE}: no kernel ran on an accelerator")
         if "graph_count" not in metrics:
             missing |= dict.fromkeys(GRAPHS, f"{NOT_APPLICABLE}: nothing is compiled")
+        means = trace.mean_totals([call.operators for call in self._calls])
+        device = _device_of(self._model)
+        times = [
+            OperatorTime(
+                module=module,
+                operator=name,
+                kind=self._info(module).kind,
+                layer=self._info(module).layer,
+                placed=device,
+                calls=mean["calls"],
+                exclusive_ms=mean["exclusive_ms"],
+                inclusive_ms=mean["inclusive_ms"],
+                device_ms=mean["device_exclusive_ms"] if on_device else None,
+                device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
+                flops=work_done.flops or None,
+                bytes_accessed=work_done.bytes_accessed or None,
+            )
+            for (module, name), mean in means.items()
+            for work_done in (work.get((module, name)) or _Work(),)
+        ]
         return Breakdown(
             host_ms=host_ms,
             modules=self._modules(on_device=on_device, work=work),
-            operators=self._operators(on_device=on_device, work=work),
+            operators=tuple(sorted(times, key=lambda time: (-time.work_ms, time.module, time.operator))),
             metrics=metrics,
             missing=missing,
             details={**_phases(calls), **read_back},
@@ -189,29 +209,6 @@ class TorchProfiler(CallProfiler):
                 )
             )
         return tuple(times)
-
-    def _operators(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[OperatorTime, ...]:
-        means = trace.mean_totals([call.operators for call in self._calls])
-        device = _device_of(self._model)
-        times = [
-            OperatorTime(
-                module=module,
-                operator=name,
-                kind=self._info(module).kind,
-                layer=self._info(module).layer,
-                placed=device,
-                calls=mean["calls"],
-                exclusive_ms=mean["exclusive_ms"],
-                inclusive_ms=mean["inclusive_ms"],
-                device_ms=mean["device_exclusive_ms"] if on_device else None,
-                device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
-                flops=work_done.flops or None,
-                bytes_accessed=work_done.bytes_accessed or None,
-            )
-            for (module, name), mean in means.items()
-            for work_done in (work.get((module, name)) or _Work(),)
-        ]
-        return tuple(sorted(times, key=lambda time: (-time.work_ms, time.module, time.operator)))
 
     def _info(self, path: str) -> ModuleInfo:
         return self._module_infos.get(path) or ModuleInfo(path=path, class_name="", kind=OTHER, layer=None)
