@@ -131,12 +131,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarking import __version__
         from benchmarking.core.command_line import Parser, run_command
 
-        def command(words: Sequence[str]) -> int:
+        def print_version(words: Sequence[str]) -> int:
             Parser(prog="benchhouse version", description="Prints the version.").parse_args(words)
             print(f"benchhouse {__version__}", flush=True)
             return EXIT_OK
 
-        return run_command("benchhouse version", command, arguments[1:])
+        return run_command("benchhouse version", print_version, arguments[1:])
     typed, *rest = arguments
     name = typed.removesuffix(".py")
     command = COMMANDS.get(ALIASES.get(name, name))

@@ -65,21 +65,21 @@ def export_bundle(
         # The bundle of an exported folder and its graphs, whose contents are read again.
         if (why_not := why_not_point(workload, point)) is not None:
             raise UnsupportedError(why_not)
-        bundle = exported_folder.copy_checked(workload, folder)
-        exported = bundle.exported
+        shipped = exported_folder.copy_checked(workload, folder)
+        exported = shipped.exported
         assert exported is not None  # `copy_checked` returns no other
         if exported.format == "onnx":
-            paths = [folder / graph.file for graph in bundle.graphs.values()]
+            paths = [folder / graph.file for graph in shipped.graphs.values()]
             for path in paths:
                 onnx_files.check(path)
             weights = onnx_files.weights(paths)
-            bundle = dataclasses.replace(
-                bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype
+            shipped = dataclasses.replace(
+                shipped, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype
             )
-        write_bundle(folder, dataclasses.replace(bundle, exported=None))
+        write_bundle(folder, dataclasses.replace(shipped, exported=None))
         copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
         return {
-            **build_facts(bundle),
+            **build_facts(shipped),
             "exported_from": exported.model_id,
             "exported_files": dict[str, Json](copied),
             "agreement": dict(exported.agreement),
