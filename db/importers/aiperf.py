@@ -61,7 +61,8 @@ def _of_several_runs(data: Any) -> str | None:
 
 def _is_header(cells: list[str]) -> bool:
     """Whether the cells are the header of the CSV; GenAI-Perf's has a percentile and no standard deviation."""
-    return cells[:4] == ["Metric", "avg", "min", "max"] and ("std" in cells or len(cells) == 4)
+    statistics = set(cells[1:])
+    return cells[0] == "Metric" and {"avg", "min", "max"} <= statistics and ("std" in statistics or len(cells) == 4)
 
 
 def _of_csv(file: ForeignFile) -> Fields:

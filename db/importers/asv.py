@@ -111,7 +111,11 @@ def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
         }
         results[name] = [row[column] for column in FIRST_COLUMNS]
     others = {name: value for name, value in data.items() if name not in shared}
-    return {**others, "version": VERSION, "result_columns": list(FIRST_COLUMNS), "results": results}
+    # As asv names an environment: its Python, then its requirements.
+    requirements = data["requirements"] if isinstance(data.get("requirements"), dict) else {}
+    parts = [f"py{data.get('python')}", *(f"{name}{version or ''}" for name, version in sorted(requirements.items()))]
+    environment = {"env_name": "-".join(parts)} if data.get("python") else {}
+    return {**environment, **others, "version": VERSION, "result_columns": list(FIRST_COLUMNS), "results": results}
 
 
 FIRST_SHARED = ("benchmark_version", "started_at", "duration", "profiles")
@@ -177,7 +181,10 @@ def _runs(
     started_at, duration_s = _time(entry, "started_at"), entry.number("duration", low=0) or 0.0
     code = entry.text("version")
     cases = _cases(entry, name)
-    last_word = name.rpartition(".")[2].lower()  # its prefix tells what is measured
+    # A benchmark's type, or else the prefix of its name, tells what is measured.
+    described = _described(_benchmarks(entry.file)).get(name)
+    stated = described.get("type") if isinstance(described, dict) else None
+    last_word = str(stated or name.rpartition(".")[2]).lower()
     kind: Kind = next((one for prefix, one in KINDS.items() if last_word.startswith(prefix)), "track")
     for key in dict.fromkeys(case.arguments.key for case in cases):
         own = [case for case in cases if case.arguments.key == key]
@@ -196,13 +203,17 @@ def _runs(
 
 
 def _parameter_names(file: ForeignFile, benchmark: str, count: int) -> Sequence[str]:
-    """The names of a benchmark's parameters, from asv's benchmarks.json above the machine's folder if it is there:
-    a file of results has none."""
-    described = _described(file.path.resolve().parent.parent / "benchmarks.json").get(benchmark)
+    """The names of a benchmark's parameters, from asv's descriptions: a file of results has none."""
+    described = _described(_benchmarks(file)).get(benchmark)
     names = described.get("param_names") if isinstance(described, dict) else None
     if isinstance(names, list) and len(names) == count and all(isinstance(name, str) and name for name in names):
         return names
     return [f"param{place}" for place in range(count)]
+
+
+def _benchmarks(file: ForeignFile) -> Path:
+    """asv's descriptions of all benchmarks, above the machine's folder."""
+    return file.path.resolve().parent.parent / "benchmarks.json"
 
 
 @lru_cache(maxsize=8)

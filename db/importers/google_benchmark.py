@@ -24,6 +24,7 @@ from db.importers.support.reading import (
     has_columns,
     mostly,
     parsed_number,
+    shortened,
     top_fields,
     understood,
 )
@@ -36,6 +37,7 @@ SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
 IS_HEADER = has_columns("name", "iterations", "real_time", "cpu_time", "time_unit")
 """The header of the CSV, which may follow printed context."""
 CSV_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)")
+OLD_DATE = "%Y/%m/%d-%H:%M:%S"
 CLOCKS = ("process_time", "real_time", "manual_time")
 COMPLEXITY = ("BigO", "RMS")
 COUNTERS = {"items_per_second": "throughput_samples_per_sec", "bytes_per_second": "bytes_per_sec"}
@@ -105,14 +107,16 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "host": context.text("host_name"),
         "command": (context.text("executable"),),
         "tool_version": context.text("library_version"),
-        "started_at": context.time("date"),
+        "started_at": context.time_like("date", OLD_DATE, "2015/03/17-18:40:25")
+        if "/" in str(context.peek("date"))
+        else context.time("date"),
     }
     # The entries of each benchmark, and the complexity fitted to each function.
     entries: dict[str, list[Fields]] = {}
     complexity: dict[str, list[Json]] = {}
     named = understood(
         file,
-        top.required(top.objects, "benchmarks"),
+        _with_aggregates(top.required(top.objects, "benchmarks")),
         lambda entry: (entry.text("run_name") or entry.required(entry.text, "name"), entry),
     )
     for stated, entry in named:
@@ -135,6 +139,20 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             kept=kept | ({"complexity": complexity[first.function]} if first.function in complexity else {}),
             **{**shared, **first.arguments.setup},
         )
+
+
+def _with_aggregates(entries: Sequence[Fields]) -> Iterator[Fields]:
+    """The entries. The first versions tell an aggregate of repetitions only by the end of its name: it is one if the
+    repetitions, or the mean and the deviation of the same name, are in the file."""
+    names = {str(entry.peek("name")) for entry in entries if "run_type" not in entry}
+    for entry in entries:
+        name = CSV_AGGREGATE.fullmatch(str(entry.peek("name")))
+        if name and "run_type" not in entry and (name[1] in names or {f"{name[1]}_mean", f"{name[1]}_stddev"} <= names):
+            stated = {field: entry.peek(field) for field in entry}
+            stated |= {"run_name": name[1], "run_type": "aggregate", "aggregate_name": name[2]}
+            yield Fields(entry.file, {**stated, "repetitions": stated.pop("iterations", None)}, entry.path)
+        else:
+            yield entry
 
 
 def _of_csv(file: ForeignFile) -> Fields:
@@ -193,7 +211,16 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     if not repetitions:  # written with --benchmark_report_aggregates_only
         found = {entry.text("aggregate_name"): entry for entry in aggregates}
         metrics = {column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found}
-        return foreign_result(point, metrics=metrics, iterations=aggregates[0].integer("repetitions"), kept=kept)
+        of_mean = [found[name].unread_copy() for name in ("mean",) if name in found]
+        cpu_ms, times_ms = ([_ms(one, name) for one in of_mean] for name in ("cpu_time", "real_time"))
+        counters, missing = _counters(of_mean, times_ms, cpu_ms)
+        return foreign_result(
+            point,
+            metrics={**metrics, **counters},
+            missing=missing,
+            iterations=aggregates[0].integer("repetitions"),
+            kept=kept,
+        )
     blocks = [entry.count("iterations") or 1 for entry in repetitions]
     values_ms, cpu_ms = (
         list(understood(repetitions[0].file, repetitions, lambda entry, name=column: _ms(entry, name)))  # type: ignore[misc]
@@ -201,27 +228,45 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     )
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
-    # Means of the benchmark's own counters.
-    counters: dict[str, float] = {}
-    missing: dict[str, str] = {}
-    for counter in (field for field in repetitions[0] if field not in NO_COUNTERS):
-        values = [entry.any(counter) for entry in repetitions]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            each = (entry.required(entry.number, counter) for entry in repetitions)
-            counters[COUNTERS.get(counter, f"counter_{counter}")] = fmean(each)
-    is_wall = any(f"/{clock}" in (repetitions[0].text("name") or "") for clock in ("real_time", "manual_time"))
-    if values_ms and cpu_ms and not is_wall and abs(fmean(cpu_ms) / fmean(values_ms) - 1) > SAME_TIME:
-        # A rate is over the CPU time, unless the benchmark asks for the wall time.
-        counters = {PER_CPU_TIME.get(column, column): value for column, value in counters.items()}
-        missing = {column: OF_CPU_TIME for column, other in PER_CPU_TIME.items() if other in counters}
+    counters, missing = _counters(repetitions, values_ms, cpu_ms)
     rests: list[Json] = [{word: rest for word, rest in one.rest().items() if word not in STATED} for one in repetitions]
     return foreign_result(
         point,
-        metrics={**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **counters},
+        metrics=counters,
         missing=missing,
         samples=[block(0, values_ms, inner_loops=min(blocks))] if values_ms else [],
         kept={**kept, "entries": rests},
     )
+
+
+def _counters(
+    entries: Sequence[Fields], values_ms: Sequence[float], cpu_ms: Sequence[float]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The CPU time and the benchmark's own counters, means over the entries, and the reasons for those that are left
+    out: a counter with a value that cannot be takes no other with it."""
+    counters: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for counter in (field for field in (entries[0] if entries else ()) if field not in NO_COUNTERS):
+        stated = [entry.peek(counter) for entry in entries]
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in stated):
+            continue
+        column = COUNTERS.get(counter, f"counter_{counter}")
+        values = [entry.number(counter) for entry in entries]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) == len(values):
+            counters[column] = fmean(numbers)
+        else:
+            bad = next(one for one, value in zip(stated, values, strict=True) if value is None)
+            missing[column] = f"left_out: {shortened(bad)} in the file"
+    is_wall = any(f"/{clock}" in (entries[0].text("name") or "") for clock in WALL_CLOCKS) if entries else False
+    if values_ms and cpu_ms and not is_wall and abs(fmean(cpu_ms) / fmean(values_ms) - 1) > SAME_TIME:
+        # A rate is over the CPU time, unless the benchmark asks for the wall time.
+        counters = {PER_CPU_TIME.get(column, column): value for column, value in counters.items()}
+        missing |= {column: OF_CPU_TIME for column, other in PER_CPU_TIME.items() if other in counters}
+    return {**({"cpu_time_ms": fmean(cpu_ms)} if cpu_ms else {}), **counters}, missing
+
+
+WALL_CLOCKS = ("real_time", "manual_time")
 
 
 def _ms(entry: Fields, field_name: str) -> float:

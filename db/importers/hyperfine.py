@@ -42,6 +42,8 @@ def _run(result: Fields, index: int) -> ForeignRun:
     command = result.required(result.text, "command")
     parameters = result.section("parameters")
     found = {name: parsed_number(str(parameters.any(name))) for name in parameters}
+    if "parameter" in result:  # versions before 1.11 have one, without its name
+        found["parameter"] = parsed_number(str(result.any("parameter")))
     arguments = arguments_of(command or "unknown", found)
     seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
     means = {column: result.scaled(name, MS_PER_S) for name, column in CPU.items()}

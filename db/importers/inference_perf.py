@@ -2,7 +2,7 @@
 
 A stage is one load at a rate or a concurrency, with times in s. Other files in its folder complete it: config.yaml has
 the model, the stage's part of a Benchmark Report the date, and per_request_lifecycle_metrics.json the times of each
-request if there is only one stage.
+request if there is only one stage. A file of an adapter (LoRA) has its requests alone, which are another series.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from glob import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ SUMMARY = "summary_lifecycle_metrics"
 OF_CLIENT = "_lifecycle_metrics.json"
 STAGES = "stage_*_lifecycle_metrics.json"
 STAGE = re.compile(r"stage_(\d+)_lifecycle_metrics\.json")
+ADAPTER = re.compile(r"adapter_(.+?)(_stage_\d+)?_lifecycle_metrics\.json")
 OF_A_REQUEST = {"start_time", "end_time", "info", "error"}
 REQUESTS = "per_request_lifecycle_metrics.json"
 DEFINITIONS = {
@@ -94,7 +96,8 @@ def recognises(file: ForeignFile) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    stages = sorted(file.path.parent.glob(STAGES))
+    # A pattern of files alone would also match the stages' reports of sessions.
+    stages = [path for path in sorted(file.path.parent.glob(STAGES)) if STAGE.fullmatch(path.name)]
     if isinstance(file.json, list):
         file.without_results("requests of a load" + _their_place(stages))
     name = file.path.stem
@@ -105,10 +108,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         file.without_results(f"the server's own metrics of the load in {whole}")
     if file.path.name.startswith(SUMMARY) and stages:
         file.without_results("summary of all stages: each stage has its own file in this folder")
+    adapter = ADAPTER.fullmatch(file.path.name)
+    if adapter and not adapter[2] and any(file.path.parent.glob(f"adapter_{escape(adapter[1])}_stage_*{OF_CLIENT}")):
+        file.without_results("summary of an adapter's stages: each stage has its own file in this folder")
     top = top_fields(file)
     load, successes, failures = (top.section(name) for name in ("load_summary", "successes", "failures"))
     outputs = successes.section("output_len")
-    prompts = successes.section("prompt_tokens" if "prompt_tokens" in successes else "prompt_len")
+    # Some versions have the distribution of the lengths beside the totals.
+    used = successes.section("prompt_tokens")
+    prompts = used if "mean" in used or "prompt_len" not in successes else successes.section("prompt_len")
     # At a concurrency, the stated rate only served to compute a deadline: no request waited for it.
     concurrency, rate = load.count("concurrency"), load.number("requested_rate", low=0)
     succeeded, failed = successes.integer("count"), failures.integer("count")
@@ -122,7 +130,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if _configured(file, "data", "type") != SHARE_NOTHING:
         cached: Sequence[Doubt] = ()
     else:
-        of_cache, all_tokens = (prompts.unread_copy().number(name, low=0) for name in ("cached", "total"))
+        of_cache, all_tokens = (used.unread_copy().number(name, low=0) for name in ("cached", "total"))
         cached = prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
     # The times of the requests that succeeded, in ms.
     done = [one for one in sent if one.error is None and one.end_s is not None]
@@ -154,7 +162,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
             "send_duration_s": load.number("send_duration", low=0),
             "output_tokens_mean": outputs.number("mean"),
-            "cached_prompt_tokens": prompts.number("cached", low=0),
+            "cached_prompt_tokens": used.number("cached", low=0),
         },
         stated=_stated(load, successes),
         samples=samples,
@@ -166,7 +174,11 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         model_id=_configured(file, "server", "model_name") or "unknown",
         task="text-generation",
         results=[result],
-        runtime_mode={**load_mode(result), **({"metrics": "server"} if _is_of_server(file, successes) else {})},
+        runtime_mode={
+            **load_mode(result),
+            **({"metrics": "server"} if _is_of_server(file, successes) else {}),
+            **({"adapter": adapter[1]} if adapter else {}),
+        },
         started_at=started_at,
         finished_at=finished_at,
         stated_times=(text,),

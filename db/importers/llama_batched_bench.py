@@ -1,9 +1,9 @@
-"""llama.cpp's llama-batched-bench: its Markdown table and its JSON lines (--output-format jsonl); and the table of
+"""llama.cpp's llama-batched-bench: its Markdown table and its JSON lines (--output-format jsonl); and those of
 ik_llama.cpp's llama-sweep-bench.
 
 A row is one call for a batch of sequences, measured once: the prompts, then the new tokens step by step. A row of
 llama-sweep-bench is two measurements of one sequence with N_KV tokens in the cache: a prompt, and new tokens. The table
-names neither the model nor the device; what the program printed above it may.
+names neither the model nor the device; what the program printed, or somebody wrote, above it may.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_head
 from db.importers.support.measures import MS_PER_S, block, foreign_result
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 
-NEEDED = {"pp", "tg", "pl", "t_pp", "speed_pp", "t_tg", "speed_tg"}
+NEEDED = {"pp", "tg", "t_pp", "speed_pp", "t_tg", "speed_tg"}
+SIZES = {"pl", "n_kv"}
+"""A row has the number of sequences, or in llama-sweep-bench the tokens in the cache alone."""
 COLUMNS = {
     "PP": "pp",
     "TG": "tg",
@@ -36,12 +38,17 @@ COLUMNS = {
 HEADINGS = {"PP", "TG", "T_PP s", "T_TG s"}
 SETTING = re.compile(r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|n_gpu_layers|n_threads) = (-?\d+)")
 """A setting in the line above the table."""
-MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch")
+MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch", "table")
+"""Fields that distinguish series; one of several tables of unnamed models has its number."""
 LOADED = re.compile(
     r"loaded meta data with .* from (?P<log>\S+) \(version|"
-    r"(?:batched|sweep)-bench\b[^\n`]*? (?:-m|--model)[ =](?P<command>[^\s`]+)"
+    r"(?:batched|sweep)-bench\b[^\n`]*? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
+    r"(?:-hfr?|--hf-repo)[ =](?P<repo>[^\s`]+))|"
+    r"^#+ (?P<heading>[\w.-]+/(?=[^\s/]*\d)[\w.-]+)[ \t]*$|"
+    r"^Model: *https://huggingface\.co/(?P<page>[\w.-]+/[\w.-]+)",
+    re.MULTILINE,
 )
-"""The model's file, in the log of loading it or in the command."""
+"""The model's file in the log of loading it or in the command, or the model in a report with tables of several."""
 DEFINITIONS = {
     "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
     "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
@@ -63,7 +70,10 @@ def _header(lines: Sequence[str]) -> Iterator[int]:
 
 def recognises(file: ForeignFile) -> bool:
     if file.json_lines or isinstance(file.json, dict):
-        return mostly(_objects(file), lambda one: isinstance(one, dict) and one.keys() >= NEEDED)
+        return mostly(
+            _objects(file),
+            lambda one: isinstance(one, dict) and one.keys() >= NEEDED and not SIZES.isdisjoint(one),
+        )
     text = file.text or ""
     return "T_PP s" in text and next(_header(text.splitlines()), None) is not None
 
@@ -100,14 +110,16 @@ def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
     """The rows of all tables, across lines that were printed in between."""
     starts = list(_header(lines))
     before, model = 0, None
-    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
+    ends = [*(start - 2 for start in starts[1:]), len(lines)]
+    for place, (start, following) in enumerate(zip(starts, ends, strict=True), 1):
         following = end_of_table(lines, start, following)
         names = [COLUMNS.get(name, name) for name in cells_of(lines[start - 2])]
         above = "\n".join(lines[before:start])
         settings = dict(SETTING.findall(above))
-        loaded = [found["log"] or found["command"] for found in LOADED.finditer(above)]
-        model = loaded[-1] if loaded else model
-        settings |= {"model": model} if model else {}
+        for found in LOADED.finditer(above):
+            named = next(filter(None, found.group("heading", "page", "repo")), None)
+            model = named or model_name(found["log"] or found["command"])
+        settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
         own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
         before = own[-1] + 1 if own else start
         for number in range(start, following):
@@ -133,7 +145,7 @@ def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
     total_s = None if is_sweep else total_s
     mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
     setup = {
-        "model_id": model_name(row.text("model")) or UNNAMED,
+        "model_id": row.text("model") or UNNAMED,
         "runtime_mode": mode,
         "num_threads": row.count("n_threads"),
     }
@@ -164,7 +176,7 @@ def _row(row: Fields) -> tuple[Mapping[str, Any], Result]:
 PLUGIN = Format(
     name="llama_batched_bench",
     summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl; "
-    "ik_llama.cpp's llama-sweep-bench: its table",
+    "ik_llama.cpp's llama-sweep-bench: its table and its JSON lines",
     definition="llama-batched-bench",
     definitions=DEFINITIONS,
     recognises=recognises,

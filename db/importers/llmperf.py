@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.records import SERVER, Json, Result, Samples
+from benchmarking.core.records import SERVER, Json, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import MS_PER_S, in_ms, measured
@@ -23,6 +23,7 @@ from db.importers.support.serving import (
     load_result,
     named_statistics,
     same_length,
+    server_host,
     token_columns,
 )
 
@@ -85,16 +86,16 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         result = load_result(
             concurrency=None,
             request_rate=None,
-            prompt_tokens=None,
+            prompt_tokens=_length(responses, "number_input_tokens"),
             prompt_tokens_mean=None,
-            new_tokens=None,
+            new_tokens=_length(responses, "number_output_tokens"),
             requests=len(responses) - failed,
             failed=failed,
             sent=len(responses),
             metrics={},
             samples=_samples(responses),
         )
-        yield _run(UNNAMED, result, {"responses": [one.rest() for one in responses]})
+        yield _run(UNNAMED, result, {}, {"responses": [one.rest() for one in responses]})
         return
     top = top_fields(file)
     # It writes some whole numbers as text.
@@ -103,16 +104,37 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     result = _result(others, results, _siblings(file))
     started_at = others.unix_time("timestamp")
     model = others.text("model") or UNNAMED
-    yield _run(model, result, {**others.rest(), "results": results.rest()}, started_at=started_at)
+    # What the user named with --metadata, and the service in the published results.
+    mode: dict[str, Scalar] = {name: word for name in SERVICE if (word := others.text(name))}
+    yield _run(
+        model,
+        result,
+        mode,
+        {**others.rest(), "results": results.rest()},
+        started_at=started_at,
+        host=server_host(others.text("api")),
+    )
 
 
-def _run(model_id: str, result: Result, kept: Mapping[str, Json], **others: Any) -> ForeignRun:
+SERVICE = ("framework", "provider", "llm_api", "backend")
+"""Fields that name the service which answered: another service is another series."""
+
+
+def _length(responses: Sequence[Fields], name: str) -> int | None:
+    """Tokens of each request that succeeded, if all have the same number."""
+    counts = {one.unread_copy().number(name, low=0) for one in responses if not _failed(one)}
+    return same_length(*counts, *counts) if len(counts) == 1 else None
+
+
+def _run(
+    model_id: str, result: Result, mode: Mapping[str, Scalar], kept: Mapping[str, Json], **others: Any
+) -> ForeignRun:
     return ForeignRun(
         model_id=model_id,
         task="text-generation",
         results=[result],
         runtime=SERVER,
-        runtime_mode=load_mode(result),
+        runtime_mode={**mode, **load_mode(result)},
         kept=kept,
         **others,
     )

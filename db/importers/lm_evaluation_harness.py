@@ -71,7 +71,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         for name, value in (
             *((word, stated.get(word)) for word in ("load_in_4bit", "load_in_8bit", "quantization", "peft")),
             ("limit", _scalar(config.any("limit"))),
-            ("num_fewshot", _fewshot(top.unread_copy())),
+            ("num_fewshot", _fewshot(top.unread_copy()) or _scalar(config.any("num_fewshot"))),
         )
         if value not in (None, "", "False", "None")
     }

@@ -1,7 +1,8 @@
 """onnxruntime's transformers/benchmark.py: its detail CSV (a row for each measurement) and its summary CSV (a row for
 each model and setting, a column of mean latencies for each batch and sequence length).
 
-Times are in ms, rounded to 0.01. The file names no hardware but the kind of device.
+Times are in ms, rounded to 0.01. The file names no hardware but the kind of device. The tool appends to its files, with
+another header for each run. Its fusion CSV counts operators, and has no times.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, understood
 
 IS_DETAIL = has_columns("engine", "model_name", "batch_size", "sequence_length", "average_latency_ms")
-CELL = re.compile(r"b(\d{1,6})_s(\d{1,7})")
-"""Column of the summary: "b1_s128"."""
+IS_FUSION = has_columns("model_filename", "datetime", "transformers", "torch")
+CELL = re.compile(r"b(\d{1,6})(?:_s(\d{1,7}))?")
+"""Column of the summary: "b1_s128", or "b1" for a model without sequence lengths."""
 METRICS = {
     "average_latency_ms": "latency_mean_ms",
     "latency_90_percentile": "latency_p90_ms",
@@ -29,7 +31,11 @@ METRICS = {
 }
 RUNTIMES = {"torch": "eager", "torch2": "compiled", "torchscript": "torchscript", "tensorflow": "tensorflow"}
 MODE = ("optimizer", "io_binding", "inputs", "custom_layer_num", "providers")
-PLAIN = ("", "None", "False", "no_opt", "0")
+PLAIN = ("", "None", "NA", "False", "no_opt", "0")
+HALF = {"True": "float16", "False": "float32"}
+"""Value of the first versions' column fp16 -> precision."""
+PROVIDERS = {"rocm": "rocm", "migraphx": "rocm", "dml": "directml"}
+"""Word in the name of a provider -> kind of its GPU; cuda for the others."""
 DEFINITIONS = {
     "latency": "a call of the model with random token ids of one batch, warmed up",
     "throughput_samples_per_sec": "QPS: batch size over the mean latency",
@@ -42,10 +48,13 @@ def _is_summary_header(cells: list[str]) -> bool:
 
 
 def recognises(file: ForeignFile) -> bool:
-    return file.json is None and bool(csv_header(file, IS_DETAIL) or csv_header(file, _is_summary_header))
+    headers = (IS_DETAIL, _is_summary_header, IS_FUSION)
+    return file.json is None and any(csv_header(file, fits) for fits in headers)
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
+    if not (csv_header(file, IS_DETAIL) or csv_header(file, _is_summary_header)):
+        file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
     is_detail = bool(csv_header(file, IS_DETAIL))
     rows = csv_rows(file, IS_DETAIL if is_detail else _is_summary_header, ends_early=not is_detail)
     yield from understood(file, rows, _of_detail if is_detail else _of_summary)
@@ -77,7 +86,7 @@ def _of_summary(row: Fields) -> ForeignRun:
         size = CELL.fullmatch(name)
         if size is None or (latency := row.number(name, low=0)) is None:
             continue
-        point = Point(batch_size=int(size[1]), sequence_length=int(size[2]))
+        point = Point(batch_size=int(size[1]), sequence_length=int(size[2]) if size[2] else None)
         results.append(foreign_result(point, metrics={"latency_mean_ms": latency}))
     if not results:
         row.file.refuse(f"{row.path}: no latency")
@@ -85,7 +94,8 @@ def _of_summary(row: Fields) -> ForeignRun:
 
 
 def _setup(row: Fields) -> Mapping[str, Any]:
-    engine, word = row.text("engine") or "", (row.text("precision") or "").rpartition(".")[2]
+    half = HALF.get(row.text("fp16") or "", "")
+    engine, word = row.text("engine") or "", (row.text("precision") or half).rpartition(".")[2]
     precision = precision_of(word or None)
     mode: dict[str, Scalar] = {name: text for name in MODE if (text := row.text(name) or "") not in PLAIN}
     if precision == "other":
@@ -99,8 +109,8 @@ def _setup(row: Fields) -> Mapping[str, Any]:
         "runtime_mode": mode,
         "precision": precision,
         "num_threads": row.count("threads") if row.peek("threads") not in ("-1", "0") else None,
-        "device_type": ("rocm" if "rocm" in provider or "migraphx" in provider else "cuda")
-        if device == "gpu"
+        "device_type": next((kind for name, kind in PROVIDERS.items() if name in provider), "cuda")
+        if device in ("gpu", "cuda")
         else device,
         "versions": {engine: row.text("version")} if engine else {},
     }

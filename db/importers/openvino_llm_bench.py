@@ -1,9 +1,11 @@
 """OpenVINO GenAI's llm_bench (tools/llm_bench/benchmark.py): its reports, --report_json and --report (csv).
 
 An iteration is one call of generate on one prompt; iteration 0 is its warm-up. `generation_time` is in s, all other
-times are in ms; `latency` is the time per token, not per call. `input_size` and `output_size` count the tokens of the
-whole batch. The tool's own averages exclude only the first iteration in the file, which is just one of several warm-ups
-if there are several prompts, so statistics are computed from the iterations here.
+times are in ms; `latency` is the time per token, not per call (of embeddings a time in s, which is only kept).
+`input_size` and `output_size` count the tokens of the whole batch. In a chat (`chat_idx`) the first token's time is
+divided by the tokens of the prompt. With speculative decoding, the times after the first token are those of steps, each
+of several tokens. The tool's own averages exclude only the first iteration in the file, which is just one of several
+warm-ups if there are several prompts, so statistics are computed from the iterations here.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ CSV_FIELDS = {
 IS_HEADER = has_columns("iteration", "pretrain_time(s)", "infer_count", *CSV_FIELDS)
 OF_ALL = ("model", "framework", "device", "precision", "num_beams", "batch_size")
 """Columns of the CSV that are metadata in the JSON."""
-OF_OTHERS = "second_avg_latency"
+OF_FIRST, OF_OTHERS = "first_latency", "second_avg_latency"
 ABSENT = ("", "NA", -1)
 """Value of a time that was not measured."""
-TOKEN_TIMES = {"first_latency": "time_to_first_token", "second_avg_latency": "time_per_output_token"}
+TOKEN_TIMES = {OF_FIRST: "time_to_first_token", OF_OTHERS: "time_per_output_token"}
 TIMES = {**TOKEN_TIMES, "tokenization_time": "tokenize"}
 """Field -> raw metric, in ms."""
 FURTHER_TIMES = {
@@ -43,6 +45,10 @@ FURTHER_TIMES = {
     "detokenization_time": "detokenize_ms",
 }
 """Field -> metric: its median, in ms."""
+OF_A_PROMPT_TOKEN = (OF_FIRST, "first_infer_latency")
+"""Fields that are divided by the tokens of the prompt in a chat."""
+PEAK_MEMORY = ("max_rss_mem", "max_rss_mem(MB)", "max_rss_mem(MiB)")
+"""Names of an iteration's highest resident memory, in MiB in every version."""
 RUNTIMES = {"ov": "openvino", "pt": "eager"}
 LOAD_MEMORY = {"compile_max_rss_mem(MiB)": "memory_peak_rss_load_mb"}
 MB_PER_MIB = 1.048576
@@ -51,6 +57,7 @@ DEFINITIONS = {
     "time_to_first_token_ms": "median of first_latency: the model's first token in a call, without tokenization",
     "time_per_output_token_ms": "median over the calls of second_avg_latency, the mean of a call's other tokens",
     "decode_tokens_per_sec": "median of second_token_throughput: batch size over second_avg_latency",
+    "memory_peak_rss_infer_mb": "the highest max_rss_mem of the iterations that measured it, warm-ups too",
     "time_per_token_ms": "median of latency: generation_time over the tokens of one sequence",
     "tokenize_ms": "median of tokenization_time: encoding the prompts",
     "load_and_compile_s": "compile_time: reading and compiling the model",
@@ -100,6 +107,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     mode: dict[str, Scalar] = {"engine": "llm_bench"} if is_openvino else {}
     mode |= {"num_beams": beams} if beams and beams > 1 else {}
     mode |= {"weights": word} if word and precision_of(word) == "other" else {}
+    mode |= {"chat": True} if any(isinstance(one.peek("chat_idx"), int) for one in iterations) else {}
+    if any(one.kind == STEPS for result in results for one in result.doubts):
+        mode["speculative_decoding"] = True
     yield ForeignRun(
         model_id=metadata.text("model") or "unknown",
         task="text-generation" if any(one.point.new_tokens for one in results) else "benchmark",
@@ -158,7 +168,12 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
         if len(values) == len(timed) and (tokens_out or name not in TOKEN_TIMES):
             found.append(measured(metric, values))
     metrics = {f"{one.metric}_ms": median_of(one.values) for one in found if one.values}
-    metrics |= {metric: median_of(values) for name, metric in FURTHER_TIMES.items() if (values := _times(timed, name))}
+    for name, metric in FURTHER_TIMES.items():
+        if (tokens_out or name != "latency") and (values := _times(timed, name)):
+            metrics[metric] = median_of(values)
+    peaks = [one.number(name) for one in iterations for name in PEAK_MEMORY if one.peek(name) not in ABSENT]
+    if found_mib := [peak for peak in peaks if peak is not None and peak > 0]:
+        metrics["memory_peak_rss_infer_mb"] = max(found_mib) * MB_PER_MIB
     rates = [rate for one in timed if (rate := one.number("second_token_throughput", low=0)) is not None]
     each_ms = metrics.get("time_per_output_token_ms")
     if doubts and each_ms:
@@ -182,27 +197,32 @@ def _time_per_token(
     """The time per token after the first of each call, in ms.
 
     Since 2026.0 the tool divides it by the batch where GenAI generates, but a step of the batch gives each sequence one
-    token. So it is checked against the time of a call, (total - first) / (tokens - 1), which is used if it differs by
-    about the batch size, with a doubt.
+    token; and it is that of a step where speculative decoding accepts several tokens in one. So it is checked against
+    the time of a call, (total - first) / (tokens - 1), which is used with a doubt: if there were fewer inferences than
+    tokens, or if the two differ by about the batch size.
     """
     stated = _times(timed, OF_OTHERS)
-    if batch_size == 1 or tokens is None or tokens < 2 or not stated:
-        return stated, ()
     unread = [one.unread_copy() for one in timed]
-    firsts = _times(unread, "first_latency")
-    if len(firsts) != len(timed):
+    firsts = _times(unread, OF_FIRST)
+    if tokens is None or tokens < 2 or not stated or len(firsts) != len(timed):
         return stated, ()
     computed = [(_call_ms(one) - first_ms) / (tokens - 1) for one, first_ms in zip(unread, firsts, strict=True)]
-    if median_of(computed) < (1 + batch_size) / 2 * median_of(stated):
+    evidence: dict[str, Json] = {"stated_ms": median_of(stated), "computed_ms": median_of(computed)}
+    steps = [count for one in unread if (count := one.integer("infer_count"))]
+    # The last token needs no inference, so one step fewer is plain decoding.
+    if len(steps) == len(timed) and max(steps) + 1 < tokens and median_of(computed) < ROUNDING * median_of(stated):
+        evidence |= {"tokens": tokens, "steps": int(median_of(steps))}
+        return computed, (Doubt(kind=STEPS, severity="info", evidence=evidence),)
+    if batch_size == 1 or median_of(computed) < (1 + batch_size) / 2 * median_of(stated):
         return stated, ()  # within the half of the way to a division by the batch
     inferred = _times(unread, "second_infer_avg_latency")
-    evidence: dict[str, Json] = {
-        "stated_ms": median_of(stated),
-        "computed_ms": median_of(computed),
-        "batch": batch_size,
-    }
-    doubt = Doubt(kind="divided_by_batch", severity="info", evidence=evidence)
+    doubt = Doubt(kind="divided_by_batch", severity="info", evidence={**evidence, "batch": batch_size})
     return (inferred if len(inferred) == len(timed) else computed), (doubt,)
+
+
+STEPS = "several_tokens_a_step"
+ROUNDING = 0.98
+"""A time per token below this share of the stated one is another time."""
 
 
 def _call_ms(iteration: Fields) -> float:
@@ -211,9 +231,14 @@ def _call_ms(iteration: Fields) -> float:
 
 
 def _times(iterations: Sequence[Fields], name: str) -> list[float]:
-    """The times in a field, in ms, of the iterations that have it."""
-    values = [None if one.peek(name) in ABSENT else one.number(name, low=0) for one in iterations]
-    return [value for value in values if value is not None]
+    """The times in a field, in ms, of the iterations that have it; of a chat those of the whole prompt."""
+    values = []
+    for one in iterations:
+        value = None if one.peek(name) in ABSENT else one.number(name, low=0)
+        if value is not None:
+            is_share = name in OF_A_PROMPT_TOKEN and isinstance(one.peek("chat_idx"), int)
+            values.append(value * (_tokens(one.unread_copy(), "input_size") or 1) if is_share else value)
+    return values
 
 
 def _tokens(iteration: Fields, name: str) -> int | None:

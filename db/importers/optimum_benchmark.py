@@ -42,8 +42,9 @@ DIFFUSION_STEPS = 30
 WITHOUT_TOKENS = ("vision", "speech", "diffusion")
 MODE = (
     *("attn_implementation", "cache_implementation", "to_bettertransformer", "allow_tf32", "device_map", "tp_plan"),
-    *("torch_compile_config", "deepspeed_inference", "peft_type", "quantization_scheme", "quantization_config"),
-    *("provider", "use_io_binding", "session_options", "provider_options", "auto_optimization", "auto_quantization"),
+    *("torch_compile_config", "deepspeed_inference", "peft_type", "quantization_scheme", "quantization_strategy"),
+    *("quantization_config", "auto_optimization", "auto_quantization"),
+    *("provider", "use_io_binding", "session_options", "provider_options"),
     *("auto_calibration", "optimization", "optimization_config", "quantization", "use_cache", "use_merged"),
     *("ov_config", "half", "load_in_8bit", "load_in_4bit", "reshape"),
 )
@@ -221,7 +222,8 @@ def _precision(backend: Fields, name: str, versions: Mapping[str, str], mode: di
     dtype, autocast = backend.text("torch_dtype"), backend.text("autocast_dtype")
     if mode.get("load_in_4bit") or mode.get("load_in_8bit"):
         return "int4" if mode.get("load_in_4bit") else "int8"
-    if "quantization_scheme" in mode or mode.get("quantization") or mode.get("auto_quantization"):
+    quantized = ("quantization_scheme", "quantization_strategy", "quantization", "auto_quantization")
+    if any(mode.get(name) for name in quantized):
         return "other"
     if backend.flag("autocast_enabled") and autocast:
         mode["autocast"] = autocast

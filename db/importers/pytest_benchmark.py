@@ -44,7 +44,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     # Fields of the runs about machine, commit and time.
     machine, commit = top.section("machine_info"), top.section("commit_info")
     cpu = machine.section("cpu")
-    name = cpu.text("brand_raw") or machine.text("processor") or None
+    name = cpu.text("brand_raw") or cpu.text("brand") or machine.text("processor") or None
     shared = {
         "started_at": top.time("datetime"),
         "stated_times": (top.text("datetime"),),

@@ -41,7 +41,7 @@ STAGES = {
     "D2H Latency": "d2h",
 }
 LINE = re.compile(rf"\] ({'|'.join(STAGES)}): (min = .*)$", re.MULTILINE)
-VALUE = re.compile(r"(min|max|mean|median|percentile\((\d+)%\)) = ([-+.\deE]+) ms")
+VALUE = re.compile(r"(min|max|mean|median|percentile\((\d+(?:\.\d+)?)%\)) = ([-+.\deE]+) ms")
 THROUGHPUT = re.compile(r"\] Throughput: ([-+.\deE]+) qps")
 WALL = re.compile(r"\] Total Host Walltime: ([-+.\deE]+) s")
 QUERIES = re.compile(r"Timing trace has (\d{1,15}) queries")
@@ -166,7 +166,7 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
         return foreign_result(point, metrics={}, status="failed", error=failure)
     for stage, line in LINE.findall(text):
         for statistic, percentile, value in VALUE.findall(line):
-            column = f"{STAGES[stage]}_{f'p{percentile}' if percentile else statistic}_ms"
+            column = f"{STAGES[stage]}_{f'p{percentile}'.replace('.', '_') if percentile else statistic}_ms"
             stated[column] = _number(file, value)
     queries, warm_up = QUERIES.search(text), WARM_UP.search(text)
     rate = THROUGHPUT.search(text) or OF_TOTALS["throughput"].search(text)

@@ -213,11 +213,9 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
             continue  # a value of it is left out
         error, after = errors[place], fields.number_list(gaps[place], f"itls[{place}]")
         if not has_latencies:
-            if not first_s and not error:
-                return ()  # not streamed: its end is unknown
             if not error and not has_all(after, gaps[place]):
                 continue  # a gap of it is left out
-            latency_s = first_s + sum(after)
+            latency_s = first_s + sum(after) if first_s else 0.0  # without a first output, its end is unknown
         tokens = accumulate((start + first_s, *after)) if first_s else ()
         found.append(
             Sent(
@@ -232,6 +230,8 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
                 detail=str(error) if error else None,
             )
         )
+    if not any(one.end_s is not None for one in found):
+        return ()  # nothing was streamed: the file has no request's end
     return requests_record(found)
 
 

@@ -42,8 +42,8 @@ def is_export(data: Any) -> bool:
     return any(isinstance(metrics.get(name), dict) and "unit" in metrics[name] for name in NAMES)
 
 
-CSV_METRIC = re.compile(r"([A-Z][\w ]*?)(?: \(([^)]+)\))?")
-"""Title of a row: "Time To First Token (ms)"."""
+CSV_METRIC = re.compile(r"([A-Z][\w %/-]*?)(?: \(([^)]+)\))?")
+"""Title of a row: "Time To First Token (ms)", "OSL Mismatch Diff % (%)"."""
 
 
 def exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) ->
         place = {name: cell for name, cell in row.items() if name[:1].isupper()}
         values = {name: parsed_number(cell.replace(",", "")) for name, cell in row.items() if name not in place}
         numbers = {name: value for name, value in values.items() if value not in ("N/A", "")}
-        metric, unit = title[1].lower().replace(" ", "_"), title[2] or ""
+        metric, unit = re.sub(r"\W+", "_", title[1].lower()).strip("_"), title[2] or ""
         if "GPU" in place:
             of_gpus = found.setdefault("telemetry_stats", {}).setdefault(metric, {"unit": unit})
             of_gpus[f"gpu{place['GPU']}"] = numbers
@@ -72,7 +72,10 @@ def exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) ->
             endpoints = found.setdefault("telemetry_data", {"endpoints": {}})["endpoints"]
             gpus = endpoints.setdefault(place["Endpoint"], {"gpus": {}})["gpus"]
             named = {name.lower(): cell for name, cell in place.items() if name not in ("Endpoint", "Metric")}
-            gpu = gpus.setdefault(f"gpu_{place.get('GPU_Index')}", {**named, "metrics": {}})
+            key = f"gpu_{place.get('GPU_Index')}"
+            if key in gpus and gpus[key].get("gpu_uuid") != named.get("gpu_uuid"):
+                key = named["gpu_uuid"]  # several machines behind one endpoint have GPUs of the same index
+            gpu = gpus.setdefault(key, {**named, "metrics": {}})
             gpu["metrics"][metric] = {"unit": unit, **numbers}
         else:
             found[metric] = {"unit": unit, **numbers}

@@ -443,8 +443,9 @@ def csv_rows(
 ) -> Iterator[Fields]:
     """The rows under the first line that `fits` as a header; numbers in them are text, and empty cells are absent.
 
-    Lines with another number of cells than the header are left out; with `ends_early`, a row may have fewer cells. A
-    repeated header (several files appended to one) is skipped. Raises FormatError for a file without a header.
+    Lines with another number of cells than the header are left out, and lines without any cell are skipped; with
+    `ends_early`, a row may have fewer cells. Another header among the rows (several files appended to one) names the
+    columns from there on. Raises FormatError for a file without a header.
     """
     start, header = find_header(file, fits)
     if not header:
@@ -454,7 +455,10 @@ def csv_rows(
     lines = csv_lines(file, delimiter=delimiter, start=start)
     next(lines, None)
     for number, cells in lines:
-        if cells == header:
+        if cells == header or not any(cells):
+            continue
+        if fits is not bool and fits(cells):
+            header = cells
             continue
         if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
             problem = f"{len(cells)} cells under {len(header)} column names: {delimiter.join(cells)[:60]!r}"

@@ -184,3 +184,24 @@ def test_parameters_that_combine_to_billions_leave_out_their_benchmark_alone(cha
 
     assert "bench.Sorting.track_length [param1=random]" in {run.cell.subject for run in changed(many)}
     assert not any("time_sorted" in run.cell.subject for run in changed(many))
+
+
+def test_files_of_the_first_version_are_of_the_environment_that_asv_gives_them():
+    found = list(PLUGIN.runs(read_file(FIXTURES / "imports/asv/first_results.json")))
+    assert {run.cell.runtime_mode["environment"] for run in found} == {"py2.7-Cython-numpy1.8"}
+    results = {run.cell.subject: run.results for run in found}
+    (latitude,) = results["time_coordinates.time_latitude"]
+    assert latitude.metrics["latency_median_ms"] == pytest.approx(0.4540278911590576)
+    assert results["time_units.mem_unit"][0].metrics["object_size_mb"] == pytest.approx(344 / 1e6)
+    assert [one.metrics["latency_median_ms"] for one in results["time_other.time_parameterized"]] == [1e3, 2e3, 3e3]
+    assert (results["time_AAA_failure"][0].status, results["time_AAA_skip"][0].status) == ("failed", "skipped")
+
+
+def test_what_a_benchmark_measures_is_its_type_where_asv_describes_it(tmp_path):
+    data = {"version": 1, "commit_hash": "a" * 40, "date": 0, "python": "3.12", "requirements": {}}
+    data |= {"params": {"machine": "demo"}, "results": {"mod.named": 0.02}}
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine/a.json").write_text(json.dumps(data))
+    (tmp_path / "benchmarks.json").write_text(json.dumps({"mod.named": {"type": "time", "param_names": []}}))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "machine/a.json"))
+    assert run.results[0].metrics["latency_median_ms"] == 20

@@ -52,6 +52,7 @@ def runs_of(tmp_path):
 
     def make(sql):
         path = tmp_path / "old.duckdb"
+        path.unlink(missing_ok=True)
         with duckdb.connect(path) as connection:
             connection.execute(sql)
         return list(PLUGIN.runs(read_file(path)))
@@ -115,6 +116,20 @@ def test_rows_with_one_metric_each_are_one_result_per_point(runs_of):
     assert (first.launches, second.metrics, second.samples) == (2, {"latency_mean_ms": 2500}, ())
     assert run.started_at == "2023-12-31T22:00:00+00:00"
     assert not [doubt for doubt in first.doubts if doubt.kind == "time_zone_unknown"]
+
+
+@pytest.mark.parametrize("column", ["p99_latency_ms", "throughput_samples_per_second", "peak_memory_mb"])
+def test_a_bad_value_takes_no_other_with_it(runs_of, column):
+    for bad in ("'NaN'", "'Infinity'", "-1", "1e300"):
+        sql = f"{WIDE}UPDATE benchmark_results SET {column} = {bad} WHERE result_id = 'a'"
+        first, second = runs_of(sql)[0].results
+        assert second.metrics == {
+            "latency_mean_ms": 10.0,
+            "throughput_samples_per_sec": 800.0,
+            "peak_memory_mb": 768.25,
+        }
+        assert first.metrics["latency_mean_ms"] == 2.5
+        assert all(0 <= value < 1e6 for value in first.metrics.values()), bad
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from db.importers.support.files import read_file
+from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
@@ -134,6 +134,30 @@ def test_the_columns_of_onnxruntimes_summary_are_points():
     assert found == {"b1 s16": 2.5, "b1 s128": 14.1}
 
 
+def test_appended_details_are_read_under_their_own_headers():
+    first, slow, half, rocm, vision = all_of("onnxruntime_transformers_benchmark/versions.csv")
+    metrics = slow.results[0].metrics
+    assert (metrics["latency_mean_ms"], metrics["latency_p99_ms"], slow.cell.num_threads) == (100.43, 1048, 4)
+    assert (first.results[0].metrics["throughput_samples_per_sec"], first.results[0].iterations) == (83.56, 1000)
+    assert (half.cell.precision, half.cell.device.type, half.results[0].point.label) == ("float16", "cuda", "b4 s64")
+    assert (rocm.cell.device.type, rocm.cell.runtime_mode["providers"]) == ("rocm", "rocm")
+    assert (vision.results[0].point.label, vision.cell.runtime_mode) == ("b8", {"inputs": "1"})
+
+
+def test_a_summary_without_sequence_lengths_has_points_of_batches_and_another_header_other_ones():
+    vision, text = all_of("onnxruntime_transformers_benchmark/vision_summary.csv")
+    found = {result.point.label: result.metrics["latency_mean_ms"] for result in (*vision.results, *text.results)}
+    assert found == {"b1": 3.1, "b4": 7.9, "b2 s16": 1.2}
+
+
+def test_fusion_statistics_are_no_results(tmp_path):
+    (tmp_path / "fusion.csv").write_text(
+        "model_filename,datetime,transformers,torch,EmbedLayerNormalization,Attention\nbert.onnx,2026-01-01,4,2,1,12\n"
+    )
+    with pytest.raises(NoResultsError, match="no times"):
+        runs(tmp_path / "fusion.csv")
+
+
 def test_a_batched_table_is_read_to_its_end_and_has_what_was_printed_above_it():
     (run,) = all_of("llama_batched_bench/table.log")
     assert [result.point.label for result in run.results] == ["b1 s128 n128", "b2 s128 n128", "b4 s128 n128"]
@@ -144,6 +168,27 @@ def test_a_batched_table_is_read_to_its_end_and_has_what_was_printed_above_it():
     assert metrics["time_per_output_token_ms"] == pytest.approx(6878 / 128)
     (lines,) = all_of("llama_batched_bench/lines.jsonl")
     assert lines.results[1].metrics["total_tokens_per_sec"] == 44.410854
+
+
+def test_the_lines_of_a_sweep_are_points_of_a_filled_cache():
+    (run,) = all_of("llama_batched_bench/sweep.jsonl")
+    assert [result.point.label for result in run.results] == ["b1 s512 n128", "b1 s512 n128 depth=512"]
+    metrics = run.results[1].metrics
+    assert (metrics["time_to_first_token_ms"], metrics["decode_tokens_per_sec"]) == (1169.302, 67.458099)
+    assert metrics["time_per_output_token_ms"] == pytest.approx(1897.474 / 128)
+    assert run.cell.num_threads == 32
+
+
+def test_the_tables_of_a_report_belong_to_the_models_above_them(tmp_path):
+    text = (IMPORTS / "llama_batched_bench/report.md").read_text()
+    assert {
+        run.cell.workload.model_id: run.results[0].metrics["decode_tokens_per_sec"]
+        for run in runs(IMPORTS / "llama_batched_bench/report.md")
+    } == {"demo/model-20b-GGUF": 80.0, "demo/model-120b-GGUF": 50.0}
+    (tmp_path / "tables.md").write_text("".join(line for line in text.splitlines(True) if "demo/" not in line))
+    unnamed = runs(tmp_path / "tables.md")
+    assert len({run.cell.workload.model_id for run in unnamed}) == 1
+    assert [run.cell.runtime_mode.get("table") for run in unnamed] == [None, "2"]
 
 
 def test_scores_are_metrics_of_their_model_beside_its_speed():
@@ -178,6 +223,17 @@ def test_every_number_of_the_readmes_layout_is_stored(tmp_path, batch):
     assert metrics["memory_device_used_mean_mb"] == pytest.approx(12450 * 1.048576)
 
 
+def test_examples_in_the_prompt_are_in_the_configuration_of_older_versions(tmp_path):
+    data = {
+        "results": {"hellaswag": {"acc": 0.4, "acc_stderr": 0.01}},
+        "versions": {"hellaswag": 0},
+        "config": {"model": "hf-causal", "model_args": "pretrained=org/m", "num_fewshot": 10, "batch_size": 4},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(data))
+    (run,) = runs(tmp_path / "results.json")
+    assert (run.cell.runtime_mode["num_fewshot"], run.cell.workload.model_id) == (10, "org/m")
+
+
 def test_scores_of_lighteval_are_its_own(tmp_path):
     data = {
         "config_general": {"lighteval_sha": "?", "model_name": "org/m", "total_evaluation_time_secondes": "15039.25"},
@@ -191,6 +247,42 @@ def test_scores_of_lighteval_are_its_own(tmp_path):
     assert run.started_at == "2025-03-08T00:35:08+00:00"
     assert run.results[0].metrics["quality_leaderboard_arc_challenge_25_acc"] == 0.5622866894197952
     assert run.results[0].metrics["evaluation_duration_s"] == 15039.25
+
+
+def test_aiperfs_newer_table_has_sums_and_signs():
+    (run,) = all_of("aiperf/table_with_sums.csv")
+    (result,) = run.results
+    expected = {
+        "latency_median_ms": 16428.07,
+        "latency_p99_ms": 54340.44,
+        "time_to_first_token_ms": 9539.09,
+        "time_per_output_token_ms": 46.22,
+        "throughput_tokens_per_sec": 343421.9,
+        "benchmark_duration_ms": 141580,
+        "osl_mismatch_diff_avg_percent": -21.09,
+    }
+    assert {name: result.metrics[name] for name in expected} == pytest.approx(expected)
+    assert (result.point.sequence_length, result.point.new_tokens, result.iterations) == (128, 101, 481414)
+    assert [doubt.evidence["failed_requests"] for doubt in result.doubts if "failed" in doubt.kind] == [18586]
+
+
+def test_gpus_of_one_index_on_several_machines_are_several(tmp_path):
+    rows = """
+Endpoint,GPU_Index,GPU_Name,GPU_UUID,Metric,avg,sum,min,max,Hostname
+dcgm:9400,0,NVIDIA H100,GPU-a,GPU Utilization (%),97.00,,0.00,100.00,host-a
+dcgm:9400,0,NVIDIA H100,GPU-b,GPU Utilization (%),96.00,,0.00,99.00,host-b
+"""
+    (tmp_path / "table.csv").write_text((IMPORTS / "aiperf/table.csv").read_text() + rows)
+    (run,) = runs(tmp_path / "table.csv")
+    assert run.hardware.device.count == 2
+
+
+def test_another_service_is_another_series_of_llmperf(tmp_path):
+    data = json.loads((IMPORTS / "llmperf/demo_550_150_summary.json").read_text())
+    data |= {"framework": "anyscale", "api": "https://api.example.com/v1"}
+    (tmp_path / "a_summary.json").write_text(json.dumps(data))
+    (run,) = runs(tmp_path / "a_summary.json")
+    assert (run.cell.runtime_mode["framework"], run.provenance.host) == ("anyscale", "api.example.com")
 
 
 GPU_ROWS = """

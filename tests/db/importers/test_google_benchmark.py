@@ -162,3 +162,28 @@ def test_a_rate_over_the_cpu_time_is_no_throughput(tmp_path):
     assert of_cpu.metrics["items_per_cpu_sec"] == 400
     assert "CPU time" in of_cpu.missing["throughput_samples_per_sec"]
     assert of_wall.metrics["throughput_samples_per_sec"] == 400
+
+
+def test_aggregates_of_the_first_versions_are_told_by_their_names():
+    file = read_file(FILE.with_name("first_versions.json"))
+    fib, own = PLUGIN.runs(file)
+    (result,) = fib.results
+    expected = {"latency_mean_ms": 2.8003950088, "latency_median_ms": 2.80032594, "latency_std_ms": 0.0009260350356}
+    expected |= {"cpu_time_ms": 2.8001926096, "throughput_samples_per_sec": 357.0}
+    assert {name: result.metrics[name] for name in expected} == pytest.approx(expected)
+    assert (result.iterations, fib.started_at, file.left_out) == (5, "2018-08-15T12:53:18+00:00", {})
+    assert (own.cell.subject, own.results[0].metrics["latency_mean_ms"]) == ("sum_mean", 0.0125)
+
+
+def test_a_counter_that_cannot_be_is_left_out_alone(changed):
+    def too_large(data):
+        for entry in data["benchmarks"]:
+            if entry["name"].startswith("custom_counters"):
+                entry["foo"] = 1e300
+                entry["bar"] = 2.0
+
+    (result,) = changed(too_large)["custom_counters"].results
+    assert result.metrics["latency_median_ms"] > 0
+    assert "counter_foo" not in result.metrics
+    assert result.metrics["counter_bar"] == 2.0
+    assert result.missing["counter_foo"] == "left_out: 1e+300 in the file"

@@ -32,6 +32,15 @@ def test_a_number_among_the_parameters_is_an_axis():
     assert [run.results[0].point.label for run in runs("parameters.json")] == ["b1 n=10", "b1 n=20"]
 
 
+def test_the_parameter_of_an_older_version_has_no_name(edited):
+    def older(data):
+        for result in data["results"]:
+            result["parameter"] = result.pop("parameters")["n"]
+
+    found = list(PLUGIN.runs(read_file(edited(FOLDER / "parameters.json", older))))
+    assert [run.results[0].point.label for run in found] == ["b1 parameter=10", "b1 parameter=20"]
+
+
 def test_a_failed_command_is_not_a_valid_result():
     (run,) = runs("failing.json")
     (result,) = run.results

@@ -174,3 +174,25 @@ def test_a_rate_of_0_is_none(tmp_path):
     (run,) = PLUGIN.runs(read_file(tmp_path / "stage_0_lifecycle_metrics.json"))
     assert "request_rate" not in run.results[0].point.axes
     assert run.results[0].metrics["latency_median_ms"] == 1100
+
+
+def test_the_requests_of_an_adapter_are_another_series(tmp_path):
+    stage = FOLDER / "stage_1_lifecycle_metrics.json"
+    of_stage, of_all = "adapter_sql_stage_1_lifecycle_metrics.json", "adapter_sql_lifecycle_metrics.json"
+    for name in (stage.name, of_stage, of_all):
+        shutil.copy(stage, tmp_path / name)
+    (run,) = PLUGIN.runs(read_file(tmp_path / of_stage))
+    assert run.cell.runtime_mode["adapter"] == "sql"
+    with pytest.raises(NoResultsError, match="summary of an adapter's stages"):
+        list(PLUGIN.runs(read_file(tmp_path / of_all)))
+
+
+def test_lengths_beside_totals_are_the_prompts_size(tmp_path):
+    stage = json.loads((FOLDER / "stage_1_lifecycle_metrics.json").read_text())
+    successes = stage["successes"]
+    successes |= {"prompt_len": {"mean": 64.0, "min": 64.0, "max": 64.0}}
+    successes["prompt_tokens"] = {"total": 640.0, "cached": 320.0, "uncached": 320.0}
+    (tmp_path / "stage_1_lifecycle_metrics.json").write_text(json.dumps(stage))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "stage_1_lifecycle_metrics.json"))
+    assert run.results[0].point.sequence_length == 64
+    assert run.results[0].metrics["cached_prompt_tokens"] == 320

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from statistics import fmean
 
@@ -268,3 +269,22 @@ def speed_of(result):
         return round(fmean(tokens / value * 1000 for value in walls), 6)
     stated = result.extra["kept"].get("avg_ts", result.metrics.get("throughput_tokens_per_sec"))
     return round(float(stated), 6)
+
+
+@pytest.mark.parametrize("sign", [" Â± ", " ┬▒ ", " +/- ", None])
+def test_a_speed_is_read_without_its_deviation_or_with_another_sign(tmp_path, sign):
+    text = (FOLDER / "table.md").read_text()
+    assert " ± " in text
+    text = re.sub(r" ± [\d.]+", "", text) if sign is None else text.replace(" ± ", sign)
+    (tmp_path / "table.md").write_text(text)
+    found = [
+        one.metrics["throughput_tokens_per_sec"]
+        for run in PLUGIN.runs(read_file(tmp_path / "table.md"))
+        for one in run.results
+    ]
+    expected = [
+        one.metrics["throughput_tokens_per_sec"]
+        for run in PLUGIN.runs(read_file(FOLDER / "table.md"))
+        for one in run.results
+    ]
+    assert found == expected

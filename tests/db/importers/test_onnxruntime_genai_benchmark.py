@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from db.importers.onnxruntime_genai_benchmark import PLUGIN
+from db.importers.support.building import is_unnamed
 from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
@@ -43,6 +44,24 @@ def test_records_are_points_of_one_run(name):
     assert (run.cell.workload.model_id, run.cell.runtime) == ("phi-3-mini", "onnxruntime-genai")
     assert (run.cell.precision, run.cell.device.type) == ("int4", "cuda")
     assert run.provenance.versions == {"onnxruntime-genai-cuda": "0.9.2"}
+
+
+def test_a_line_for_each_quantity_is_read_and_the_time_of_a_prompt_token_is_not_the_prompts():
+    run = only_run(FOLDER / "first_versions.csv")
+    (result,) = run.results
+    assert result.point.label == "b1 s16 n150"
+    assert is_unnamed(run.cell.workload.model_id)
+    assert result.metrics["prompt_processing_mean_ms"] == pytest.approx(16 * 53.31430000001092)
+    assert result.metrics["prefill_tokens_per_sec"] == 18.756693795094286
+    assert result.metrics["latency_mean_ms"] == pytest.approx(22110.735177993774)
+    assert result.metrics["time_per_output_token_mean_ms"] == 142.19924563757553
+
+
+def test_a_table_without_models_has_the_same_numbers():
+    first, second = only_run(FOLDER / "first_table.csv").results
+    assert [one.metrics["prompt_processing_mean_ms"] for one in (first, second)] == [20.0, 25.0]
+    assert (second.point.label, second.metrics["total_tokens_per_sec"]) == ("b2 s16 n128", 177.231)
+    assert first.metrics["gpu_memory_peak_mb"] == pytest.approx(4.04 * 1073.741824)
 
 
 def test_tokens_that_were_never_generated_are_not_counted():

@@ -95,3 +95,31 @@ def test_an_invalid_time_is_reported_with_its_position(changed):
 
     with left_out(r"results\[0\]\.input_size: expected a number"):
         only_run(changed(lambda one: one | {"input_size": [1]}))
+
+
+def test_the_time_of_a_step_of_several_tokens_is_not_that_of_a_token():
+    run = only_run(FOLDER / "speculative.json")
+    (result,) = run.results
+    each_ms = (2453.96 - 97.69024) / 127
+    assert result.metrics["time_per_output_token_ms"] == pytest.approx(each_ms)
+    assert result.metrics["decode_tokens_per_sec"] == pytest.approx(1000 / each_ms)
+    assert result.metrics["second_infer_avg_latency_ms"] == 54.76905
+    assert [doubt.evidence["steps"] for doubt in result.doubts if doubt.kind == "several_tokens_a_step"] == [44]
+    assert run.cell.runtime_mode == {"engine": "llm_bench", "speculative_decoding": True}
+
+
+def test_the_first_token_of_a_chat_is_stated_for_each_token_of_the_prompt():
+    run = only_run(FOLDER / "chat.json")
+    first, second = run.results
+    assert (first.point.label, second.point.label) == ("b1 s40 n31", "b1 s10 n21")
+    assert [one.metrics["time_to_first_token_ms"] for one in run.results] == [100.0, 50.0]
+    assert first.metrics["first_infer_latency_ms"] == 90.0
+    assert [one.metrics["time_per_output_token_ms"] for one in run.results] == [20.0, 20.0]
+    assert run.cell.runtime_mode["chat"] is True
+    assert first.metrics["memory_peak_rss_infer_mb"] == pytest.approx(1000 * 1.048576)
+
+
+def test_the_latency_of_an_embedding_is_in_seconds_and_no_time_per_token(changed):
+    (result,) = only_run(changed(lambda one: {**one, "input_size": 64, "output_size": "", "latency": 0.05})).results
+    assert "time_per_token_ms" not in result.metrics
+    assert (result.point.label, result.metrics["latency_median_ms"]) == ("b2 s32", pytest.approx(1050.0))

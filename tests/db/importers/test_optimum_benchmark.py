@@ -241,6 +241,16 @@ def test_the_full_report_of_the_first_versions_states_batch_and_device():
     assert eager.provenance.versions["transformers"] == "4.34.0.dev0"
 
 
+def test_a_quantized_model_of_the_first_versions_is_not_the_unquantized_one(tmp_path):
+    header, *rows = (FOLDER / "first_versions.csv").read_text().splitlines()
+    columns = ",backend.quantization_strategy,backend.quantization_config.load_in_4bit"
+    path = tmp_path / "full_report.csv"
+    path.write_text("\n".join([header + columns, rows[1] + ",bnb,True", rows[1] + ",,"]))
+    quantized, plain = PLUGIN.runs(read_file(path))
+    assert (quantized.cell.precision, plain.cell.precision) == ("other", "float32")
+    assert quantized.cell.runtime_mode["quantization_strategy"] == "bnb"
+
+
 def test_an_ambiguous_batch_size_is_not_guessed(tmp_path):
     path = tmp_path / "inference_results.csv"
     path.write_text(",forward.latency(s),forward.throughput(samples/s),forward.peak_memory(MB)\n0,1.2,1710.0,44135\n")

@@ -53,3 +53,12 @@ def test_the_run_has_machine_interpreter_and_time():
     assert (run.cell.runtime, run.provenance.versions) == ("CPython", {"python": "3.11.7"})
     assert run.started_at == "2026-11-22T14:34:32.392575+00:00"
     assert (run.origin.tool_version, run.provenance.git_commit) == ("5.3.1", "unversioned")
+
+
+def test_older_versions_call_the_processor_brand(edited):
+    def older(data):
+        cpu = data["machine_info"]["cpu"]
+        cpu["brand"] = cpu.pop("brand_raw", "Demo CPU")
+
+    run, _ = PLUGIN.runs(read_file(edited(FOLDER / "data.json", older)))
+    assert run.cell.device.name == runs("data.json")[0].cell.device.name

@@ -97,7 +97,8 @@ TWO = """\
 [07/28/2022-16:00:55] [I] H2D Latency: min = 0 ms, max = 0 ms, mean = 0 ms, median = 0 ms, percentile(99%) = 0 ms
 [07/28/2022-16:01:55] [I] === Performance summary ===
 [07/28/2022-16:01:55] [I] Throughput: 500.5 qps
-[07/28/2022-16:01:55] [I] Latency: min = 2.3476 ms, max = 2.5657 ms, mean = 2.38629 ms, median = 2.38037 ms
+[07/28/2022-16:01:55] [I] Latency: min = 2.3476 ms, max = 2.5657 ms, mean = 2.38629 ms, median = 2.38037 ms, \
+percentile(99.9%) = 2.56 ms
 """
 
 
@@ -116,4 +117,5 @@ def test_two_summaries_without_their_commands_are_two_runs(tmp_path):
     first, second = cut_out(tmp_path, TWO)
     assert (first.metrics["latency_median_ms"], second.metrics["latency_median_ms"]) == (1.38037, 2.38037)
     assert (first.metrics["queries_per_sec"], second.metrics["queries_per_sec"]) == (716.632, 500.5)
+    assert second.metrics["latency_p99_9_ms"] == 2.56
     assert "nothing was copied" in first.missing["h2d_median_ms"]

@@ -283,3 +283,14 @@ def test_a_detailed_file_of_the_client_itself_has_no_latencies_but_what_adds_up_
     (requests,) = result.requests
     assert (requests.sent_ms, requests.end_ms) == ((0, 500, 1000), (250, 1250, None))
     assert (requests.tokens_out, requests.error) == ((3, 2, None), (None, None, "failed"))
+
+
+def test_a_request_without_a_first_token_takes_no_other_with_it(tmp_path):
+    lists = {"input_lens": [8, 8, 8], "output_lens": [3, 0, 2], "ttfts": [0.125, 0.0, 0.25]}
+    lists |= {"itls": [[0.0625, 0.0625], [], [0.5]], "start_times": [10.0, 10.5, 11.0], "errors": ["", "", ""]}
+    load = {"model_id": "demo", "num_prompts": 3, "completed": 3, "duration": 2.0, "request_rate": "inf"}
+    load |= {"request_throughput": 1.5, "max_concurrency": 3}
+    (tmp_path / "detailed.json").write_text(json.dumps(load | lists))
+    (run,) = PLUGIN.runs(read_file(tmp_path / "detailed.json"))
+    (requests,) = run.results[0].requests
+    assert (requests.sent_ms, requests.end_ms) == ((0, 500, 1000), (250, None, 1750))
