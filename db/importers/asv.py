@@ -124,7 +124,9 @@ FIRST_SHARED = ("benchmark_version", "started_at", "duration", "profiles")
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
-    version = top.required(top.integer, "version")
+    version = top.integer("version")
+    if version is None:
+        version = VERSION if "result_columns" in top else 1
     if version == 1:
         top = Fields(file, _of_version_1(file.json))
     elif version != VERSION:

@@ -111,7 +111,7 @@ def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
     starts = list(_header(lines))
     before, model = 0, None
     ends = [*(start - 2 for start in starts[1:]), len(lines)]
-    for place, (start, following) in enumerate(zip(starts, ends, strict=True), 1):
+    for place, (start, following) in enumerate(zip(starts, ends, strict=False), 1):
         following = end_of_table(lines, start, following)
         names = [COLUMNS.get(name, name) for name in cells_of(lines[start - 2])]
         above = "\n".join(lines[before:start])

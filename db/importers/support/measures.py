@@ -31,6 +31,15 @@ from db.importers.support.reading import INT32_MAX
 from db.rows import NEVER_NEGATIVE
 
 MS_PER_S = 1e3
+IMPOSSIBLE_BELOW_0 = (
+    *NEVER_NEGATIVE,
+    "stated_latency_",
+    "service_time_",
+    "total_tokens_",
+    "peak_memory_",
+    "memory_peak_",
+)
+"""Prefixes of metrics that no importer takes a negative number for."""
 HIDDEN = f"{NOT_APPLICABLE}: the mean of a block of calls hides how they vary"
 LARGE = 10_000
 """Minimum raw values of a launch that are kept in an array; fewer are a tuple."""
@@ -156,7 +165,7 @@ def possible(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, 
     """The metrics that can be, and the reasons for the others: a time or rate below 0, or not a finite number."""
     found, reasons = {}, {}
     for name, value in metrics.items():
-        if math.isfinite(value) and not (value < 0 and name.startswith(NEVER_NEGATIVE)):
+        if math.isfinite(value) and not (value < 0 and name.startswith(IMPOSSIBLE_BELOW_0)):
             found[name] = value
         else:
             reasons[name] = f"left_out: {value:g} in the file, which cannot be"

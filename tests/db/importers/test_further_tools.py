@@ -14,9 +14,9 @@ from tests.helpers.paths import FIXTURES
 IMPORTS = FIXTURES / "imports"
 
 
-def runs(path):
+def runs(path, format_name=None):
     file = read_file(path if path.is_absolute() else IMPORTS / path)
-    return list(importer_for(file).runs(file))
+    return list(importer_for(file, format_name).runs(file))
 
 
 def all_of(name):
@@ -174,7 +174,7 @@ def test_the_lines_of_a_sweep_are_points_of_a_filled_cache():
     (run,) = all_of("llama_batched_bench/sweep.jsonl")
     assert [result.point.label for result in run.results] == ["b1 s512 n128", "b1 s512 n128 depth=512"]
     metrics = run.results[1].metrics
-    assert (metrics["time_to_first_token_ms"], metrics["decode_tokens_per_sec"]) == (1169.302, 67.458099)
+    assert (metrics["time_to_first_token_ms"], metrics["decode_tokens_per_sec"]) == (pytest.approx(1169.302), 67.458099)
     assert metrics["time_per_output_token_ms"] == pytest.approx(1897.474 / 128)
     assert run.cell.num_threads == 32
 
@@ -183,10 +183,10 @@ def test_the_tables_of_a_report_belong_to_the_models_above_them(tmp_path):
     text = (IMPORTS / "llama_batched_bench/report.md").read_text()
     assert {
         run.cell.workload.model_id: run.results[0].metrics["decode_tokens_per_sec"]
-        for run in runs(IMPORTS / "llama_batched_bench/report.md")
+        for run in runs(IMPORTS / "llama_batched_bench/report.md", "llama_batched_bench")
     } == {"demo/model-20b-GGUF": 80.0, "demo/model-120b-GGUF": 50.0}
     (tmp_path / "tables.md").write_text("".join(line for line in text.splitlines(True) if "demo/" not in line))
-    unnamed = runs(tmp_path / "tables.md")
+    unnamed = runs(tmp_path / "tables.md", "llama_batched_bench")
     assert len({run.cell.workload.model_id for run in unnamed}) == 1
     assert [run.cell.runtime_mode.get("table") for run in unnamed] == [None, "2"]
 

@@ -277,14 +277,8 @@ def test_a_speed_is_read_without_its_deviation_or_with_another_sign(tmp_path, si
     assert " ± " in text
     text = re.sub(r" ± [\d.]+", "", text) if sign is None else text.replace(" ± ", sign)
     (tmp_path / "table.md").write_text(text)
-    found = [
-        one.metrics["throughput_tokens_per_sec"]
-        for run in PLUGIN.runs(read_file(tmp_path / "table.md"))
-        for one in run.results
-    ]
-    expected = [
-        one.metrics["throughput_tokens_per_sec"]
-        for run in PLUGIN.runs(read_file(FOLDER / "table.md"))
-        for one in run.results
-    ]
+    found, expected = (
+        [one.metrics for run in PLUGIN.runs(read_file(path)) for one in run.results]
+        for path in (tmp_path / "table.md", FOLDER / "table.md")
+    )
     assert found == expected
