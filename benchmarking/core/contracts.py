@@ -134,6 +134,8 @@ class Operation(FamilyOperation):
     """Whether a call that times itself also records when its parts ended: `own_marks_ns` then replaces `mark`."""
     has_runtime_clock: bool = False
     """Whether the runtime has its own clock: `runtime_times_ns` is stored in addition to the wall time."""
+    is_replayed: bool = False
+    """Whether calls replay CUDA graphs, which run kernels without dispatching operators or allocating memory."""
 
     def arrays(self, output: Any) -> Mapping[str, np.ndarray]:
         return {}

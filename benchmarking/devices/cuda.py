@@ -27,6 +27,7 @@ from benchmarking.devices.support.torch_gpu import (
     is_gpu_in_use,
     why_not_driver,
     why_not_torch,
+    with_counts,
 )
 
 WHEEL_INDEX = "cu130"
@@ -86,15 +87,22 @@ class CudaDevice(TorchGpuKind):
         try:
             nvml = nvidia.Nvml(self._module)
         except nvidia.NvmlError as error:
-            if why_torch is None and (found := without_nvml(str(error))):
-                return self.usable(found, None)
+            if why_torch is None and (found := without_nvml(error)):
+                return with_counts(found)
             return (self.absent("; ".join(filter(None, (str(error), why_torch)))),)
+        devices: list[Device] = []
         try:
-            handles = [nvml.call("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.call("nvmlDeviceGetCount"))]
+            count = nvml.call("nvmlDeviceGetCount")
             driver = nvidia.text(nvml.call("nvmlSystemGetDriverVersion"))
-            if not handles:
+            if not count:
                 return (self.absent(f"NVIDIA driver {driver} lists no GPU: check lspci"),)
-            devices = [self._describe(nvml, index, handle, driver) for index, handle in enumerate(handles)]
+            for index in range(count):
+                try:
+                    handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+                    devices.append(self._describe(nvml, index, handle, driver))
+                except UnreadableError:  # lost, or another user's: it takes no other GPU with it
+                    if index == count - 1 and not devices:
+                        raise
         except UnreadableError as error:
             return (self.absent(f"the NVIDIA driver cannot list its GPUs ({error}): check nvidia-smi"),)
         finally:
@@ -103,9 +111,10 @@ class CudaDevice(TorchGpuKind):
         return self.usable(devices, why_torch or why_not_driver(driver, cuda_version))
 
     def hide_others(self, devices: Sequence[Device]) -> None:
-        if not any(device.facts.values.get("is_mig_enabled") for device in devices):
-            os.environ[VISIBLE] = ",".join(map(_visible_name, devices))
-        # A MIG instance has its own UUID, which is already set.
+        names = [_visible_name(device) for device in devices]
+        known = [name for name in names if name is not None]
+        if len(known) == len(names):  # else the driver lists no instance of a split GPU: CUDA chooses one
+            os.environ[VISIBLE] = ",".join(known)
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER, directml.PROVIDER)
@@ -116,9 +125,15 @@ class CudaDevice(TorchGpuKind):
     def monitor(self, device: Device) -> Monitor:
         if (why_not := device.facts.missing.get(SENSORS)) is not None:
             return NoMonitor(why_not)
-        uuid = str(device.facts.values.get("uuid"))
+        uuid, instance = (device.facts.values.get(name) for name in ("uuid", "mig_uuid"))
         try:
-            return nvidia.NvmlMonitor(nvidia.Nvml(self._module), uuid, is_in_use=is_gpu_in_use())
+            return nvidia.NvmlMonitor(
+                nvidia.Nvml(self._module),
+                None if uuid is None else str(uuid),
+                is_in_use=is_gpu_in_use(),
+                index=_number(device),
+                instance_uuid=None if instance is None else str(instance),
+            )
         except (nvidia.NvmlError, UnreadableError) as error:
             raise BenchhouseError(f"cannot monitor device {device.selector!r}: {error}") from error
 
@@ -150,7 +165,7 @@ class CudaDevice(TorchGpuKind):
         )
 
 
-def without_nvml(why_not: str) -> list[Device]:
+def without_nvml(error: nvidia.NvmlError) -> list[Device]:
     """The GPUs as torch lists them where NVML cannot be used, as in a container with only the compute capability, on
     Jetson and WSL2; empty if torch sees none either. Sensors are missing with the reason, and what to add."""
     try:
@@ -159,7 +174,9 @@ def without_nvml(why_not: str) -> list[Device]:
         return []
     if not torch.cuda.is_available():
         return []
-    reason = f"{why_not.partition(':')[0]}; in a container, add NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    reason = f"NVML cannot be used ({error.__cause__}): in a container, add NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    if isinstance(error.__cause__, ImportError):
+        reason = str(error)
     found = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -185,14 +202,28 @@ def without_nvml(why_not: str) -> list[Device]:
     return found
 
 
-def _visible_name(device: Device) -> str:
-    """The device's entry in CUDA_VISIBLE_DEVICES: its UUID, or, where none is known (Jetson), its number among the
-    devices that are visible now."""
-    if (uuid := device.facts.values.get("uuid")) is not None:
+def _number(device: Device) -> int:
+    return int(device.selector.partition(":")[2] or 0)
+
+
+def _visible_name(device: Device) -> str | None:
+    """The device's entry in CUDA_VISIBLE_DEVICES: the UUID of the GPU or of its MIG instance; None for an instance that
+    the driver does not list.
+
+    GPUs that torch lists are numbered as they are visible now, so the entry stays what it is. A GPU without a PCI
+    address (Jetson's) has another UUID in CUDA than in NVML.
+    """
+    facts, number = device.facts.values, _number(device)
+    entries = [entry.strip() for entry in os.environ.get(VISIBLE, "").split(",")]
+    is_listed_by_torch = SENSORS in device.facts.missing
+    if is_listed_by_torch and number < len(entries) and entries[number]:
+        return entries[number]
+    if facts.get("is_mig_enabled"):
+        return None if (instance := facts.get("mig_uuid")) is None else str(instance)
+    has_cudas_uuid = is_listed_by_torch or "pci_address" not in device.facts.missing
+    if has_cudas_uuid and (uuid := facts.get("uuid")) is not None:
         return str(uuid)
-    number = int(device.selector.partition(":")[2] or 0)
-    entries = os.environ.get(VISIBLE, "").split(",")
-    return entries[number].strip() if number < len(entries) and entries[number] else str(number)
+    return entries[number] if number < len(entries) and entries[number] else str(number)
 
 
 def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None) -> nvidia.Instance | None:

@@ -46,6 +46,9 @@ class RecordedNvml:
                 return device
         raise self.NVMLError(self.NVML_ERROR_NOT_FOUND)
 
+    def nvmlDeviceGetMemoryInfo(self, handle: dict[str, Any], version: int | None = None) -> Any:  # noqa: N802
+        return self._answer(f"nvmlDeviceGetMemoryInfo{'' if version is None else '_v2'}", handle)
+
     def nvmlDeviceGetFieldValues(self, handle: dict[str, Any], numbers: list[int]) -> Any:  # noqa: N802
         """The package's own structures, as the driver fills them."""
         import pynvml

@@ -367,9 +367,9 @@ class AmdSmiMonitor:
         return int(self._smi.call("amdsmi_get_temp_metric", self._handle, sensor, current))
 
     def _power_w(self) -> float:
-        """Power in watts: current on MI300, average on older GPUs."""
+        """Power in watts: what ROCm 7 chooses for the GPU, else current on MI300, average on older GPUs."""
         power = self._smi.call("amdsmi_get_power_info", self._handle)
-        readings = (power.get(key) for key in ("current_socket_power", "average_socket_power"))
+        readings = (power.get(key) for key in ("socket_power", "current_socket_power", "average_socket_power"))
         watts = next((watts for watts in readings if watts not in (None, "N/A", *ABSENT)), None)
         return float(known(watts, "socket power"))
 

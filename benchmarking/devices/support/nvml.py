@@ -185,13 +185,21 @@ def default_clock_hz(nvml: Nvml, handle: Any) -> int:
 def _setting_hz(nvml: Nvml, handle: Any, setting: str, older_call: str) -> int:
     """An SM clock setting (NVML_CLOCK_ID_...) in Hz. Falls back to the older call, which CUDA 14 removes; raises
     UnreadableError with that call's reason."""
-    clock = nvml.module.NVML_CLOCK_SM
-    number = getattr(nvml.module, f"NVML_CLOCK_ID_{setting}", 0)
-    try:
-        megahertz = nvml.call("nvmlDeviceGetClock", handle, clock, number)
-    except UnreadableError:
-        megahertz = nvml.call(f"nvmlDeviceGet{older_call}", handle, clock)
+    clock, number = nvml.module.NVML_CLOCK_SM, getattr(nvml.module, f"NVML_CLOCK_ID_{setting}", None)
+    older = nvml.deferred(f"nvmlDeviceGet{older_call}", handle, clock)
+    newer = older if number is None else nvml.deferred("nvmlDeviceGetClock", handle, clock, number)
+    megahertz: Any = first_of(newer, older)()
     return int(megahertz) * HZ_PER_MHZ
+
+
+def used_bytes(nvml: Nvml, handle: Any) -> int:
+    """Memory in use by all processes, as nvidia-smi shows it. The first version of the call, which older drivers have
+    alone, adds what the driver reserves for itself. Raises UnreadableError."""
+    version = getattr(nvml.module, "nvmlMemory_v2", None)
+    older = nvml.deferred("nvmlDeviceGetMemoryInfo", handle)
+    newer = older if version is None else nvml.deferred("nvmlDeviceGetMemoryInfo", handle, version)
+    memory: Any = first_of(newer, older)()
+    return int(memory.used)
 
 
 def is_split(nvml: Nvml, handle: Any) -> bool:
@@ -264,12 +272,28 @@ def _cuda_version(number: int) -> str:
 
 
 class NvmlMonitor:
-    """Monitors one GPU by its UUID. Created before this process uses the GPU, unless `is_in_use`."""
+    """Monitors one GPU by its UUID, or one of its MIG instances. Created before this process uses the GPU, unless
+    `is_in_use`."""
 
-    def __init__(self, nvml: Nvml, uuid: str, own_pid: int | None = None, is_in_use: bool = False) -> None:
+    def __init__(
+        self,
+        nvml: Nvml,
+        uuid: str | None,
+        own_pid: int | None = None,
+        is_in_use: bool = False,
+        *,
+        index: int = 0,
+        instance_uuid: str | None = None,
+    ) -> None:
+        """`index` is NVML's number of a GPU without a UUID. Raises UnreadableError."""
         self._nvml = nvml
-        self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
+        by_uuid = "nvmlDeviceGetHandleByUUID"
+        self._handle = nvml.call("nvmlDeviceGetHandleByIndex", index) if uuid is None else nvml.call(by_uuid, uuid)
         self._is_split = is_split(nvml, self._handle)
+        self._has_instance = instance_uuid is not None
+        self._part = self._handle if instance_uuid is None else nvml.call(by_uuid, instance_uuid)
+        """The instance, or the whole GPU: whose memory and processes are read. Those of a whole GPU in instances are
+        all instances', and readable with rights only."""
         self._highest_hz = 0
         """The highest SM clock of all states so far, for boards without a default clock."""
         self._seen_us = time.time_ns() // NS_PER_US
@@ -277,7 +301,7 @@ class NvmlMonitor:
         self._owners = ProcessOwners.at_start(self._compute_clients, own_pid, is_in_use=is_in_use)
 
     def memory_in_use(self) -> Readings:
-        total = gather({"device_used_bytes": lambda: int(self._call("nvmlDeviceGetMemoryInfo").used)})
+        total = gather({"device_used_bytes": lambda: used_bytes(self._nvml, self._part)})
         return total | gather({IN_USE_NAMES[0]: lambda: self._owners.own_bytes(self._compute_clients())})
 
     def conditions(self) -> Readings:
@@ -345,18 +369,20 @@ class NvmlMonitor:
         return float(self._call("nvmlDeviceGetTotalEnergyConsumption") / MILLI)
 
     def _compute_clients(self) -> dict[int, Client]:
-        """The processes that compute on the GPU."""
-        listed = self._call("nvmlDeviceGetComputeRunningProcesses")
+        """The processes that compute on the GPU, or in its instance."""
         return {
-            int(process.pid): Client(memory_bytes=process.usedGpuMemory, instance=_instance(process))
-            for process in listed
+            int(process.pid): Client(
+                memory_bytes=process.usedGpuMemory, instance=None if self._has_instance else _instance(process)
+            )
+            for process in self._nvml.call("nvmlDeviceGetComputeRunningProcesses", self._part)
         }
 
     def _clients(self) -> dict[int, Client]:
         """All processes on the GPU, with those that computed since the last call. Raises UnreadableError."""
         clients = self._compute_clients()
         try:
-            drawing = frozenset(int(one.pid) for one in self._call("nvmlDeviceGetGraphicsRunningProcesses"))
+            listed = self._nvml.call("nvmlDeviceGetGraphicsRunningProcesses", self._part)
+            drawing = frozenset(int(one.pid) for one in listed)
         except UnreadableError:  # the driver does not list them
             drawing = frozenset()
         for pid in drawing:

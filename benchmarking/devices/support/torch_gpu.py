@@ -287,8 +287,7 @@ class TorchGpuKind(DeviceKind):
         are none."""
         if why_not_torch:
             return (self.absent(f"{found[0].name} was found, but {why_not_torch}"),)
-        counts = Counter(device.name for device in found)
-        usable_devices = tuple(replace(device, count=counts[device.name]) for device in found)
+        usable_devices = with_counts(found)
         effective = [name for group in self.visibility for name in [one for one in group if one in os.environ][:1]]
         for variable in effective:
             usable_devices = visible(usable_devices, os.environ[variable]) if usable_devices else usable_devices
@@ -296,6 +295,12 @@ class TorchGpuKind(DeviceKind):
             settings = " ".join(f"{name}={os.environ[name]}" for name in effective)
             return (self.absent(f"{settings} hides all GPUs ({len(found)} x {found[0].name}): unset it"),)
         return usable_devices
+
+
+def with_counts(found: Sequence[Device]) -> tuple[Device, ...]:
+    """The GPUs, each with the number of GPUs of its model."""
+    counts = Counter(device.name for device in found)
+    return tuple(replace(device, count=counts[device.name]) for device in found)
 
 
 class NoMonitor:
@@ -351,10 +356,11 @@ def torch_index(torch: Any, device: Device) -> int:
     """torch's number of the device. Raises BenchhouseError if torch does not see it.
 
     torch numbers the GPUs that CUDA_VISIBLE_DEVICES (HIP_, ROCR_) leaves visible, in its own order; the vendor's
-    library numbers all. So they are matched by PCI address or UUID, and by number only if both have just one GPU.
+    library numbers all. So they are matched by PCI address or UUID, and by number only if both have just one GPU of
+    that name, or of no address (Jetson's, whose name and UUID differ between NVML and CUDA).
     """
-    known = [device.facts.values.get(name) for name in ("pci_address", "uuid", "unique_id")]
-    identities = {name.lower().removeprefix("gpu-") for name in known if isinstance(name, str)}
+    known = [device.facts.values.get(name) for name in ("pci_address", "uuid", "mig_uuid", "unique_id")]
+    identities = {name.lower().removeprefix("gpu-").removeprefix("mig-") for name in known if isinstance(name, str)}
     visible_gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     matching = [index for index, properties in enumerate(visible_gpus) if identities & _torch_identities(properties)]
     if len(matching) > 1:
@@ -364,7 +370,9 @@ def torch_index(torch: Any, device: Device) -> int:
         )
     if matching:
         return matching[0]
-    if len(visible_gpus) == device.count == 1 and visible_gpus[0].name == device.name:
+    if len(visible_gpus) == device.count == 1 and (
+        visible_gpus[0].name == device.name or "pci_address" in device.facts.missing
+    ):
         return 0
     names = ", ".join(f"cuda:{index} {properties.name}" for index, properties in enumerate(visible_gpus)) or "none"
     raise BenchhouseError(
@@ -406,19 +414,28 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
         return tuple(devices)
     named: list[Device] = []
     for entry in entries:
-        # The device of an entry, which is a number or a UUID prefix ("GPU-1a2b"); "MIG-..." matches any split
-        # GPU.
+        # The device of an entry, which is a number or the prefix of a UUID ("GPU-1a2b") or of an instance's ("MIG-3f");
+        # an instance that the driver does not list is one of the first split GPU without listed ones.
         if entry.isdigit():
             device = devices[int(entry)] if int(entry) < len(devices) else None
-        elif entry.startswith("MIG-"):
-            device = next((device for device in devices if device.facts.values.get("is_mig_enabled")), None)
         else:
-            uuids = ((device, str(device.facts.values.get("uuid", ""))) for device in devices)
-            device = next((device for device, uuid in uuids if entry and uuid.lower().startswith(entry.lower())), None)
+            names = ((device, name) for device in devices for name in _visible_names(device))
+            device = next((device for device, name in names if entry and name.startswith(entry.lower())), None)
+            if device is None and entry.startswith("MIG-"):
+                split = (one for one in devices if one.facts.values.get("is_mig_enabled"))
+                device = next((one for one in split if "mig_uuid" not in one.facts.values), None)
         if device is None:
             break
         named.append(device)
     return tuple(device for device in devices if device in named)
+
+
+def _visible_names(device: Device) -> list[str]:
+    """What a visibility variable may call a device, in lower case: NVIDIA's UUIDs of a GPU and its instance, and AMD's
+    unique id as ROCm writes it."""
+    facts = device.facts.values
+    unique = f"GPU-{str(facts['unique_id']).removeprefix('0x')}" if "unique_id" in facts else ""
+    return [str(name).lower() for name in (facts.get("uuid"), facts.get("mig_uuid"), unique) if name]
 
 
 WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})

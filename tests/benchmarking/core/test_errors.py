@@ -74,6 +74,12 @@ def test_a_cleanup_error_alone_is_raised():
         "HIP error: hipErrorOutOfMemory",
         "level_zero backend failed with error: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
         "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 17179869184",
+        "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+        "CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`",
+        "miopenStatusAllocFailed",
+        "rocblas_status_memory_error",
+        "Requested amount of GPU memory (17179869184 bytes) could not be allocated.",
+        "[METAL] Command buffer execution failed: Insufficient Memory (kIOGPUCommandBufferCallbackErrorOutOfMemory)",
     ],
 )
 def test_out_of_memory_is_recognized_in_messages_of_every_library(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 from pathlib import Path
@@ -338,8 +339,41 @@ def test_without_nvml_a_gpu_is_measured_through_torch_and_its_sensors_are_missin
     assert handle.timer() is not None
     assert all("NVIDIA_DRIVER_CAPABILITIES" in why for why in handle.state().missing.values())
     assert "device_allocated_peak_bytes" in handle.peak_memory().values
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # torch lists the visible ones only
+    assert kind.probe() == (device,)
+    kind.hide_others([device])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
     monkeypatch.setitem(sys.modules, "torch", fake_torch([]))
     assert not kind.probe()[0].found
+
+
+def test_without_the_package_for_nvml_that_package_is_what_to_add(fake_torch, monkeypatch):
+    gpu = SimpleNamespace(name="H100", major=9, minor=0, multi_processor_count=132, total_memory=85_520_809_984)
+
+    def refuse(name):
+        if name == "pynvml":
+            raise ImportError(name)
+        return fake_torch([gpu])
+
+    monkeypatch.setattr(nvml_module.importlib, "import_module", refuse)
+    (device,) = cuda.CudaDevice().probe()
+    assert device.facts.missing["sensors"] == 'package nvidia-ml-py is missing: pip install "benchhouse[measure]"'
+
+
+def test_a_clock_is_never_the_current_one_where_its_setting_has_no_number(nvml, monkeypatch):
+    """Number 0 of NVML's clocks is the current one."""
+    module = nvml()
+    monkeypatch.delattr(pynvml, "NVML_CLOCK_ID_APP_CLOCK_DEFAULT")
+    gpu = module.recording["devices"][0]
+    gpu["nvmlDeviceGetClock"]["1"]["0"] = 345
+    gpu["nvmlDeviceGetDefaultApplicationsClock"] = {"1": 1980}
+    assert nvml_module.default_clock_hz(nvml_module.Nvml(module), gpu) == 1_980_000_000
+
+
+def test_memory_in_use_is_without_what_the_driver_reserves(nvml):
+    module = nvml()
+    module.recording["devices"][0]["nvmlDeviceGetMemoryInfo_v2"] = {"used": 33_843_712}
+    assert watched(module, own_pid=4242).memory_in_use().values["device_used_bytes"] == 33_843_712
 
 
 def test_a_driver_without_a_gpu_is_not_found(nvml):

@@ -171,6 +171,8 @@ def test_amdsmis_largest_numbers_are_no_readings(amdsmi, placeholder):
         monitor.utilization_percent()
     amdsmi.recording["amdsmi_get_power_info"]["average_socket_power"] = placeholder
     assert monitor.momentary_power_w() is None
+    amdsmi.recording["amdsmi_get_power_info"]["socket_power"] = 190  # of ROCm 7, which chooses among both
+    assert monitor.momentary_power_w() == 190.0
 
 
 def test_amdsmis_not_available_is_missing(amdsmi):

@@ -198,6 +198,15 @@ def test_the_memory_pass_resets_the_peaks_before_its_calls(fake):
     assert ("peak_rss_infer_bytes" in result.metrics) != ("peak_rss_infer_bytes" in result.missing)
 
 
+def test_the_allocators_peak_is_missing_where_a_replayed_graph_allocates_nothing(fake):
+    peaks = Readings(values={"device_allocated_peak_bytes": 700, "device_reserved_peak_bytes": 900})
+    context = fake.context([5], handle=fake.handle(peaks=peaks))
+    context.operation.is_replayed = True
+    result = memory_pass(context)
+    assert result.metrics["device_reserved_peak_bytes"] == 900
+    assert result.missing["device_allocated_peak_bytes"].startswith("not_supported: a replayed CUDA graph allocates")
+
+
 def test_memory_in_use_is_sampled_and_the_delta_excludes_other_processes(fake):
     in_use = [Readings(values={"device_process_bytes": own, "device_used_bytes": used}) for own, used in _USE]
     result = memory_pass(fake.context([5], handle=fake.handle(in_use=in_use)))

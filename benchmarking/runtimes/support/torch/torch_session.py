@@ -75,8 +75,6 @@ class TorchOperation(Operation):
 
     is_compiled = False
     """Whether a compiler may have turned attention into its own code."""
-    is_replayed = False
-    """Whether calls replay CUDA graphs, which run kernels without dispatching operators."""
 
     def __init__(
         self,

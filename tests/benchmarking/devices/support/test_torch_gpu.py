@@ -293,6 +293,15 @@ def test_visibility_setting_leaves_the_gpus_of_the_runtime(setting, left):
     assert [device.selector for device in visible(gpus("A", "A", "A"), setting)] == left
 
 
+def test_a_setting_names_instances_and_amds_gpus_by_their_own_ids():
+    facts = [{"is_mig_enabled": True, "mig_uuid": f"MIG-{index}aa"} for index in (1, 2)]
+    split = [gpu(selector=f"cuda:{index}", facts=Readings(values=values)) for index, values in enumerate(facts)]
+    assert [one.selector for one in visible(split, "MIG-2aa")] == ["cuda:1"]
+    assert visible(split, "MIG-7aa") == ()
+    radeon = gpu(selector="rocm:0", facts=Readings(values={"uuid": "b0ff74b5-0000", "unique_id": "348a2b8f6c1d5e00"}))
+    assert visible([radeon], "GPU-348a2b8f6c1d5e00") == (radeon,)
+
+
 def test_numeric_visibility_variables_hide_nothing_among_unlike_models():
     """CUDA numbers the fastest GPU first, NVML by PCI address, so number 0 is known only when opened."""
     assert len(visible(gpus("A", "B"), "0")) == 2
