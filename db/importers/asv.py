@@ -126,6 +126,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     version = top.integer("version")
     if version is None:
+        top.required(top.unread_copy().fields, "results")
         version = VERSION if "result_columns" in top else 1
     if version == 1:
         top = Fields(file, _of_version_1(file.json))

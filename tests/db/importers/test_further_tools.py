@@ -14,9 +14,9 @@ from tests.helpers.paths import FIXTURES
 IMPORTS = FIXTURES / "imports"
 
 
-def runs(path, format_name=None):
+def runs(path):
     file = read_file(path if path.is_absolute() else IMPORTS / path)
-    return list(importer_for(file, format_name).runs(file))
+    return list(importer_for(file).runs(file))
 
 
 def all_of(name):
@@ -183,10 +183,10 @@ def test_the_tables_of_a_report_belong_to_the_models_above_them(tmp_path):
     text = (IMPORTS / "llama_batched_bench/report.md").read_text()
     assert {
         run.cell.workload.model_id: run.results[0].metrics["decode_tokens_per_sec"]
-        for run in runs(IMPORTS / "llama_batched_bench/report.md", "llama_batched_bench")
+        for run in runs(IMPORTS / "llama_batched_bench/report.md")
     } == {"demo/model-20b-GGUF": 80.0, "demo/model-120b-GGUF": 50.0}
     (tmp_path / "tables.md").write_text("".join(line for line in text.splitlines(True) if "demo/" not in line))
-    unnamed = runs(tmp_path / "tables.md", "llama_batched_bench")
+    unnamed = runs(tmp_path / "tables.md")
     assert len({run.cell.workload.model_id for run in unnamed}) == 1
     assert [run.cell.runtime_mode.get("table") for run in unnamed] == [None, "2"]
 
