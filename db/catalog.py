@@ -31,12 +31,12 @@ ITEMS_SHA256 = "8e1bbe7a967515648ad1f924f6bca49358c273f10965380e2447e113351b6908
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "ce0f2f287dc178f9da80c240fa8f057589a22b712217e6dc28c6fc3f0c91ccc8",  # created and read by DuckDB 1.5
-    "ce68213c0b180ecce9086715360e7bd4de2d9d4249926258ca33b564ddcae893",  # created and read by 2.0
-    "75c9edf5b57f7e837b38866dbececfa30a7e9ae7443968ee2075dd2c1dec68f5",  # created by 1.5, read by 2.0
-    "11ba44debbcdb63c128e0cb03c2a5250bc6fb36d9b778a48d3c6f5303d4f3d70",  # created by 2.0, read by 1.5
-    "8457735028ba351b727211d30b725bc507694a5e0748d54b28d648d72d852243",  # that, next written by 2.0, read by 1.5
-    "6217e7380246d183a18a67061726f8e5a7509c98f778e5527c7bd3dea2dfc615",  # the first, next written by 2.0, read by 1.5
+    "c22d7f31c3b1fad389eaaf085b5e698507006c2fdc7757373d6243530b453d5c",  # created and read by DuckDB 1.5
+    "67a5b090d3c4174e5337e792641b2b0d68967faf2e66aec73ed6088b8804057e",  # created and read by 2.0
+    "61524e5627428bec975ffd32e000ec4d9935a59a92625b70c72566f057d8b3bf",  # created by 1.5, read by 2.0
+    "724587d373ec8da3dea58334ac0f0c43893aa0c4adef7d829526f1418375ad4e",  # created by 2.0, read by 1.5
+    "025e6614df40e8bef74790a5bd13158d0c4642d45115752d883b76331af95d10",  # that, next written by 2.0, read by 1.5
+    "9ec9800554d248a955f892b7284a886705312a642a4cd5c4d344fc5d979e40af",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

@@ -36,7 +36,9 @@ RECREATED_TABLE = re.compile(r"^DROP TABLE old_(\w+);$", re.MULTILINE)
 COMMENT = re.compile(r"^COMMENT ON ((?:TABLE|COLUMN) (\w+)(?:\.\w+)?) IS '((?:[^']|'')*)';\n", re.MULTILINE)
 """A comment: its target, the table of that, and its text."""
 
-COMMENT_SOURCES = ("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data", "all_quality")
+COMMENT_SOURCES = (
+    *("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data", "all_quality", "quality_results"),
+)
 """Tables and a view whose column comments the views inherit; the first that has the column wins."""
 
 

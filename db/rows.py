@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
-from benchmarking.core.quality import QUALITY_METRICS, Quality
+from benchmarking.core.quality import QUALITY_METRICS, Quality, source_of
 from benchmarking.core.records import (
     INT32_MOST,
     Json,
@@ -290,26 +290,24 @@ def _request_rows(result: Result, requests: Requests) -> list[Row]:
 
 def quality_rows(run_id: str, quality: Quality) -> list[Row]:
     """The rows of quality_results of a run."""
-    windows = quality.how.get("windows")
-    shared = {
-        "run_id": run_id,
-        "windows": windows if isinstance(windows, int) and windows > 0 else None,
-        "inputs": quality.inputs,
-        "how": json_text(quality.how),
-    }
-    rows = []
-    for metric, found in quality.values.items():
-        value = {**record_columns(found, QUALITY_COLUMNS), "by_window": list(found.by_window)}
-        rows.append({**shared, "metric": metric, "unit": _unit(metric), **value})
-    for metric, why in quality.missing.items():
-        if metric not in quality.values:
-            rows.append({**shared, "metric": metric, "unit": _unit(metric), "by_window": [], "missing": why})
+    shared, rows = {"run_id": run_id, "how": json_text(quality.how)}, list[Row]()
+    for metric in (*quality.values, *(name for name in quality.missing if name not in quality.values)):
+        found, known = quality.values.get(metric), QUALITY_METRICS.get(metric)
+        windows = quality.how_of(source_of(metric)).get("windows")
+        if found is not None and found.by_window:
+            windows = len(found.by_window)
+        row: Row = {
+            "metric": metric,
+            "unit": "" if known is None else known.unit,  # of a later version
+            "inputs": quality.inputs if found is None or found.inputs is None else found.inputs,
+            "windows": windows if isinstance(windows, int) and windows > 0 else None,
+        }
+        if found is None:
+            row |= {"by_window": [], "missing": quality.missing[metric]}
+        else:
+            row |= {**record_columns(found, QUALITY_COLUMNS), "by_window": list(found.by_window)}
+        rows.append({**shared, **row})
     return rows
-
-
-def _unit(metric: str) -> str:
-    """The unit of a measure of quality; empty for one of a later version."""
-    return QUALITY_METRICS[metric].unit if metric in QUALITY_METRICS else ""
 
 
 def _checked(value: float, result: Result, metric: str) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER, POINT_COLUMNS
 from benchmarking.core.provenance import MeasuredRun
-from benchmarking.core.quality import Quality, QualityValue
+from benchmarking.core.quality import Quality, QualityValue, source_of
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -74,7 +74,10 @@ REQUESTS = """
 SELECT requests.* FROM requests JOIN benchmark_results USING (result_id)
 WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id, launch, phase DESC, ordinal
 """
-QUALITY = "SELECT * FROM quality_results WHERE run_id IN (SELECT unnest($runs)) ORDER BY run_id, metric"
+QUALITY = """
+SELECT * FROM all_measures_of_quality WHERE run_id IN (SELECT unnest($runs)) AND (NOT $own OR measured_by = run_id)
+ORDER BY run_id, measured_by <> run_id, metric
+"""
 ADD_QUALITY = """
 INSERT INTO quality_results BY NAME
 SELECT $run_id AS run_id, $metric AS metric, $value AS value, $low AS low, $high AS high, $unit AS unit,
@@ -143,7 +146,7 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
 def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
     raw, requests = (_grouped(warehouse, sql, run_ids, "result_id") for sql in (RAW, REQUESTS))
     results = _grouped(warehouse, RESULTS, run_ids, "run_id")
-    quality = qualities(warehouse, run_ids)
+    quality = qualities(warehouse, run_ids, only_own=True)
     for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
         of_run = results.get(row["run_id"], [])
         compacted, records = 0, []
@@ -201,9 +204,13 @@ def _run(row: Row, results: tuple[Result, ...]) -> Run:
     )
 
 
-def qualities(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Quality]:
-    """The quality of the models of runs, by run, where it was measured."""
-    return {run_id: _quality(rows) for run_id, rows in _grouped(warehouse, QUALITY, run_ids, "run_id").items()}
+def qualities(warehouse: Warehouse, run_ids: Sequence[str], *, only_own: bool = False) -> dict[str, Quality]:
+    """The quality of the models of runs, by run, where it was measured: by the run, and unless `only_own` also by an
+    imported evaluation of the same model, precision and engine."""
+    by_run: dict[str, list[Row]] = {}
+    for row in warehouse.query(QUALITY, {"runs": list(run_ids), "own": only_own}).dicts():
+        by_run.setdefault(row["run_id"], []).append(row)
+    return {run_id: _quality(rows) for run_id, rows in by_run.items()}
 
 
 def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:
@@ -219,13 +226,24 @@ def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:
 
 
 def _quality(rows: Sequence[Row]) -> Quality:
+    """The quality of a run from its rows: its own, then that of an evaluation that stands beside it."""
+    by_source = {source_of(row["metric"]): row for row in rows}
+    of_pass = by_source.get("inputs", rows[0])
+    inputs, how = of_pass["inputs"], json.loads(of_pass["how"])
+    for source, row in by_source.items():
+        if source != "inputs":
+            how[source] = json.loads(row["how"]).get(source)
     values = {
-        row["metric"]: QualityValue(**_fields(row, QUALITY_COLUMNS), by_window=tuple(row["by_window"]))
+        row["metric"]: QualityValue(
+            **_fields(row, QUALITY_COLUMNS),
+            by_window=tuple(row["by_window"]),
+            inputs=None if row["inputs"] == inputs else row["inputs"],
+        )
         for row in rows
         if row["value"] is not None
     }
-    missing = {row["metric"]: row["missing"] for row in rows if row["value"] is None}
-    return Quality(inputs=rows[0]["inputs"], values=values, missing=missing, how=json.loads(rows[0]["how"]))
+    missing = {row["metric"]: row["missing"] for row in rows if row["metric"] not in values}
+    return Quality(inputs=inputs, values=values, missing=missing, how=how)
 
 
 def _fields(row: Row, columns: Columns) -> dict[str, Any]:

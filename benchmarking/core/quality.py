@@ -18,9 +18,11 @@ from benchmarking.core.codec import Range
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import SIMILAR, nearest
-from benchmarking.core.text import number
+from benchmarking.core.text import number, visible
 
 Value = Annotated[float, Range(-1e300, 1e300)]
+Source = Literal["inputs", "evaluation"]
+"""What a measure is of: the inputs of the pass, or an imported evaluation, which `Quality.how` has under this name."""
 
 TEXT_WINDOWS = 16
 """Windows of a text by default: enough for an interval, and 1 024 tokens of output."""
@@ -63,6 +65,11 @@ class QualityMetric:
     aliases: tuple[str, ...] = ()
     needs_reference: bool = True
     """Whether it compares with the eager float32 model."""
+    source: Source = "inputs"
+    other_inputs: str = "measured on different texts or tokens"
+    """Why two values that were measured on different inputs are not judged, if it has no reference."""
+    no_interval: str = f"fewer than {MIN_WINDOWS} windows"
+    """Why a value has no interval."""
 
     @property
     def heading_with_unit(self) -> str:
@@ -167,6 +174,19 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         aliases=("ter",),
     ),
     QualityMetric(
+        name="task_accuracy",
+        unit="",
+        better="higher",
+        margin=0.01,
+        heading="task score",
+        title="Mean score of the tasks of an evaluation",
+        aliases=("accuracy", "score"),
+        needs_reference=False,
+        source="evaluation",
+        other_inputs="the evaluations differ in their tasks, prompts or samples",
+        no_interval="an evaluation states no standard errors",
+    ),
+    QualityMetric(
         name="latent_error",
         unit="",
         better="lower",
@@ -176,11 +196,15 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
     ),
 )
 """By name. The order is that of tables."""
+OF_INPUTS = tuple(name for name, metric in QUALITY_METRICS.items() if metric.source == "inputs")
+"""Those that every pass measures, or says why not."""
 
 QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
     {"kl": "kl_divergence", "agreement": "top1_agreement", "perplexity_increase": "perplexity_increase"}
 )
-"""Limits on quality (`benchmarking.core.shared_settings`) -> the measure."""
+"""Limits on quality that is measured here (`benchmarking.core.shared_settings`) -> the measure."""
+ALL_QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType({**QUALITY_LIMITS, "accuracy": "task_accuracy"})
+"""Those, and the limits on imported evaluations."""
 
 
 def quality_metric(word: str) -> QualityMetric:
@@ -194,6 +218,11 @@ def quality_metric(word: str) -> QualityMetric:
     raise UsageError(f"unknown measure of quality {word!r}{hint} (known: {', '.join(QUALITY_METRICS)})")
 
 
+def source_of(metric: str) -> Source:
+    """What a measure is of; the inputs of the pass for one of a later version."""
+    return QUALITY_METRICS[metric].source if metric in QUALITY_METRICS else "inputs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityValue:
     """A measure of quality of a model in a runtime."""
@@ -205,6 +234,8 @@ class QualityValue:
     by_window: tuple[Value, ...] = ()
     """The value of each window, in order; empty for a metric without one. Those of two runs on the same windows are
     compared window by window."""
+    inputs: str | None = None
+    """Digest of what was scored; None for that of its `Quality`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,32 +249,52 @@ class Quality:
     missing: Mapping[str, str] = field(default_factory=dict)
     """Metric -> why it has no value."""
     how: Mapping[str, Any] = field(default_factory=dict)
-    """What was measured: source of the inputs, windows, tokens, stride, reference, seconds."""
+    """What was measured: source of the inputs, windows, tokens, stride, reference, seconds; the same of another source
+    (`Source`) under its name."""
+
+    def how_of(self, source: Source) -> Mapping[str, Any]:
+        """How the measures of a source were measured; empty if that is not known, as from a file of another tool."""
+        found = self.how if source == "inputs" else self.how.get(source)
+        return found if isinstance(found, Mapping) else {}
+
+    def same_inputs(self, metric: str, other: Quality) -> bool:
+        """Whether both have a value of the metric that was scored on the same inputs."""
+        first, second = (one.values[metric].inputs or one.inputs for one in (self, other))
+        return bool(first) and first == second
 
 
-def without_quality(why: str, metrics: tuple[str, ...] = tuple(QUALITY_METRICS)) -> Quality:
+def without_quality(why: str, metrics: tuple[str, ...] = OF_INPUTS) -> Quality:
     """A pass that has no values, for one reason."""
     return Quality(inputs="", missing=dict.fromkeys(metrics, why))
 
 
 def quality_lines(quality: Quality) -> list[str]:
-    """The quality in words: a line with the values and their intervals, and one for each reason of missing ones."""
-    how, lines = quality.how, list[str]()
-    shown = [quality_text(name, one) for name, one in quality.values.items()]
-    if shown:
-        if "text" in how:
-            where = f" ({how.get('windows', '?')} windows of {how['text']})"
+    """The quality in words: a line for each source with the values and their intervals, and one for each reason of
+    missing ones."""
+    lines, by_source = list[str](), dict[Source, list[str]]()
+    for name, one in quality.values.items():
+        by_source.setdefault(source_of(name), []).append(quality_text(name, one))
+    for source, shown in by_source.items():
+        how = quality.how_of(source)
+        count = how.get("windows", "?")
+        if "harness" in how:
+            where = f" ({count} {'task' if count == 1 else 'tasks'} of {how['harness']})"
+        elif "text" in how:
+            where = f" ({count} windows of {how['text']})"
         else:
             where = f" (at {how['point']})" if "point" in how else ""
-        lines.append(f"quality: {', '.join(shown)}{where}")
+        lines.append(f"quality: {', '.join(shown)}{visible(where)}")
+    return [*lines, *missing_lines(quality)]
+
+
+def missing_lines(quality: Quality) -> list[str]:
+    """A line for each reason of missing measures."""
     by_reason: dict[str, list[str]] = {}
     for name, why in quality.missing.items():
         kind, _, text = why.partition(": ")
         by_reason.setdefault(text or kind.replace("_", " "), []).append(name)
-    for why, names in by_reason.items():
-        of_some = f"no {', '.join(names)}: " if quality.values else "not measured: "
-        lines.append(f"quality: {of_some}{why}")
-    return lines
+    starts = {why: f"no {', '.join(names)}" if quality.values else "not measured" for why, names in by_reason.items()}
+    return [f"quality: {start}: {why}" for why, start in starts.items()]
 
 
 def quality_text(name: str, found: QualityValue) -> str:

@@ -141,6 +141,7 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "kl": {"nats": 1.0, "": 1.0},
         "agreement": {"%": 0.01, "": 1.0},
         "perplexity_increase": {"%": 1.0, "": 1.0},
+        "accuracy": {"%": 0.01, "": 1.0},
     }
 )
 """What can be limited -> its units, in the one that values are returned in."""

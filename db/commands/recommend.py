@@ -72,7 +72,7 @@ unknown whether any rate holds
 """
 LIMITS: tuple[Quantity, ...] = (
     *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
-    *("kl", "agreement", "perplexity_increase"),
+    *("kl", "agreement", "perplexity_increase", "accuracy"),
 )
 """What a limit of a single caller can be on."""
 REQUEST_LIMITS: Mapping[str, Limit] = {"ttft": "ttft", "tpot": "tpot", "e2e": "latency", "latency": "latency"}
@@ -91,6 +91,7 @@ QUALITY_LIMITS = {
     "max_kl": ("kl", "largest mean KL divergence from eager float32, in nats"),
     "min_agreement": ("agreement", "least share of tokens on which its first choice is that of eager float32"),
     "max_perplexity_increase": ("perplexity_increase", "largest increase of the perplexity over eager float32, in %%"),
+    "min_accuracy": ("accuracy", "least mean score of the tasks of an imported evaluation, as a share"),
 }
 """Flags of limits on quality -> the name in --limit, help."""
 CALL_FLAGS = ("--prefer", "--batch")
@@ -172,7 +173,7 @@ def _parser() -> Parser:
         metavar="LIMITS",
         help="such as latency:20ms,memory:2GB,kl:0.02: at most this latency (median), latency_p90, latency_p95, "
         "latency_p99, ttft, memory, energy (per item), kl or perplexity_increase, at least this throughput (per "
-        "second) or agreement (default: none)",
+        "second), agreement or accuracy (default: none)",
     )
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)

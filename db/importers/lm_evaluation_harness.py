@@ -7,15 +7,19 @@ and a limit of its samples are part of the series, since scores depend on them.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from statistics import fmean
 from typing import Any
 
-from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Point, Result, Scalar
+from benchmarking.core.quality import Quality, QualityValue
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Json, Point, Result, Scalar, canonical_hash
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
+from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import server_host
 
@@ -30,11 +34,27 @@ CLIENT = re.compile(r"(?:local|openai|anthropic|vllm-server|sglang-server)-?(?:c
 FILE_DATE = re.compile(r"results_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)")
 NAMES = ("alias", "name", "sample_len", "samples", "sample_count")
 """Fields of a task that are no scores."""
+CHANGES = (
+    *("quantization", "load_in_4bit", "load_in_8bit", "quantization_config", "autogptq", "gptqmodel", "gguf_file"),
+    *("peft", "delta", "kv_cache_dtype"),
+)
+"""Arguments of a model that make another one of it than its name and dtype say."""
+CONTEXT = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
+"""Fields of the prompts, on which scores depend."""
+TOTAL = re.compile(r"all|.*:_average(?:\|.*)?")
+"""A mean of other tasks in lighteval's results."""
+SCORES = ("acc_norm", "acc", "exact_match", "em", "pass@1", "f1", "mc2")
+"""The score that stands for a task in its model's quality: the first that it has."""
+Z95 = 1.959964
+"""97.5 % quantile of the normal distribution: the harness states standard errors."""
 QUALITY = f"{NOT_APPLICABLE}: an evaluation of quality, not of speed"
 DEFINITIONS = {
     "quality_TASK_MEASURE": "the task's score as the harness computes it; with another filter than none, the filter "
     "follows",
     "quality_TASK_MEASURE_stderr": "its standard error",
+    "task_accuracy": "mean over the tasks of their first score of acc_norm, acc, exact_match, em, pass@1, f1, mc2, "
+    "with the interval of the stated standard errors; a measure of quality, which stands beside the speeds of the same "
+    "model, precision and engine",
     "evaluation_duration_s": "total_evaluation_time_seconds: the time of the whole evaluation",
 }
 
@@ -75,7 +95,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         )
         if value not in (None, "", "False", "None")
     }
+    given = arguments if isinstance(arguments, dict) else dict(re.findall(r"(?:^|,)(\w+)=([^,]+)", words))
     yield ForeignRun(
+        quality=_quality(top, mode, harness, _quantization(given, word)),
         model_id=top.text("model_name") or name or config.text("model_name") or UNNAMED,
         model_revision=config.text("model_sha") or config.text("model_revision"),
         parameter_count=config.integer("model_num_parameters"),
@@ -93,6 +115,62 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         versions={"transformers": top.text("transformers_version")},
         kept={"git_hash": top.any("git_hash"), **top.rest()},
     )
+
+
+def _quantization(arguments: Mapping[str, Any], dtype: str | None) -> str | None:
+    """What makes another model of the named one, in one text: a quantization by its name alone, as speeds have it."""
+    stated = {name: str(arguments[name]) for name in CHANGES if name in arguments}
+    stated = {name: value for name, value in stated.items() if value.lower() not in ("", "false", "none", "auto")}
+    if precision_of(dtype) == "other" and dtype is not None:
+        stated.setdefault("quantization", dtype.strip())
+    if set(stated) == {"quantization"}:
+        return stated["quantization"]
+    return ", ".join(f"{name}={value}" for name, value in stated.items()) or None
+
+
+def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization: str | None) -> Quality | None:
+    """The mean score of the tasks, whose units are the tasks; None without a score between 0 and 1. Totals of groups
+    are left out, since their tasks count. The errors of tasks are independent, so their squares add up."""
+    results, groups, means = top.peek("results"), top.peek("group_subtasks"), top.peek("groups")
+    totals = {name for name, tasks in groups.items() if tasks} if isinstance(groups, dict) else set()
+    totals |= set(means) if isinstance(means, dict) else set()
+    found: dict[str, tuple[str, float, float | None]] = {}
+    for task, scores in sorted(results.items()) if isinstance(results, dict) else ():
+        if task in totals or not isinstance(scores, dict) or (harness == "lighteval" and TOTAL.fullmatch(task)):
+            continue
+        for measure in SCORES:
+            name = next((one for one in scores if one == measure or one.startswith(f"{measure},")), None)
+            value = None if name is None else _share(scores[name])
+            if name is not None and value is not None:
+                found[task] = (name, value, _share(scores.get(name.replace(measure, f"{measure}_stderr", 1))))
+                break
+    if not found:
+        return None
+    values, errors = [one[1] for one in found.values()], [one[2] for one in found.values()]
+    mean, half = fmean(values), None
+    if all(error is not None for error in errors):
+        half = Z95 * math.hypot(*(error for error in errors if error is not None)) / len(values)
+    accuracy = QualityValue(
+        value=mean,
+        low=None if half is None else max(0.0, mean - half),
+        high=None if half is None else min(1.0, mean + half),
+        by_window=tuple(values),
+    )
+    scored: Json = {task: name for task, (name, _, _) in found.items()}
+    versions = top.peek("versions")
+    alike: dict[str, Json] = {
+        "scores": scored,
+        "versions": {task: str(versions.get(task)) for task in found} if isinstance(versions, dict) else None,
+        **{name: mode.get(name) for name in ("limit", "num_fewshot")},
+        **{name: _scalar(top.peek(name)) for name in CONTEXT},
+    }
+    inputs = canonical_hash(alike)
+    how: dict[str, Json] = {"harness": harness, "windows": len(found), "tasks": scored, "quantization": quantization}
+    return Quality(inputs=inputs, values={"task_accuracy": accuracy}, how={"evaluation": how})
+
+
+def _share(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 else None
 
 
 def _time(found: re.Match[str] | None) -> datetime | None:

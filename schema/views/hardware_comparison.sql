@@ -61,6 +61,7 @@ SELECT
     quality.confidence_error,
     quality.token_error_rate,
     quality.latent_error,
+    quality.task_accuracy,
     r.model_size_mb,
     r.compile_s,
     r.first_call_ms,

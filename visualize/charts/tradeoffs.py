@@ -29,8 +29,8 @@ from visualize.drawing.scales import number
 
 ALIKE = (*SUBJECT, *(name for name in POINT_COLUMNS if name != "concurrency"))
 """What all results of a picture of calls share."""
-QUALITIES = ("kl_divergence", "embedding_cosine", "token_error_rate", "latent_error")
-"""Measures of quality, one of which each task has."""
+QUALITIES = ("kl_divergence", "embedding_cosine", "token_error_rate", "latent_error", "task_accuracy")
+"""Measures of quality, one of which each task has, and that of imported evaluations."""
 LEVEL_NOTE = "Each point is a load level: right is faster for each user, up is more total throughput"
 NO_BETTER = "; no point beats the stepped line on both."
 
@@ -74,7 +74,7 @@ class QualityTradeoff(ChartPlugin):
     needs = "a model measured with --quality in two configurations"
     columns = f"""r.latency_median_ms AS value, quality.metric AS measure, quality.value AS quality,
         {THROUGHPUT} AS throughput"""
-    joins = "JOIN quality_results quality ON quality.run_id = run.run_id"
+    joins = "JOIN all_measures_of_quality quality ON quality.run_id = run.run_id"
     newest = "comparable"
     condition = f"""quality.value IS NOT NULL
         AND quality.metric IN ({", ".join(f"'{name}'" for name in QUALITIES)})"""

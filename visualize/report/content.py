@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from benchmarking.core.metrics import METRICS, Metric
-from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, quality_lines
+from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
 from benchmarking.core.records import NOT_APPLICABLE
 from benchmarking.core.text import duration, listed, number, size_text, visible
 from db.analysis.compare.comparison import Comparison
@@ -236,9 +236,7 @@ def _group(
                 reasons[name, why] = reasons.get((name, why), 0) + 1
     setups = {row["run_id"]: row["setup"] for row in rows if row["run_id"] in known_quality}
     unknown = {
-        f"{setup}: {line}": None
-        for run_id, setup in setups.items()
-        for line in quality_lines(known_quality[run_id])[bool(known_quality[run_id].values) :]
+        f"{setup}: {line}": None for run_id, setup in setups.items() for line in missing_lines(known_quality[run_id])
     }
     return Group(
         title=visible(str(key["model_id"])),

@@ -59,10 +59,10 @@ def judge_quality(
         return _verdict(change, half, half, metric, is_paired=True)
     a, b = _scaled([before.value, after.value], metric)
     if not same_windows and not metric.needs_reference:
-        return QualityVerdict(verdict="not judged", reason="measured on different texts or tokens")
+        return QualityVerdict(verdict="not judged", reason=metric.other_inputs)
     if any(end is None for end in ends):
         change = _relative(b - a) if metric.is_relative else b - a
-        return QualityVerdict(verdict="not judged", reason=f"fewer than {MIN_WINDOWS} windows", change=change)
+        return QualityVerdict(verdict="not judged", reason=metric.no_interval, change=change)
     a_low, a_high, b_low, b_high = _scaled([float(end) for end in ends if end is not None], metric)
     # The ends of an interval may be at different distances from its value.
     below, above = math.hypot(a_high - a, b - b_low), math.hypot(a - a_low, b_high - b)

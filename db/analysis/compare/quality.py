@@ -63,11 +63,10 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
         if before not in known or after not in known:
             continue
         first, second = known[before], known[after]
-        same = bool(first.inputs) and first.inputs == second.inputs
         for name, metric in QUALITY_METRICS.items():
             if name in first.values and name in second.values:
                 a, b = first.values[name], second.values[name]
-                judgement = judge_quality(a, b, metric, same_windows=same)
+                judgement = judge_quality(a, b, metric, same_windows=first.same_inputs(name, second))
                 found.append(
                     QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
                 )

@@ -67,7 +67,7 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
     places: dict[str, dict[str, Row]] = {}
     for row in warehouse.query(RUNS, {"runs": list(runs)}).dicts():
         places.setdefault(row["judged_id"], {}).setdefault(row["run_id"], row)  # in order of the history
-    known = qualities(warehouse, sorted({run for of_run in places.values() for run in of_run}))
+    known = qualities(warehouse, sorted({run for of_run in places.values() for run in of_run}), only_own=True)
     accepted: dict[str, set[str]] = {}
     for row in warehouse.query(ACCEPTED, {"detector": DETECTOR}).dicts():
         accepted.setdefault(row["metric"], set()).update((row["result_id"], *json.loads(row["parameters"])["results"]))
@@ -124,7 +124,7 @@ def _baseline(
     """The earlier run to judge by, among those on the same inputs; None without one."""
     baseline = None
     for row in earlier:
-        if now is None or not now.inputs or known[row["run_id"]].inputs != now.inputs:
+        if now is None or metric.name not in now.values or not now.same_inputs(metric.name, known[row["run_id"]]):
             continue
         if baseline is None or row["result_id"] in accepted:
             baseline = row

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.quality import QUALITY_LIMITS
+from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.yaml_files import read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
@@ -42,6 +42,7 @@ Quantity = Literal[
     "kl",
     "agreement",
     "perplexity_increase",
+    "accuracy",
 ]
 Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
 AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
@@ -61,8 +62,9 @@ UNITS: Mapping[Quantity, str] = {
     "kl": "nats",
     "agreement": "",
     "perplexity_increase": "%",
+    "accuracy": "",
 }
-AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement")
+AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement", "accuracy")
 """Quantities with a lower limit; others have an upper one."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 CLOSE = 0.02
@@ -299,14 +301,14 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
     if quantity == "throughput":
         assert high is not None
         return option.throughput * min(1.0, option.latency_ms / high), None
-    if (measure := QUALITY_LIMITS.get(quantity)) is not None:
+    if (measure := ALL_QUALITY_LIMITS.get(quantity)) is not None:
         if measure in option.quality_bounds:
             return option.quality_bounds[measure], None
-        return None, (
-            "too few windows for an interval"
-            if measure in option.quality
-            else option.missing.get(measure, "quality was not measured: benchhouse run --quality")
-        )
+        if measure in option.quality:
+            return None, QUALITY_METRICS[measure].no_interval
+        if QUALITY_METRICS[measure].source == "evaluation":
+            return None, "no evaluation of this precision and engine is imported: benchhouse import results_TIME.json"
+        return None, option.missing.get(measure, "quality was not measured: benchhouse run --quality")
     if quantity == "cost":
         return option.cost, None if option.cost is not None else "no price"
     value, column = {

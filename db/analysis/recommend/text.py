@@ -10,7 +10,7 @@ from typing import Protocol
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import METRICS
-from benchmarking.core.quality import QUALITY_LIMITS, QUALITY_METRICS
+from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, relative_error, wrapped
@@ -45,6 +45,7 @@ WORDS: Mapping[Quantity, str] = {
     "kl": "KL divergence",
     "agreement": "top-1 agreement",
     "perplexity_increase": "perplexity increase",
+    "accuracy": "accuracy",
 }
 AIMS: Mapping[Aim, str] = {
     "latency": "the lowest latency",
@@ -258,7 +259,7 @@ def _columns(
                 text=partial(_quality, measure=measure),
                 spare=spare(3, quantity),
             )
-            for quantity, measure in QUALITY_LIMITS.items()
+            for quantity, measure in ALL_QUALITY_LIMITS.items()
         ),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
+from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -114,6 +115,7 @@ class ForeignRun:
     command: Sequence[str | None] = ()
     tags: Mapping[str, str | None] = field(default_factory=dict)
     settings: Mapping[str, Json] = field(default_factory=dict)
+    quality: Quality | None = None
     kept: Mapping[str, Json] = field(default_factory=dict)
     """The file's other fields."""
     status: Status | None = None
@@ -253,6 +255,7 @@ class Format:
             settings=dict(found.settings),
             environment=Readings(),
             results=results,
+            quality=found.quality,
             origin=Origin(
                 format=self.name,
                 tool_version=found.tool_version,

@@ -4,10 +4,16 @@ lm-evaluation-harness, AIPerf's table, and the layout of benchmark_v2's README."
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.quality import Quality, QualityValue, quality_lines
+from db.commands.recommend import main as recommend
 from db.importers.support.files import NoResultsError, read_file
+from db.run_records import qualities, store_quality, stored_runs
+from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
@@ -199,6 +205,100 @@ def test_scores_are_metrics_of_their_model_beside_its_speed():
     assert result.metrics["quality_gsm8k_exact_match_flexible_extract"] == 0.892
     assert run.cell.runtime_mode["num_fewshot"] == "5"
     assert result.missing["latency_median_ms"] == "not_applicable: an evaluation of quality, not of speed"
+
+
+EVALUATION = json.loads((IMPORTS / "lm_evaluation_harness/results_2026-03-01T12-00-00.json").read_text())
+
+
+def evaluation(folder, *, scores=None, date=1772366400.25, **config):
+    """The run of an evaluation like the fixture's, with other scores by task or another configuration."""
+    data = {**EVALUATION, "date": date, "config": {**EVALUATION["config"], **config}}
+    data["results"] = EVALUATION["results"] if scores is None else scores
+    (folder / "results_a.json").write_text(json.dumps(data))
+    (run,) = runs(folder / "results_a.json")
+    return run
+
+
+def test_the_score_of_an_evaluation_is_the_mean_of_its_tasks_with_the_interval_of_independent_errors(tmp_path):
+    run = evaluation(tmp_path)
+    accuracy = run.quality.values["task_accuracy"]
+    assert accuracy.by_window == (0.7298, 0.844)  # the first scores of its tasks
+    half = 1.959964 * math.hypot(0.0091, 0.0162) / 2
+    assert accuracy.value == pytest.approx((0.7298 + 0.844) / 2)
+    assert (accuracy.low, accuracy.high) == pytest.approx((accuracy.value - half, accuracy.value + half))
+    turned = evaluation(tmp_path, scores=dict(reversed(EVALUATION["results"].items()))).quality
+    assert (turned.inputs, turned.values) == (run.quality.inputs, run.quality.values)
+
+
+@pytest.mark.parametrize(
+    ("task", "is_counted"),
+    [
+        ({"acc,none": float("nan")}, False),
+        ({"acc,none": "N/A"}, False),
+        ({"acc,none": True}, False),
+        ({"f1,none": 71.5}, False),
+        ({"acc_norm,none": None, "acc,none": 0.5}, True),
+        ({"word_perplexity,none": 9.5}, False),
+    ],
+)
+def test_a_task_without_a_share_takes_no_other_and_a_missing_error_only_the_interval(task, is_counted, tmp_path):
+    good = {"acc,none": 0.7, "acc_stderr,none": 0.02}
+    quality = evaluation(tmp_path, scores={"bad": task, "good": good}).quality
+    accuracy = quality.values["task_accuracy"]
+    assert accuracy.by_window == ((0.5, 0.7) if is_counted else (0.7,))
+    assert (accuracy.low is None) is is_counted  # the second task has no error
+    both = evaluation(tmp_path, scores={"bad": good, "good": good}).quality
+    assert (quality.inputs == both.inputs) is is_counted
+    assert evaluation(tmp_path, scores={"bad": {"word_perplexity,none": 9.5}}).quality is None
+
+
+def test_scores_stand_beside_the_speeds_of_the_same_model_precision_and_engine(make_run, tmp_path, capsys):
+    def speed(precision="bfloat16", weights="pretrained", revision=None, **cell):
+        run = make_run(model_id=cell.pop("model_id", "demo/model"), precision=precision, batch_sizes=(1,))
+        workload = replace(run.cell.workload, weights=weights, revision=revision)
+        return replace(run, cell=replace(run.cell, workload=workload, **cell))
+
+    same, others = speed(), [
+        speed("int8"),
+        speed("unknown"),
+        speed(weights="random"),
+        speed(runtime="openvino"),
+        speed(runtime="server"),
+        speed(model_id="demo/other"),
+        speed(runtime_mode={"quantization": "weight-only"}),
+    ]  # fmt: skip
+    four_bits = "pretrained=demo/model,dtype=bfloat16,load_in_4bit=True"
+    newest = evaluation(tmp_path)
+    evaluations = [
+        newest,
+        evaluation(tmp_path, date=1772366300, scores={"gsm8k": {"exact_match,none": 0.1}}),
+        evaluation(tmp_path, date=1772366500, model_args=four_bits, scores={"gsm8k": {"exact_match,none": 0.2}}),
+        evaluation(tmp_path, model_dtype=None, model_args="pretrained=demo/model,dtype=auto"),
+        evaluation(tmp_path, model="local-completions"),
+    ]
+    path = str(tmp_path / "a.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([same, *others, *evaluations])
+        rows = warehouse.query("SELECT run_id, task_accuracy FROM hardware_comparison").dicts()
+        score = newest.quality.values["task_accuracy"].value
+        own = {run.run_id for run in evaluations}
+        joined = {row["run_id"]: row["task_accuracy"] for row in rows if row["task_accuracy"] is not None}
+        assert {run_id: value for run_id, value in joined.items() if run_id not in own} == {same.run_id: score}
+        ids = [run.run_id for run in (same, *others)]
+        assert qualities(warehouse, ids) == {same.run_id: newest.quality}
+        assert [stored.run.quality for stored in stored_runs(warehouse, ids)] == [None] * len(ids)  # not their own
+        measured = Quality(inputs="a", values={"kl_divergence": QualityValue(value=0.1)}, how={"text": "a text"})
+        store_quality(warehouse, {same.run_id: measured})
+        both = qualities(warehouse, ids)[same.run_id]
+        scored = replace(newest.quality.values["task_accuracy"], inputs=newest.quality.inputs)
+        assert both.values == measured.values | {"task_accuracy": scored}
+        assert both.inputs == "a"
+        assert both.same_inputs("task_accuracy", newest.quality)
+        first, second = quality_lines(both)
+        assert first == "quality: KL 0.1 nats (? windows of a text)"
+        assert second.endswith("(2 tasks of lm-evaluation-harness)")
+    assert recommend(["demo/model", "--min-accuracy", "0.7", "--among", "weights=pretrained", "--db-path", path]) == 0
+    assert "bfloat16" in next(line for line in capsys.readouterr().out.splitlines() if "recommend" in line)
 
 
 def test_aiperfs_table_has_the_numbers_of_its_json():
