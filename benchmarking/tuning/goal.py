@@ -3,6 +3,7 @@
 A limit is compared with the value of a launch. What other launches may do is unknown after a single one, so a
 configuration is hopeless only if a bound beyond which they hardly go misses the limit: a launch counts as 10 %
 uncertain and memory as 2 %, as in `benchhouse recommend`, and a percentile with too few calls is at least the median.
+A percentile that the calls of one launch do not show is that of the calls of all launches so far.
 Quality belongs to the loaded model: a limit on it is met by the worse end of its interval, and hopeless if the better
 end misses it.
 """
@@ -16,6 +17,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_LIMITS, Quality
 from benchmarking.core.records import Result
+from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from benchmarking.tuning.race import Launch
 
@@ -33,6 +35,8 @@ COLUMNS: Mapping[str, str] = {
     "latency_p99": "latency_p99_ms",
     "ttft": "time_to_first_token_ms",
 }
+SHOWN_BY_CALLS = ("latency_p90", "latency_p95", "latency_p99")
+"""Limits on a percentile of the calls, which needs more calls than a median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +56,23 @@ class Goal:
     def needs_quality(self) -> bool:
         return any(name in QUALITY_LIMITS for name in self.limits)
 
-    def launch(self, result: Result, quality: Quality | None = None) -> Launch:
-        """What a result of one launch says, with the quality of the loaded model."""
+    @property
+    def calls_to_know(self) -> int:
+        """The calls that show all limited percentiles; 0 if none is limited."""
+        return max(
+            (TAIL_MIN_SAMPLES[PERCENTILES[name[-3:]]] for name in self.limits if name in SHOWN_BY_CALLS), default=0
+        )
+
+    def launch(self, result: Result, quality: Quality | None = None, *, so_far: Result | None = None) -> Launch:
+        """What a result of one launch says, with the quality of the loaded model and the result of all launches so
+        far."""
         if result.status != "ok" or result.validity not in ("valid", "noisy"):
             return Launch(cost=None)
         measured = {name for name in self.limits if name not in QUALITY_LIMITS}
         values = {name: _value(result, name) for name in {*measured, *COLUMNS, "throughput", "energy"}}
+        for name in SHOWN_BY_CALLS:
+            if values[name] is None and so_far is not None:
+                values[name] = _value(so_far, name)
         objective = {"cost": "throughput"}.get(self.objective, self.objective)
         found = values[objective]
         cost = None if not found else 1 / found if objective in MORE_IS_BETTER else found

@@ -12,6 +12,7 @@ with default settings first, then those that differ from the best of them, until
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Result, Run
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -40,6 +42,10 @@ SHORT_S, LONG_S = 0.5, 2.0
 DEFAULTS_SHARE = 0.7
 """Share of the budget that the screening may take for cells with default settings, of which most need a build: without
 them, more rounds of the others say little."""
+LAUNCHES_TO_KNOW = 3
+"""Later launches whose calls together show a limited percentile, unless that takes more than `CALLS_SHARE`."""
+CALLS_SHARE = 0.02
+"""Share of the budget that the calls of a point may take in a launch so that a percentile is known."""
 POINT_S = 1.5
 """Other time of a point: first call, warm-up, memory."""
 REFERENCE_SHARE, LEAST_REFERENCE_S = 0.01, 1.0
@@ -130,6 +136,8 @@ class Search:
         self._tried: set[str] = set()
         self._runs: dict[str, Run] = {}
         """The stored runs by id: their results have ids of their own."""
+        self._median_s: dict[str, float] = {}
+        """Configuration -> the median of its last launch."""
         self._point_s: dict[str, float] = {}
         """Cell -> time of a point in its last launch, loading excluded."""
 
@@ -296,15 +304,16 @@ class Search:
         keys = self.race.keys_of(name)
         track.labels = frozenset(self.configurations[key].point.label for key in keys)
         budget_s = 1.5 * self._cost_s(name, keys) if budget_s is None else budget_s
-        calls_s = SHORT_S if number == 0 else LONG_S
+        calls_s, calls = (SHORT_S, 0) if number == 0 else self._later_calls(keys)
         base = self.candidates[name].plan
         track.launch_settings = dataclasses.replace(
             base.settings,
             min_time_s=calls_s / 2,
             max_time_s=calls_s,
-            warmup_max_time_s=calls_s,
+            warmup_max_time_s=SHORT_S if number == 0 else LONG_S,
             accelerator_min_time_s=calls_s / 2,
-            min_calls=min(base.settings.min_calls, 3),
+            min_calls=max(min(base.settings.min_calls, 3), calls),
+            min_samples=max(base.settings.min_samples, calls),
             monitor_s=0.0,
             energy_windows=base.settings.energy_windows if self.goal.needs_energy else 0,
             budget_s=budget_s,
@@ -335,14 +344,25 @@ class Search:
                 why = "the launch of its cell took its share of the budget before it"
                 self.race.leave(key, "no room", f"not measured: {why}")
                 continue
-            result = _result(measurement, track)
+            result = _result(track, label, range(number, number + 1))
             if result.status != "ok":
                 self.race.leave(key, "failed", f"{result.status.replace('_', ' ')}: {result.error}")
             elif result.validity == "invalid":
                 kinds = ", ".join(doubt.kind for doubt in result.doubts if doubt.severity == "invalid")
                 self.race.leave(key, "failed", f"invalid: {kinds}")
             else:
-                self.race.record(key, self.goal.launch(result, track.quality))
+                self._median_s[key] = result.metrics.get(DEFAULT_METRIC, 0.0) / 1000
+                so_far = _result(track, label, range(number + 1))
+                self.race.record(key, self.goal.launch(result, track.quality, so_far=so_far))
+
+    def _later_calls(self, keys: Collection[str]) -> tuple[float, int]:
+        """The timed seconds of a point in a later launch, and the calls that it needs for a limited percentile; at
+        most those that fit `CALLS_SHARE` of the budget where one takes as long as the slowest median."""
+        slowest_s = max((self._median_s.get(key, 0.0) for key in keys), default=0.0)
+        calls = math.ceil(self.goal.calls_to_know / LAUNCHES_TO_KNOW)
+        if slowest_s > 0:
+            calls = min(calls, int(max(LONG_S, CALLS_SHARE * self.budget_s) / slowest_s))
+        return max(LONG_S, calls * slowest_s), calls
 
     def _cost_s(self, name: str, keys: Collection[str]) -> float:
         """The expected time of a launch of a cell with these configurations; 0 without any."""
@@ -353,7 +373,7 @@ class Search:
         load_s = loads[-1] if loads else FIRST_LOAD_S
         each_s = self._point_s.get(name, SHORT_S + POINT_S)
         if self.race.round > 0 and len({load.launch for load in track.loads}) < 2:
-            each_s += LONG_S - SHORT_S
+            each_s += self._later_calls(keys)[0] - SHORT_S
         processes = len(keys) if track.plan.settings.point_per_process else 1
         return processes * load_s + each_s * len(keys)
 
@@ -391,10 +411,10 @@ def _entrant(one: Configuration) -> Entrant:
     return Entrant(key=one.key, cell=candidate.name, simplicity=simplicity)
 
 
-def _result(measurement: Measurement, track: Track) -> Result:
-    """The result of one launch by itself."""
-    loads = [load for load in track.loads if load.launch == measurement.launch]
-    return summarise("", measurement.point, (measurement,), loads)
+def _result(track: Track, label: str, launches: range) -> Result:
+    """The result of some launches of a point by themselves."""
+    measured = [one for one in track.measurements if one.point.label == label and one.launch in launches]
+    return summarise("", measured[0].point, measured, [load for load in track.loads if load.launch in launches])
 
 
 def _identity(plan: CellPlan) -> tuple[object, ...]:

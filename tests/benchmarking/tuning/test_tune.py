@@ -85,6 +85,16 @@ def test_an_unknown_quantity_meets_no_limit(capsys):
     assert {one["launches"] for one in found["configurations"]} == {2}
 
 
+@pytest.mark.parametrize(("call_ms", "limit"), [(200, "latency_p95:300ms"), (60, "latency_p99:90ms")])
+def test_a_percentile_is_known_from_the_calls_of_all_launches(capsys, null_script, call_ms, limit):
+    null_script(
+        latency_ms={f"{precision} b1 s32": [call_ms * one for one in WAVER] for precision in ("float32", "int8")}
+    )
+    found = answer(capsys, "--limit", limit, "--no-save", "--batch-sizes", "1")
+    assert found["recommended"] is not None
+    assert state_of(found)[found["recommended"]["configuration"]] == "finalist"
+
+
 def test_a_failed_configuration_is_named_and_takes_no_other_with_it(capsys, null_script):
     null_script(latency_ms=TIMES, faults={"b2 s32": "raise"})
     assert cli.main([*TUNE, "--precisions", "float32,int8", "--no-save"]) == 0
