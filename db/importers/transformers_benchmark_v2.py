@@ -36,6 +36,8 @@ FILE_NAME = re.compile(r"(.+)_benchmark_\d{8}_\d{6}\.json")
 """The model in a file's name, with underscores for slashes: older versions name it nowhere else."""
 LONGEST_PROMPT = 400
 """About the tokens of the text that prompts are cut from: longer prompts come out this long."""
+TOKEN_TIMES = ("timestamps", "token_generation_times")
+"""Times of the tokens since the start of generate, in newer and first versions."""
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
 MB_PER_GIB = 1024 * BYTES_PER_MIB / BYTES_PER_MB
 NOTHING = ("", "N/A", "unknown", "None")
@@ -131,7 +133,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     if point.sequence_length and point.sequence_length > LONGEST_PROMPT:
         evidence: dict[str, Json] = {"sequence_length": point.sequence_length, "prompt_tokens_about": LONGEST_PROMPT}
         found.append(Doubt(kind="prompt_cut", severity="noisy", evidence=evidence))
-    if not is_newest:
+    if not is_newest and "inter_token_latency" in measures:
         # Earlier versions divided by all tokens, including the first.
         found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
     found += negative_times("latency_wall", latencies)
@@ -156,9 +158,21 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
 def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str, float], dict[str, str]]:
     """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means."""
     first, means = (in_ms(measures.numbers(name) or ()) for name in ("time_to_first_token", "inter_token_latency"))
-    timed = ((index, one) for index, one in enumerate(measures.each("timestamps")) if one is not None)
+    name = next((name for name in TOKEN_TIMES if name in measures), TOKEN_TIMES[0])
+    timed = ((index, one) for index, one in enumerate(measures.each(name)) if one is not None)
+    calls = list(understood(measures.file, timed, lambda one: _requests(measures, f"{name}[{one[0]}]", one[1])))
+    if calls and not first and not means:
+        # The first versions state neither; these are the definitions of the others.
+        first = in_ms([min(times[0] for times in requests if times) for requests in calls if any(requests)])
+        means = in_ms(
+            [
+                fmean((times[-1] - times[0]) / (len(times) - 1) for times in requests)
+                for requests in calls
+                if requests and min(map(len, requests)) > 1
+            ]
+        )
     gaps = array("d")
-    for requests in understood(measures.file, timed, lambda one: _requests(measures, f"timestamps[{one[0]}]", one[1])):
+    for requests in calls:
         # Requests of a batch with equal times count once.
         distinct = {array("d", request).tobytes(): request for request in requests}
         gaps.extend((after - before) * MS_PER_S for times in distinct.values() for before, after in pairwise(times))
@@ -184,6 +198,11 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
 
 
 def _requests(fields: Fields, place: str, requests: object) -> Times:
+    """The times of a call: a list for each request, or in the first versions of its tokens alone."""
+    if isinstance(requests, array) or (
+        isinstance(requests, list) and mostly(requests, lambda one: isinstance(one, int | float))
+    ):
+        return (fields.number_list(requests, place),)
     if not isinstance(requests, list):
         fields.refuse(place, f"expected a list of requests, found {shortened(requests)}")
     return tuple(fields.number_list(one, f"{place}[{index}]") for index, one in enumerate(requests))

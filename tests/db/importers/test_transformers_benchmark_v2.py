@@ -82,6 +82,25 @@ def test_requests_with_the_same_times_count_once(tmp_path):
     assert gaps == pytest.approx((100.0,))
 
 
+def test_times_of_tokens_give_what_the_first_versions_do_not_state(tmp_path):
+    data = json.loads((FOLDER / "older.json").read_text())
+    entry = next(iter(data.values()))
+    entry["measures"] = {
+        "e2e_latency": [0.5, 0.52],
+        "token_generation_times": [[0.05, 0.07, 0.1], [0.06, 0.09, 0.1]],
+        "decoded_outputs": ["x", "x"],
+        "gpu_metrics": None,
+    }
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    (run,) = runs(tmp_path / "a.json")
+    (result,) = run.results
+    by_metric = {one.metric: one.values for one in result.samples}
+    assert by_metric["time_to_first_token"] == pytest.approx((50.0, 60.0))
+    assert by_metric["time_per_output_token"] == pytest.approx((25.0, 20.0))
+    assert by_metric["inter_token_latency"] == pytest.approx((20.0, 30.0, 30.0, 10.0))
+    assert [doubt.kind for doubt in result.doubts] == ["not_stated", "prompt_cut"]
+
+
 def test_invalid_times_are_refused_with_their_place(tmp_path):
     data = json.loads((FOLDER / "benchmark.json").read_text())
     next(iter(data.values()))["measurements"]["timestamps"][1][0][2] = "late"
