@@ -31,8 +31,12 @@ NOT_YAML = re.compile(r"^(?:```|[A-Za-z]\w* \w+ )", re.MULTILINE)
 BUILD = {"build_status", "evaluations", "performance", "benchmark_status", "turnkey_version", "onnxflow_version"}
 NAMED = {"build_name", "config", "hash", "parameters", "model_name", "uid", "labels"}
 """A build's file has at least one field of each set."""
-REPORT = {"mean_latency", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"}
-"""A report has the model's name and one of these."""
+MODELS = {"model_name", "checkpoint"}
+REPORT = {
+    *("mean_latency", "build_status", "x86_latency", "nvidia_latency", "gpu_latency", "gpu_e2e_latency"),
+    *("seconds_to_first_token", "token_generation_tokens_per_second"),
+}
+"""A report has the model's name or lemonade's checkpoint, and one of these."""
 OLD_COLUMNS = {
     "x86_latency": {"device_type": "x86", "runtime": "ort"},
     "nvidia_latency": {"device_type": "nvidia", "runtime": "trt"},
@@ -48,9 +52,12 @@ NUMBERS = {
     "seconds_to_first_token": ("time_to_first_token_mean_ms", MS_PER_S),
     "std_dev_seconds_to_first_token": ("time_to_first_token_std_ms", MS_PER_S),
     "prefill_tokens_per_second": ("prefill_tokens_per_sec", 1.0),
+    "std_dev_prefill_tokens_per_second": ("prefill_tokens_std_per_sec", 1.0),
     "token_generation_tokens_per_second": ("decode_tokens_per_sec", 1.0),
     "std_dev_tokens_per_second": ("decode_tokens_std_per_sec", 1.0),
     "max_memory_used_gbyte": ("process_peak_rss_mb", 1024**3 / 1e6),
+    "max_memory_used_GB": ("process_peak_rss_mb", 1024**3 / 1e6),
+    "max_memory_used_gb": ("process_peak_rss_mb", 1024**3 / 1e6),
     "onnx_total_flops": ("flops", 1.0),
 }
 """Field -> metric and the factor to its unit."""
@@ -81,7 +88,7 @@ def recognises(file: ForeignFile) -> bool:
 
 def _is_header(cells: list[str]) -> bool:
     names = {cell.strip() for cell in cells}
-    return "model_name" in names and bool(names & REPORT)
+    return bool(names & MODELS and names & REPORT)
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -147,7 +154,10 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
     device, runtime = evaluation.text("device"), evaluation.text("runtime")
     version, runtime_version = evaluation.text("turnkey_version"), evaluation.text("runtime_version")
     system = nested.get("system_info")
+    if isinstance(system, list):  # lemonade's report on performance
+        system = dict(one.split(": ", 1) for one in system if isinstance(one, str) and ": " in one)
     processor = system.get("Processor") if isinstance(system, dict) else None
+    backend = evaluation.text("backend")
     kind = family or (device or "unknown").lower()
     return ForeignRun(
         key=key,
@@ -161,6 +171,7 @@ def _run(evaluation: Fields, key: str) -> ForeignRun:
         device_name=device if family else None,  # in lemonade's files `device` is the type, in turnkey's the name
         cpu_model=processor if isinstance(processor, str) else None,
         runtime=RUNTIMES.get(runtime or "", runtime or "unknown"),
+        runtime_mode={"backend": backend} if backend else {},
         precision_word=evaluation.text("dtype"),
         tool_version=version,
         versions={runtime: runtime_version} if runtime else {},
@@ -175,12 +186,18 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
             evaluation.refuse(name, f"expected {unit}, found {shortened(stated)}")
     names = (*NUMBERS, *TOKENS)
     values = {name: evaluation.any(name) for name in names if name in evaluation}
-    prompts = max((len(value) for value in values.values() if isinstance(value, list)), default=1)
+    listed = {name: len(value) for name, value in values.items() if isinstance(value, list)}
+    prompts = max((count for name, count in listed.items() if name != "response_tokens"), default=1)
     iterations, warmups = (evaluation.integer(name) for name in ("iterations", "warmup_iterations"))
     each = []
     for index in range(prompts):
-        own = {name: value[index : index + 1] if isinstance(value, list) else [value] for name, value in values.items()}
-        given = {name: value[0] for name, value in own.items() if value}
+        given: dict[str, Json] = {}
+        for name, value in values.items():
+            # Newer versions of lemonade have the response of each iteration, one prompt after the other.
+            size = max(listed.get(name, 1) // prompts, 1)
+            own = value[index * size : (index + 1) * size] if isinstance(value, list) else [value]
+            if own:
+                given[name] = own if any(one != own[0] for one in own) else own[0]
         each.append(Fields(evaluation.file, given, evaluation.path, numbers_are_text=True))
     if not any(name in one for one in each for name in MEASURED):
         words = [str(evaluation.any(name)).rpartition(".")[2].lower() for name in ("benchmark_status", "build_status")]
@@ -197,7 +214,9 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
                 sequence_length=_tokens(fields, "prompt_tokens"),
                 new_tokens=_tokens(fields, "response_tokens"),
             ),
-            metrics={metric: fields.scaled(name, factor) for name, (metric, factor) in NUMBERS.items()},
+            metrics={
+                metric: fields.scaled(name, factor) for name, (metric, factor) in NUMBERS.items() if name in fields
+            },
             iterations=iterations,
             warmup_iterations=warmups,
             doubts=() if "prompt_tokens" in fields else (BATCH_NOT_STATED,),
@@ -208,7 +227,9 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
 
 
 def _tokens(fields: Fields, name: str) -> int | None:
-    """A whole number of tokens from 1; None for a fractional mean."""
+    """A whole number of tokens from 1; None for a fractional mean, or iterations of different lengths."""
+    if isinstance(fields.peek(name), list):
+        return None
     number = fields.number(name)
     return int(number) if number is not None and number >= 1 and number.is_integer() else None
 

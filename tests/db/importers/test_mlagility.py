@@ -127,3 +127,22 @@ def test_aliases_that_expand_without_end_are_refused(changed):
     lines += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(FormatError, match="its aliases expand to more than 100000 values"):
         changed("turnkey_stats.yaml", "task: fill-mask", "\n".join(lines))
+
+
+def test_lemonades_report_has_the_responses_of_each_iteration():
+    first, second = runs_of(FOLDER / "lemonade_perf.csv")
+    assert (first.cell.workload.model_id, first.cell.precision, first.hardware.cpu_model) == (
+        "demo/tiny-llm",
+        "int4",
+        "AMD Ryzen AI 9 HX 370",
+    )
+    assert [result.point.label for run in (first, second) for result in run.results] == [
+        "b1 s64 n32",
+        "b1 s64 n32",
+        "b1 s128",  # iterations of 30 and 32 tokens
+    ]
+    assert first.results[0].metrics["prefill_tokens_std_per_sec"] == 12.5
+    shorter, longer = second.results
+    assert "time_to_first_token_std_ms" not in shorter.metrics
+    assert (longer.metrics["time_to_first_token_mean_ms"], longer.metrics["decode_tokens_per_sec"]) == (250.0, 19.0)
+    assert longer.extra["kept"]["response_tokens"] == [30, 32]
