@@ -332,7 +332,7 @@ class InProcessServer(LlamaModel):
         parameters.n_gpu_layers = placed.layers
         parameters.speculative.draft.n_gpu_layers = DRAFT_LAYERS if placed.is_on_gpu else 0
         parameters.no_op_offload = parameters.no_kv_offload = not placed.is_on_gpu
-        parameters.main_gpu = placed.main
+        parameters.main_gpu = placed.main_gpu
         if len(placed.devices) < 2:
             parameters.split_mode = modes.LLAMA_SPLIT_MODE_NONE
         else:

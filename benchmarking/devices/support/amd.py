@@ -257,7 +257,9 @@ def _one_line(error: Exception) -> str:
 
 
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
-    """Constant facts of a GPU. amdsmi gives power caps in microwatts and clocks in MHz."""
+    """Constant facts of a GPU. amdsmi gives power caps in microwatts and clocks in MHz. The target and the compute units
+    are the kernel's: amdsmi's are of the whole GPU, and numbers without a meaning where its library does not know them.
+    """
 
     def of(function: str, key: str) -> Callable[[], Any]:
         return lambda: smi.entry(function, key, handle)
@@ -269,8 +271,6 @@ def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
     return gather(
         {
             "name": of("amdsmi_get_gpu_asic_info", "market_name"),
-            "gfx_target": of("amdsmi_get_gpu_asic_info", "target_graphics_version"),
-            "compute_units": of("amdsmi_get_gpu_asic_info", "num_compute_units"),
             "uuid": lambda: known(smi.call("amdsmi_get_gpu_device_uuid", handle), "uuid"),
             "driver": of("amdsmi_get_gpu_driver_info", "driver_version"),
             "memory_bytes": lambda: _vram(smi, handle, "total"),

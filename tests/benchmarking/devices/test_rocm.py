@@ -97,6 +97,15 @@ def test_old_targets_lack_bfloat16_and_int8():
     assert rocm.precisions("gfx90a") == ("float32", "float16", "bfloat16", "int8")
 
 
+def test_a_library_that_does_not_know_the_target_leaves_the_kernels(kfd, amdsmi):
+    """As the package writes a structure of ones, and one of zeros."""
+    for version, units in (("gfxffffffffffffffff", 0xFFFF_FFFF), ("gfx0", 0)):
+        amdsmi.recording["amdsmi_get_gpu_asic_info"] |= {"target_graphics_version": version, "num_compute_units": units}
+        (device,) = device_of(kfd, amdsmi).probe()
+        assert (device.facts.values["gfx_target"], device.facts.values["compute_units"]) == ("gfx942", 304)
+        assert "float8_e4m3" in device.precisions
+
+
 def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
     monitor = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=4242)
     state = monitor.state()

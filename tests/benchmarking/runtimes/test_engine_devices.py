@@ -195,7 +195,7 @@ def test_llama_cpps_own_parameters_say_which_layers_go_where(llama: Workload, tm
     assert rows.tensor_split[:3] == [3.0, 1.0, 0.0]
     assert parameters(two).split_mode == modes.LLAMA_SPLIT_MODE_LAYER
     on_cpu = parameters(Placement(total_layers=3))
-    assert (on_cpu.n_gpu_layers, on_cpu.speculative.draft.n_gpu_layers) == (0, 0)
+    assert (on_cpu.n_gpu_layers, on_cpu.speculative.draft.n_gpu_layers, on_cpu.main_gpu) == (0, 0, -1)
     assert (on_cpu.no_op_offload, on_cpu.no_kv_offload) == (True, True)
 
 

@@ -120,6 +120,12 @@ class Placement:
         return bool(self.devices)
 
     @property
+    def main_gpu(self) -> int:
+        """llama.cpp's parameter main_gpu; with -1 it uses no GPU at all, not even for buffers. It refuses 0 where it has
+        no GPU (llama_model_load_from_file_impl)."""
+        return self.main if self.is_on_gpu else -1
+
+    @property
     def facts(self) -> dict[str, Json]:
         """What is stored of it; `adapter` and `is_simulated` as for a browser's."""
         facts: dict[str, Json] = {"gpu_layers": self.layers, "layers": self.total_layers}

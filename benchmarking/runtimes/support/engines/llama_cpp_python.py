@@ -121,7 +121,7 @@ class PythonBinding(LlamaModel):
                     flash_attn=settings.flash_attention != common.OFF,  # llama.cpp's "auto" is on on processors
                     n_gpu_layers=placed.layers,
                     split_mode=getattr(llama_cpp, split_mode),
-                    main_gpu=placed.main,
+                    main_gpu=placed.main_gpu,
                     tensor_split=list(settings.tensor_split) or None,
                     offload_kqv=placed.is_on_gpu,
                     op_offload=placed.is_on_gpu,
