@@ -257,9 +257,10 @@ def _one_line(error: Exception) -> str:
 
 
 def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
-    """Constant facts of a GPU. amdsmi gives power caps in microwatts and clocks in MHz. The target and the compute units
-    are the kernel's: amdsmi's are of the whole GPU, and numbers without a meaning where its library does not know them.
-    """
+    """Constant facts of a GPU. amdsmi gives power caps in microwatts and clocks in MHz.
+
+    The target and the compute units are the kernel's: amdsmi's are of the whole GPU, and meaningless numbers where
+    its library does not know them."""
 
     def of(function: str, key: str) -> Callable[[], Any]:
         return lambda: smi.entry(function, key, handle)

@@ -91,6 +91,7 @@ BY_DEVICE = "by_device"
 STATE_OF_ALL: Mapping[str, Callable[[list[float]], float]] = {
     "clock_hz": min,
     "clock_default_hz": min,
+    "clock_highest_hz": min,
     "memory_clock_hz": min,
     "temperature_c": max,
     "power_w": sum,

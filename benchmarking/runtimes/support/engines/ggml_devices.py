@@ -121,7 +121,7 @@ class Placement:
 
     @property
     def main_gpu(self) -> int:
-        """llama.cpp's parameter main_gpu; with -1 it uses no GPU at all, not even for buffers. It refuses 0 where it has
+        """llama.cpp's parameter main_gpu; with -1 it uses no GPU, not even for buffers. It refuses 0 where it has
         no GPU (llama_model_load_from_file_impl)."""
         return self.main if self.is_on_gpu else -1
 
