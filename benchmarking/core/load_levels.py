@@ -5,10 +5,12 @@ highest rate within limits. For our own loads and imported ones.
 
 Successive requests share a queue, so neither their latencies nor the numbers in flight are independent, and a trend
 test on them takes a long busy period for a trend. This test estimates the capacity instead: while n requests are in
-flight, they complete at the rate m (min(n, c) / c)^a, with m, c and a (1, or 1/2 for servers that gain less and less
-from more requests) fitted by maximum likelihood to the times between events. The capacity m is compared with the
-offered rate. The error of m follows from the work between completions, which would be the service times of one server:
-its variance at the finest scale that agrees with all coarser ones, so that correlated service times count as fewer.
+flight, they complete at the rate m (min(n, c) / c)^a, where a is 1, or 1/2 for servers that gain less and less from
+more requests. For each c and a, m has its maximum likelihood, from the times between events; these m are averaged by
+their posterior probability, with a prior for few slots, since the likelihood of many slots of which few were busy is
+hardly lower. The capacity m is compared with the offered rate. Its error has two parts: how the m of different c and a
+differ, and the work between completions, which would be the service times of one server: its variance at the finest
+scale that agrees with all coarser ones, and no less than the correlation of neighbours makes it.
 
 2026-11-26: tests/perf/load_statistics.py measures the false alarms and the levels that are found; the tables are in
 docs/load.md. A regression of the number in flight marked 41 % of the levels of M/M/1 at load .9.
@@ -46,15 +48,21 @@ FEWEST_STRETCHES = 8
 MOST_SLOTS = 40
 """Numbers c that are tried, evenly spaced in their logarithm."""
 EXPONENTS = (1.0, 0.5)
-LOAD_ERRORS, HIGH_LOAD = 1.4, 0.9
+FEWER_SLOTS = 1.5
+"""The prior probability of c slots falls as c to this power."""
+LOAD_ERRORS, HIGH_LOAD = 1.6, 0.9
 """Standard errors by which the load must exceed this load: its false alarms are limited to 5 %. The estimate is a ratio
-of skewed numbers, so short levels need more (15 over the number of completed requests)."""
+of skewed numbers, so short levels need more (15 over the number of independent completions)."""
 BOUNDED_ERRORS = 1.3
 LEAST_DISPERSION = 0.02
-LIKELIHOOD_UNITS = 2.0
-"""Difference of the log-likelihood, in units of the dispersion, within which numbers of slots are equally plausible."""
-SLOTS_SEEN = 0.75
-"""The queue is visible only if the plausible numbers of slots are below this share of the most requests in flight."""
+OF_BATCHES = 0.7
+"""Share of the variance of ten stretches that is the least dispersion: ten are too few to know it better."""
+LEAST_UNIT = 0.5
+"""Least dispersion by which differences of the log-likelihood are divided."""
+SLOTS_SEEN, MOST_UNSEEN = 0.75, 0.3
+"""The queue is visible only if the probability of more slots than this share of the most requests in flight is below
+that."""
+MOST_CORRELATION = 0.95
 TOO_LOW = 1.1
 """The load of a server with regular service times is estimated up to 10 % too low: they look like more slots."""
 FLAT_GROWTH = 0.05
@@ -98,7 +106,6 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
     time_at = np.bincount(level[seen], weights=lasted[seen], minlength=top + 1)
     ends_at = np.bincount(np.clip(in_flight - steps.astype(int), 0, top)[is_end], minlength=top + 1)
     completed = int(ends_at.sum())
-    slots = np.unique(np.round(np.geomspace(1, top, MOST_SLOTS)).astype(int))
     if completed < FEWEST_COMPLETIONS - 1 or not time_at[1:].sum() > 0:
         return Queue(growth="unknown", load=None, load_error=None, needed_s=_needed(offered_s, len(ends)))
 
@@ -107,19 +114,21 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
         done = np.concatenate(([0.0], np.cumsum(busy[level] * lasted * seen)))
         return np.interp(times[is_end], times, done), float(done[-1])
 
-    linear, concave = (_fit(slots, exponent, time_at, ends_at) for exponent in EXPONENTS)
-    unit = max(_dispersion(*work(linear.busy)), 0.5)
-    best = concave if concave.likelihood.max() > linear.likelihood.max() else linear
-    dispersion = _dispersion(*work(best.busy))
-    plausible = linear.likelihood >= linear.likelihood.max() - LIKELIHOOD_UNITS * unit
-    variance = dispersion / completed
+    number, busy, capacity_per_s, likelihood = _fits(time_at, ends_at)
+    unit, _ = _dispersion(*work(busy[likelihood[: number.size // len(EXPONENTS)].argmax()]))
+    weight = np.exp((likelihood - likelihood.max()) / max(unit, LEAST_UNIT)) / number**FEWER_SLOTS
+    weight /= weight.sum()
+    dispersion, independent = _dispersion(*work((weight * capacity_per_s) @ busy))
     if rate_per_s is None:
         rate_per_s = (len(starts) - 1) / offered_s
-        variance += _of_batches(starts - starts[0], offered_s) / len(starts)
-    load = math.log(rate_per_s / best.capacity_per_s)
-    error = math.sqrt(variance)
-    is_visible = int(slots[plausible].max()) < SLOTS_SEEN * top
-    least = max((LOAD_ERRORS + 15 / completed) * error + math.log(HIGH_LOAD), 0.0)
+        of_rate = _of_batches(starts - starts[0], offered_s) / len(starts)
+    else:
+        of_rate = 0.0
+    loads = np.log(rate_per_s / capacity_per_s)
+    load = float(weight @ loads)
+    error = math.sqrt(dispersion / completed + float(weight @ (loads - load) ** 2) + of_rate)
+    is_visible = weight[number >= SLOTS_SEEN * top].sum() < MOST_UNSEEN
+    least = max((LOAD_ERRORS + 15 / independent) * error + math.log(HIGH_LOAD), 0.0)
     if is_visible and load > least:
         growth: Growth = "growing"
     elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), float(ends[0]), len(starts)):
@@ -146,41 +155,36 @@ def _needed(offered_s: float, completions: int) -> float:
     return offered_s * 10 * FEWEST_COMPLETIONS / max(completions, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """How completions depend on the number in flight, for one exponent."""
-
-    likelihood: Floats
-    """The log-likelihood of each number of slots."""
-    busy: Floats
-    """For the most likely one, the speed with each number in flight, as a share of the capacity."""
-    capacity_per_s: float
-
-
-def _fit(slots: npt.NDArray[Any], exponent: float, time_at: npt.NDArray[Any], ends_at: npt.NDArray[Any]) -> _Fit:
-    """`time_at` and `ends_at` are the time and the completions with 0, 1, 2, ... requests in flight."""
+def _fits(time_at: npt.NDArray[Any], ends_at: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Floats, Floats, Floats]:
+    """The numbers of slots, once for each exponent, and for each the speed with each number in flight as a share of the
+    capacity, the capacity, and the log-likelihood. `time_at` and `ends_at` are the time and the completions with 0, 1,
+    2, ... requests in flight."""
     import numpy as np
 
-    busy = (np.minimum(np.arange(len(time_at)), slots[:, None]) / slots[:, None]) ** exponent
+    slots = np.unique(np.round(np.geomspace(1, len(time_at) - 1, MOST_SLOTS)).astype(int))
+    number, exponent = np.tile(slots, len(EXPONENTS)), np.repeat(EXPONENTS, len(slots))
+    busy = (np.minimum(np.arange(len(time_at)), number[:, None]) / number[:, None]) ** exponent[:, None]
     capacity = ends_at.sum() / (busy * time_at).sum(axis=1)
     rate = np.maximum(busy * capacity[:, None], 1e-300)
-    likelihood = np.where(ends_at > 0, ends_at * np.log(rate), 0.0).sum(axis=1)
-    best = int(likelihood.argmax())
-    return _Fit(likelihood, busy[best], float(capacity[best]))
+    return number, busy, capacity, np.where(ends_at > 0, ends_at * np.log(rate), 0.0).sum(axis=1)
 
 
-def _dispersion(at: Floats, end: float) -> float:
+def _dispersion(at: Floats, end: float) -> tuple[float, float]:
     """Variance of the work of n completions over n times the squared mean work, for large n: 1 for exponential service
-    times, 0 for regular completions. `at` is the work done at each completion, `end` at the end.
+    times, 0 for regular completions; and how many of them are independent. `at` is the work done at each completion,
+    `end` at the end.
 
     It is the variance of single completions, or of as many together as it takes until all longer stretches agree within
-    their standard errors, but no less than that of ten stretches of equal work, since stalls are rare."""
+    their standard errors. It is no less than the correlation of neighbours makes it, as of a first-order process (less
+    one standard error, so that independent ones hardly count as correlated), or than most of that of ten stretches of
+    equal work, since stalls are rare."""
     import numpy as np
 
     works = np.diff(np.concatenate(([0.0], at)))
-    mean, found = max(float(works.mean()), 1e-300), list[tuple[float, int]]()
-    for size in sorted({1, *(max(1, len(works) // number) for number in SCALES)}):
-        stretches = len(works) // size
+    count, mean = len(works), max(float(works.mean()), 1e-300)
+    found = list[tuple[float, int]]()
+    for size in sorted({1, *(max(1, count // number) for number in SCALES)}):
+        stretches = count // size
         if stretches >= FEWEST_STRETCHES:
             sums = works[: stretches * size].reshape(stretches, size).sum(axis=1)
             found.append((float(sums.var(ddof=1)) / (size * mean**2), stretches))
@@ -193,7 +197,16 @@ def _dispersion(at: Floats, end: float) -> float:
         ),
         of_batches,
     )
-    return max(dispersion, of_batches)
+    dispersion, together = max(dispersion, OF_BATCHES * of_batches, LEAST_DISPERSION), 1.0
+    offs = works - mean
+    squares = float(offs @ offs)
+    if found and squares > 0:
+        correlation = (float(offs[1:] @ offs[:-1]) / squares + 2 / count) / (1 - 4 / count) - 1 / math.sqrt(count)
+        if correlation > 0:
+            correlation = min(correlation, MOST_CORRELATION)
+            together = (1 + correlation) / (1 - correlation)
+            dispersion = max(dispersion, found[0][0] * together)
+    return dispersion, count / together
 
 
 def _of_batches(at: Floats, end: float) -> float:

@@ -5,6 +5,7 @@ All serve 50 requests/s at most. Single queues follow Lindley's recursion, vecto
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections import deque
@@ -21,7 +22,7 @@ SERVICE_S = 1 / CAPACITY_PER_S
 SLOTS = 8
 Floats = npt.NDArray[np.float64]
 Serve = Callable[[np.random.Generator, Floats], Floats]
-"""Random numbers and starts -> ends."""
+"""Random numbers and starts -> ends; NaN for a request that is refused at once."""
 
 
 def in_turn(starts: Floats, services: Floats) -> Floats:
@@ -63,13 +64,28 @@ def correlated(chance: np.random.Generator, starts: Floats) -> Floats:
     return in_turn(starts, SERVICE_S * np.exp(0.4 * walk - 0.08))
 
 
-def eight_slots(chance: np.random.Generator, starts: Floats) -> Floats:
-    free, ends = [0.0] * SLOTS, []
-    for at in starts.tolist():
-        end = max(at, heapq.heappop(free)) + SLOTS * SERVICE_S
+def in_slots(starts: Floats, services: Floats, slots: int) -> Floats:
+    """The ends of requests that are served in turn by so many slots."""
+    free, ends = [0.0] * slots, []
+    for at, service in zip(starts.tolist(), services.tolist(), strict=True):
+        end = max(at, heapq.heappop(free)) + service
         heapq.heappush(free, end)
         ends.append(end)
     return np.array(ends)
+
+
+def eight_slots(chance: np.random.Generator, starts: Floats) -> Floats:
+    return in_slots(starts, np.full(len(starts), SLOTS * SERVICE_S), SLOTS)
+
+
+def eight_connections(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; the server accepts eight connections at a time, the others wait."""
+    return in_slots(starts, chance.exponential(SLOTS * SERVICE_S, len(starts)), SLOTS)
+
+
+def erlang(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Four slots, and service times of four exponential stages."""
+    return in_slots(starts, SERVICE_S * chance.gamma(4, 1, len(starts)), 4)
 
 
 def in_batches(chance: np.random.Generator, starts: Floats) -> Floats:
@@ -81,6 +97,19 @@ def in_batches(chance: np.random.Generator, starts: Floats) -> Floats:
             done += 1
         now += SLOTS * SERVICE_S
         ends += [now] * (done - first)
+    return np.array(ends)
+
+
+def waiting_batches(chance: np.random.Generator, starts: Floats) -> Floats:
+    """A call takes eight requests; it waits for them, but no longer than 50 ms after the first."""
+    at, ends, first, now = starts.tolist(), [], 0, 0.0
+    while first < len(at):
+        full = at[first + SLOTS - 1] if first + SLOTS <= len(at) else math.inf
+        now = max(now, min(full, at[first] + 0.05))
+        count = bisect.bisect_right(at, now, first, min(first + SLOTS, len(at))) - first
+        now += SLOTS * SERVICE_S
+        ends += [now] * count
+        first += count
     return np.array(ends)
 
 
@@ -111,12 +140,48 @@ def continuous_batching(chance: np.random.Generator, starts: Floats) -> Floats:
 
 def stalling(chance: np.random.Generator, starts: Floats) -> Floats:
     """Stands still for 2 s in every 10 s, and is a quarter faster in between."""
-    shifted = starts + chance.uniform(0, 10)
-    worked = np.floor(shifted / 10) * 8 + np.maximum(shifted % 10 - 2, 0)
-    ends = in_turn(worked, np.full(len(starts), 0.8 * SERVICE_S))
-    rounds = np.ceil(ends / 8) - 1
-    back: Floats = rounds * 10 + 2 + ends - rounds * 8 - (shifted[0] - starts[0])
+    return _with_stops(chance, starts, np.full(len(starts), 0.8 * SERVICE_S), 2.0)
+
+
+def regularly_collecting(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times, and a pause of 0.5 s in every 10 s."""
+    return _with_stops(chance, starts, chance.exponential(0.95 * SERVICE_S, len(starts)), 0.5)
+
+
+def _with_stops(chance: np.random.Generator, starts: Floats, services: Floats, stop_s: float) -> Floats:
+    """The ends of requests that are served one after another by a server that stands still for so long in every 10 s,
+    from any time on."""
+    shifted, work_s = starts + chance.uniform(0, 10), 10 - stop_s
+    worked = np.floor(shifted / 10) * work_s + np.maximum(shifted % 10 - stop_s, 0)
+    ends = in_turn(worked, services)
+    rounds = np.ceil(ends / work_s) - 1
+    back: Floats = rounds * 10 + stop_s + ends - rounds * work_s - (shifted[0] - starts[0])
     return back
+
+
+def warming_up(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times, twice as long in the first 5 s."""
+    since = starts - starts[0]
+    ends = in_turn(np.where(since < 5, since / 2, since - 2.5), chance.exponential(SERVICE_S, len(starts)))
+    back: Floats = starts[0] + np.where(ends < 2.5, 2 * ends, ends + 2.5)
+    return back
+
+
+def prioritised(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; three in ten requests go before all others that wait."""
+    services, at, ends = chance.exponential(SERVICE_S, len(starts)).tolist(), starts.tolist(), np.zeros(len(starts))
+    is_first = (chance.random(len(starts)) < 0.3).tolist()
+    waiting, now, place = (deque[int](), deque[int]()), 0.0, 0
+    while place < len(at) or any(waiting):
+        if not any(waiting):
+            now = max(now, at[place])
+        while place < len(at) and at[place] <= now:
+            waiting[not is_first[place]].append(place)
+            place += 1
+        one = (waiting[0] or waiting[1]).popleft()
+        now += services[one]
+        ends[one] = now
+    return ends
 
 
 def collecting(chance: np.random.Generator, starts: Floats) -> Floats:
@@ -154,6 +219,35 @@ def coarse(chance: np.random.Generator, starts: Floats) -> Floats:
     return ends
 
 
+def token_bucket(chance: np.random.Generator, starts: Floats) -> Floats:
+    """10 ms each; above 40 requests/s, with ten to spare, the others are refused (429)."""
+    is_refused, tokens, last = [], 10.0, float(starts[0])
+    for at in starts.tolist():
+        tokens, last = min(10.0, tokens + 40 * (at - last)), at
+        is_refused.append(tokens < 1)
+        tokens -= tokens >= 1
+    refused = np.array(is_refused)
+    ends = np.full(len(starts), np.nan)
+    ends[~refused] = in_turn(starts[~refused], np.full(int((~refused).sum()), SERVICE_S / 2))
+    return ends
+
+
+def short_queue(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; a request that finds twelve others is refused (503)."""
+    inside, ends, last = deque[float](), [], 0.0
+    for at, service in zip(starts.tolist(), chance.exponential(SERVICE_S, len(starts)).tolist(), strict=True):
+        while inside and inside[0] <= at:
+            inside.popleft()
+        if len(inside) >= 12:
+            ends.append(math.nan)
+            continue
+        last = max(at, last) + service
+        inside.append(last)
+        ends.append(last)
+    return np.array(ends)
+
+
+REFUSING: Mapping[str, Serve] = {"token bucket, 429": token_bucket, "queue of 12, 503": short_queue}
 QUEUES: Mapping[str, Serve] = {
     "M/D/1": deterministic,
     "M/M/1": exponential,
@@ -169,6 +263,13 @@ QUEUES: Mapping[str, Serve] = {
     "last come, first served": last_first,
     "times in steps of 10 ms": coarse,
     "on/off arrivals, M/1": exponential,
+    "bursty arrivals, M/1": exponential,
+    "M/E4/4": erlang,
+    "M/M/8": eight_connections,
+    "batches that wait 50 ms": waiting_batches,
+    "pauses of 0.5 s in 10 s": regularly_collecting,
+    "warm-up of 5 s": warming_up,
+    "priorities": prioritised,
 }
 
 
@@ -180,9 +281,17 @@ def on_off(chance: np.random.Generator, rate: float, number: int) -> Floats:
     return starts
 
 
+def hyperexponential_gaps(chance: np.random.Generator, rate: float, number: int) -> Floats:
+    """Gaps of two kinds, of which one in nine is long: the squared coefficient of variation is 4."""
+    share = (1 - 0.6**0.5) / 2
+    kinds = np.where(chance.random(number) < share, 0.5 / share, 0.5 / (1 - share))
+    return np.cumsum(kinds * chance.exponential(1 / rate, number))
+
+
 def arrivals_at(name: str) -> Callable[[np.random.Generator, float, int], Floats]:
     """The arrivals at a queue: random numbers, rate and number -> starts."""
-    return on_off if name.startswith("on/off") else poisson
+    kinds = {"on/off arrivals": on_off, "bursty arrivals": hyperexponential_gaps}
+    return kinds.get(name.partition(",")[0], poisson)
 
 
 def poisson(chance: np.random.Generator, rate: float, number: int) -> Floats:
@@ -190,7 +299,9 @@ def poisson(chance: np.random.Generator, rate: float, number: int) -> Floats:
 
 
 def requests_of(starts: Floats, ends: Floats, limit_ms: float) -> Requests:
-    """The record of a load of one-token replies, with a limit on the latency."""
+    """The record of a load of one-token replies, with a limit on the latency; a refusal takes 1 ms."""
+    refused = np.isnan(ends).tolist()
+    ends = np.where(refused, starts + 1e-3, ends)
     at, end = (np.round((one - starts[0]) * 1e3, 3).tolist() for one in (starts, ends))
     n, none = len(at), (None,) * len(at)
     return Requests(
@@ -199,15 +310,15 @@ def requests_of(starts: Floats, ends: Floats, limit_ms: float) -> Requests:
         started_at="2026-01-02T03:04:06.000000Z",
         intended_ms=tuple(at),
         sent_ms=tuple(at),
-        first_token_ms=tuple(end),
-        token_ms=tuple((one,) for one in end),
+        first_token_ms=tuple(None if no else one for no, one in zip(refused, end, strict=True)),
+        token_ms=tuple(() if no else (one,) for no, one in zip(refused, end, strict=True)),
         end_ms=tuple(end),
         tokens_in=(8,) * n,
-        tokens_out=(1,) * n,
+        tokens_out=tuple(None if no else 1 for no in refused),
         cached_tokens=none,
-        error=none,
+        error=tuple("http_429" if no else None for no in refused),
         detail=none,
-        meets_limits=tuple(b - a <= limit_ms for a, b in zip(at, end, strict=True)),
+        meets_limits=tuple(not no and b - a <= limit_ms for no, a, b in zip(refused, at, end, strict=True)),
         conversation=none,
         turn=none,
     )

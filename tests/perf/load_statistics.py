@@ -1,6 +1,6 @@
 """Prints how well the statistics of load tests do on queues with a known answer: the tables of docs/load.md.
 
-    python -m tests.perf.load_statistics [find|saturation|window|intervals ...] [--trials N]
+    python -m tests.perf.load_statistics [find|saturation|window|intervals ...] [--trials N] [--queue TEXT]
 
 Nothing is sent: simulated requests go to the product's own functions.
 """
@@ -21,7 +21,7 @@ from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of, tails
 from benchmarking.load.traffic import Lengths, Traffic
-from tests.helpers.queues import CAPACITY_PER_S, QUEUES, SERVICE_S, Serve, arrivals_at, requests_of
+from tests.helpers.queues import CAPACITY_PER_S, QUEUES, REFUSING, SERVICE_S, Serve, arrivals_at, requests_of
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
 BURSTS = replace(TRAFFIC, arrivals="gamma", variation=2.0)
@@ -38,6 +38,13 @@ SEARCHES: Sequence[tuple[str, str, float, Traffic]] = (
     ("last come, first served", "last come, first served", 500, TRAFFIC),
     ("times in steps of 10 ms", "times in steps of 10 ms", 300, TRAFFIC),
     ("gamma arrivals, M/1", "M/M/1", 400, BURSTS),
+    ("M/E4/4", "M/E4/4", 300, TRAFFIC),
+    ("M/M/8", "M/M/8", 900, TRAFFIC),
+    ("batches that wait 50 ms", "batches that wait 50 ms", 450, TRAFFIC),
+    ("pauses of 0.5 s in 10 s", "pauses of 0.5 s in 10 s", 700, TRAFFIC),
+    ("priorities", "priorities", 500, TRAFFIC),
+    ("token bucket, 429", "token bucket, 429", 300, TRAFFIC),
+    ("queue of 12, 503", "queue of 12, 503", 400, TRAFFIC),
     ("M/M/1", "M/M/1", 100, TRAFFIC),
 )
 """Name, queue, limit of the latency in ms, and arrivals. The last has its answer at 8 % load, where the share of slow
@@ -48,12 +55,14 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 PRINTED = (("p50", 300), *((word, number) for number in (3000, 10_000) for word in ("p50", "p90")), ("p99", 10_000))
 
 
-def find(trials: int) -> Table:
+def find(trials: int, only: str) -> Table:
     """`--find-rate` at 30 s a level. Least: the least spread and the clusters of `_truth`. Above 5 %: answers that are
     more than 5 % too high."""
     rows = []
     for name, queue, limit_ms, traffic in SEARCHES:
-        serve = QUEUES[queue]
+        if only not in name:
+            continue
+        serve = {**QUEUES, **REFUSING}[queue]
         truth, least, clusters = _truth(serve, limit_ms, traffic)
         found = [_searched(serve, limit_ms, traffic, seed) for seed in range(trials)]
         answers = np.array([one[0] for one in found if one is not None])
@@ -127,15 +136,17 @@ def _outside(serve: Serve, limit_ms: float, traffic: Traffic, rate: float, numbe
     chance = np.random.default_rng(1)
     shape = 1 / traffic.variation**2
     starts = np.cumsum(chance.gamma(shape, 1 / (shape * rate), number))
-    late: np.ndarray = (serve(chance, starts) - starts)[1000:] * 1e3 > limit_ms
-    return late
+    met: np.ndarray = (serve(chance, starts) - starts)[1000:] * 1e3 <= limit_ms
+    return ~met
 
 
-def saturation(trials: int) -> Table:
+def saturation(trials: int, only: str) -> Table:
     """Share of levels marked over-saturated, and of those too short to tell (in brackets). Best: `_at_most`."""
     loads = ((0.8, 50), (0.8, 200), *((0.9, number) for number in (50, 200, 1000)), (1.1, 1000), (1.2, 200))
     rows = []
     for name, serve in QUEUES.items():
+        if only not in name:
+            continue
         chance, cells = np.random.default_rng(2), []
         for load, number in loads:
             rate, kinds = load * CAPACITY_PER_S, list[str]()
@@ -162,7 +173,7 @@ def _at_most(serve: Serve, load: float, number: int, trials: int = 2000) -> floa
     return float((load * took > 0.9 * np.quantile(took, 0.95)).mean())
 
 
-def window(trials: int) -> Table:
+def window(trials: int, only: str) -> Table:
     """Throughput and requests in flight over the steady window, over their true values, for 30 s of load."""
     rows = []
     for reply_s in (0.5, 3.0, 10.0):
@@ -184,7 +195,7 @@ def window(trials: int) -> Table:
         cells.append(_rates(requests, Level(concurrency=16, number=64), 16 / math.exp(0.32), 16))
     rows.append(("closed loop of 16, 64 requests", *_of_rates(cells)))
     words = ("load", "steady throughput", "5-95 %", "steady in flight", "total throughput")
-    return Table(headings=words, rows=tuple(rows), numbers=(1, 2, 3, 4))
+    return Table(headings=words, rows=tuple(row for row in rows if only in row[0]), numbers=(1, 2, 3, 4))
 
 
 def _rates(requests: object, level: Level, rate: float, in_flight: float) -> tuple[float, float, float]:
@@ -199,12 +210,12 @@ def _of_rates(cells: Sequence[tuple[float, float, float]]) -> tuple[str, str, st
     return f"{steady.mean():.2f}", f"{low:.2f}-{high:.2f}", f"{in_flight.mean():.2f}", f"{total.mean():.2f}"
 
 
-def intervals(trials: int) -> Table:
+def intervals(trials: int, only: str) -> Table:
     """Share of the shown intervals that cover the true percentile, and in brackets how many of all are shown."""
     rows = []
-    left_out = ("continuous batching", "two service times", "stalls")
+    left_out = ("continuous batching", "two service times", "stalls", "warm-up of 5 s")
     for name, serve in QUEUES.items():
-        if name in left_out:
+        if name in left_out or only not in name:
             continue
         for load in (0.5, 0.8, 0.9):
             rate, chance = load * CAPACITY_PER_S, np.random.default_rng(5)
@@ -240,7 +251,7 @@ def _covered(shown: int, covers: int, trials: int) -> str:
     return "-" if not shown else f"{covers / shown:.0%} ({shown / trials:.0%})"
 
 
-TABLES: dict[str, tuple[Callable[[int], Table], int]] = {
+TABLES: dict[str, tuple[Callable[[int, str], Table], int]] = {
     "find": (find, 60),
     "saturation": (saturation, 200),
     "window": (window, 100),
@@ -254,13 +265,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", choices=(*TABLES, []), help="tables to print (default: all)")
     parser.add_argument("--trials", type=int, metavar="N", help="trials behind each figure")
+    parser.add_argument("--queue", default="", metavar="TEXT", help="only the queues whose name contains this")
     arguments = parser.parse_args(argv)
     print(f"capacity {CAPACITY_PER_S:g} requests/s, service {SERVICE_S * 1e3:g} ms")
     for name in arguments.tables or TABLES:
         table, usual = TABLES[name]
         trials = arguments.trials or usual
         print(f"\n{name}, {trials} trials: {table.__doc__}")
-        print(table_text(table(trials)), flush=True)
+        print(table_text(table(trials, arguments.queue)), flush=True)
     return 0
 
 
