@@ -34,6 +34,8 @@ class History:
     sessions: Floats
     fresh: Floats
     times: list[datetime]
+    changed: int = 0
+    """Night of a known change of level; 0 without one."""
 
 
 Noise = Callable[["Random", int, int], History]
@@ -214,6 +216,93 @@ def missing(rng: Random, series: int, nights: int) -> History:
     return History(sessions=first, fresh=fresh, times=_nights(nights))
 
 
+def reboots(rng: Random, series: int, nights: int) -> History:
+    """The machine becomes slower by 0.3 % a night until it is rebooted, every 25 nights on average."""
+    import numpy as np
+
+    since, age = np.empty(nights), int(rng.integers(25))
+    for night in range(nights):
+        age = 0 if rng.random() < 1 / 25 else age + 1
+        since[night] = age
+    first, fresh = (rng.normal(0.0, 0.01, (series, nights)) + 0.003 * since for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+
+def deploys(rng: Random, series: int, nights: int) -> History:
+    """A deploy every three nights, which turns a setting on and off that costs all series 4 %."""
+    import numpy as np
+
+    state = 0.04 * ((np.arange(nights) + rng.integers(6)) // 3 % 2)
+    first, fresh = (rng.normal(0.0, 0.01, (series, nights)) + state for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+
+def season_and_step(rng: Random, series: int, nights: int) -> History:
+    """Mondays are 4 % slower, and everything since the twelfth night 10 %, before the first night that is judged."""
+    import numpy as np
+
+    history = mondays(0.04)(rng, series, nights)
+    step = 0.1 * (np.arange(nights) >= 12)
+    return History(sessions=history.sessions + step, fresh=history.fresh + step, times=history.times, changed=12)
+
+
+def milliseconds(value_ms: float) -> Noise:
+    """1 % of a value in whole milliseconds."""
+
+    def draw(rng: Random, series: int, nights: int) -> Floats:
+        import numpy as np
+
+        levels = value_ms * (1 + rng.uniform(0, 0.1, (series, 1)))
+        drawn: Floats = np.log((levels * np.exp(rng.normal(0.0, 0.01, (series, nights)))).round())
+        return drawn
+
+    return independent(draw)
+
+
+def long_gaps(rng: Random, series: int, nights: int) -> History:
+    """AR(.9), and in every twenty nights two weeks without a session."""
+    import numpy as np
+
+    days = np.arange(nights) + 14 * (np.arange(nights) // 20)
+    whole = autocorrelated(0.9, 0.02)(rng, series, int(days[-1]) + 1)
+    times = [whole.times[day] for day in days]
+    return History(sessions=whole.sessions[:, days], fresh=whole.fresh[:, days], times=times)
+
+
+def three_a_day(rng: Random, series: int, nights: int) -> History:
+    """Three sessions a day at any hours, under a daily sine of 3 %."""
+    import numpy as np
+
+    at = np.sort(rng.uniform(0, 24, (nights // 3 + 1, 3)), axis=1).ravel()[:nights]
+    times = [MONDAY + timedelta(days=place // 3, hours=float(hour) - 2) for place, hour in enumerate(at)]
+    pattern = 0.03 * np.sin(2 * np.pi * at / 24)
+    first, fresh = (rng.normal(0.0, 0.01, (series, nights)) + pattern for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=times)
+
+
+def growing_noise(rng: Random, series: int, nights: int) -> History:
+    """The variation grows from 1 % to 4 % over the nights."""
+    import numpy as np
+
+    sd = np.linspace(0.01, 0.04, nights)
+    first, fresh = (rng.normal(0.0, 1.0, (series, nights)) * sd for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+
+def twice_stored(rng: Random, series: int, nights: int) -> History:
+    """Every session is stored twice, as when a file is imported under two names."""
+    drawn = rng.normal(0.0, 0.02, (2, series, nights))[:, :, [place // 2 for place in range(nights)]]
+    times = [MONDAY + timedelta(days=place // 2) for place in range(nights)]
+    return History(sessions=drawn[0], fresh=drawn[1], times=times)
+
+
+def often_zero(rng: Random, series: int, nights: int) -> History:
+    """An energy counter that reads 0 in three sessions of ten."""
+    first, fresh = (rng.normal(0.0, 0.02, (series, nights)) for _ in "ab")
+    first[rng.random((series, nights)) < 0.3] = -math.inf
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+
 PROMISED: Mapping[str, Noise] = {
     "normal, 2 %": normal(0.02),
     "two modes 4 % apart, 1 session in 5": modes(0.2, 0.04),
@@ -229,6 +318,9 @@ PROMISED: Mapping[str, Noise] = {
     "clock in steps of 3 %": coarse_clock(),
     "1 session in 5 missing": missing,
     "1 week in 5 six times as noisy": noisy_weeks,
+    "AR(.9), two weeks missing in every 20 nights": long_gaps,
+    "variation grows from 1 to 4 %": growing_noise,
+    "every session stored twice": twice_stored,
 }
 OTHERS: Mapping[str, Noise] = {
     "log-normal, 1 session in 20 8 % slower": independent(lognormal),
@@ -236,6 +328,13 @@ OTHERS: Mapping[str, Noise] = {
     "3 values 5 % apart": independent(three_values),
     "two runs a night": two_a_night,
     "first two nights of a month 5 % slower": monthly,
+    "heavy tail (t2), scale 1 %": independent(lambda rng, series, nights: 0.01 * rng.standard_t(2, (series, nights))),
+    "0.3 % slower a night until a reboot": reboots,
+    "4 % on and off with a deploy every 3 nights": deploys,
+    "Mondays 4 % slower, 10 % more since night 12": season_and_step,
+    "20 ms in steps of 1 ms": milliseconds(20),
+    "3 sessions a day, daily sine of 3 %": three_a_day,
+    "a counter that reads 0 in 3 of 10": often_zero,
 }
 """Noises that were chosen after the rules, which the script prints and no test runs."""
 
@@ -342,6 +441,9 @@ def _judgements(history: History, night: int, alarmed: list[set[str]], of: set[i
         value = float((history.sessions if of is None else history.fresh)[row, night])
         is_measured = not math.isnan(value) and (of is None or row in of)
         newest = Night(session="newest", value=math.exp(value), time=history.times[night]) if is_measured else None
-        cases.append(Case(segments=(tuple(past),), newest=newest, metric=METRIC))
+        segments = (
+            (tuple(past[: history.changed]), tuple(past[history.changed :])) if history.changed else (tuple(past),)
+        )
+        cases.append(Case(segments=segments, newest=newest, metric=METRIC))
     judged = judge_all(cases, is_confirmation=of is not None)
     return [None if one is None else one.outcome for one in judged]

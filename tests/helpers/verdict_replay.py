@@ -54,6 +54,68 @@ def t3(sd: float) -> Effects:
     return lambda rng, count: sd / math.sqrt(3) * rng.standard_t(3, count)
 
 
+def t2(scale: float) -> Effects:
+    """Tails so heavy that the variance is infinite: Student's t with 2 degrees of freedom."""
+    return lambda rng, count: scale * rng.standard_t(2, count)
+
+
+def alternating(size: float, run: int, sd: float = QUIET) -> Effects:
+    """Two levels that alternate after so many, as a setting that deploys turn on and off."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        drawn: Floats = size * ((np.arange(count) + rng.integers(2 * run)) // run % 2) + rng.normal(0.0, sd, count)
+        return drawn
+
+    return effects
+
+
+def sawtooth(rise: float, length: int, sd: float = QUIET) -> Effects:
+    """A steady rise until a reboot, after so many on average."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        drawn, age = np.empty(count), int(rng.integers(length))
+        for place in range(count):
+            age = 0 if rng.random() < 1 / length else age + 1
+            drawn[place] = rise * age
+        return drawn + rng.normal(0.0, sd, count)
+
+    return effects
+
+
+def twice(sd: float) -> Effects:
+    """Every value occurs twice in a row, as of a file that is stored under two names."""
+    return lambda rng, count: rng.normal(0.0, sd, count // 2 + 1).repeat(2)[:count]
+
+
+def with_gaps(sd: float, rho: float) -> Effects:
+    """A first-order autoregressive process, of which 14 values are missing after every 8."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        places = np.arange(count) + 14 * (np.arange(count) // 8)
+        drawn: Floats = correlated(sd, rho)(rng, int(places[-1]) + 1)[places]
+        return drawn
+
+    return effects
+
+
+def growing(first: float, last: float) -> Effects:
+    """Variation that grows."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        drawn: Floats = rng.normal(0.0, 1.0, count) * np.linspace(first, last, count)
+        return drawn
+
+    return effects
+
+
 def laplace(sd: float) -> Effects:
     """Exponential tails to both sides."""
     return lambda rng, count: rng.laplace(0.0, sd / math.sqrt(2), count)
@@ -182,6 +244,12 @@ TURN_CASES: Mapping[str, Effects] = {
     "clock in steps of 5 %": coarse(0.05),
 }
 """Noise of launches on one time line."""
+MORE_TURN_CASES: Mapping[str, Effects] = {
+    "heavy tail (t2), scale 1 %": t2(0.01),
+    "0.3 % slower a launch until a reset": sawtooth(0.003, 25),
+    "variation grows from 1 to 4 %": growing(0.01, 0.04),
+}
+"""Noises that were chosen after the rules, which the script prints and no test runs."""
 
 
 ONE_PERCENT = normal(0.01)
@@ -208,14 +276,22 @@ HISTORY_CASES: Mapping[str, HistoryCase] = {
     "a neighbour, 1 launch in 10 20 % slower": HistoryCase(normal(QUIET), two_levels(0.10, 0.20, QUIET)),
     "walk of 0.5 % a session": HistoryCase(walk(0.005)),
 }
+MORE_HISTORY_CASES: Mapping[str, HistoryCase] = {
+    "4 % on and off with a deploy every 3 sessions": HistoryCase(alternating(0.04, 3)),
+    "0.3 % slower a session until a reboot": HistoryCase(sawtooth(0.003, 25)),
+    "AR(.9), 2 %, 14 sessions missing after every 8": HistoryCase(with_gaps(0.02, 0.9)),
+    "every session stored twice, 1 %": HistoryCase(twice(0.01), none),
+}
 UNPROMISED_CASES: Mapping[str, HistoryCase] = {
     "sessions with a heavy tail (t3), 2 %": HistoryCase(t3(0.02)),
     "sessions Laplace, 2 %": HistoryCase(laplace(0.02)),
     "sessions skewed, mean 2 %": HistoryCase(skewed(0.02)),
     "sessions of two levels, 15 % 8 % slower": HistoryCase(two_levels(0.15, 0.08, QUIET)),
     "1 session in 20 disturbed by 20 %": HistoryCase(two_levels(0.05, 0.20, 0.01)),
+    "sessions with a heavy tail (t2), scale 1 %": HistoryCase(t2(0.01)),
+    "variation grows from 1 to 4 %": HistoryCase(growing(0.01, 0.04)),
 }
-"""Whole sessions that are far off: from one session a side nobody can tell them from a change."""
+"""Sessions that are far off, or further off than the history's: one session a side cannot tell them from a change."""
 
 
 def replay_turns(

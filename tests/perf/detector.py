@@ -140,6 +140,39 @@ def _after(place: int) -> Floats:
     return (np.arange(SHAPED) >= place).astype(float)
 
 
+def quiet(name: str, count: int) -> Floats:
+    """Histories of 80 runs, in logarithms, of a kind of noise without any step to a new level."""
+    rng, runs = np.random.default_rng([SEED, 8]), np.arange(SHAPED)
+    drawn = rng.normal(0, 0.01, (count, SHAPED))
+    if name == "heavy tail (t2), scale 1 %":
+        drawn = 0.01 * rng.standard_t(2, (count, SHAPED))
+    elif name == "every seventh run 4 % slower":
+        drawn += 0.04 * (runs % 7 == 0)
+    elif name == "4 % on and off with a deploy every 3 runs":
+        drawn += 0.04 * (runs // 3 % 2)
+    elif name == "20 ms in steps of 1 ms":
+        drawn = np.log((20 * (1 + rng.uniform(0, 0.1, (count, 1))) * np.exp(drawn)).round())
+    elif name == "variation grows from 1 to 4 %":
+        drawn *= np.linspace(1, 4, SHAPED)
+    elif name == "daily sine of 3 %, 3 runs a day at any hours":
+        hours = np.sort(rng.uniform(0, 24, (count, SHAPED // 3 + 1, 3)), axis=2).reshape(count, -1)[:, :SHAPED]
+        drawn += 0.03 * np.sin(2 * np.pi * hours / 24)
+    elif name == "every run stored twice, sd 2 %":
+        drawn = 2 * drawn[:, runs // 2]
+    elif name == "AR(.9), 2 %, 14 runs missing after every 20":
+        places = runs + 14 * (runs // 20)
+        shocks = rng.normal(0, 0.02 * 0.19**0.5, (count, 3 * SHAPED))
+        for run in range(1, shocks.shape[1]):
+            shocks[:, run] += 0.9 * shocks[:, run - 1]
+        drawn = shocks[:, places + 40]
+    return drawn
+
+
+QUIET = (
+    *("heavy tail (t2), scale 1 %", "every seventh run 4 % slower", "4 % on and off with a deploy every 3 runs"),
+    *("20 ms in steps of 1 ms", "variation grows from 1 to 4 %", "daily sine of 3 %, 3 runs a day at any hours"),
+    *("every run stored twice, sd 2 %", "AR(.9), 2 %, 14 runs missing after every 20"),
+)
 SHAPES = {
     "AR(.9), 2 %": Shape(sd=0.02, correlation=0.9),
     "step of 10 % in AR(.9), 2 %": Shape(sd=0.02, correlation=0.9, step=0.1, places=(40,)),
@@ -217,6 +250,12 @@ def main() -> int:
         wrong, right = shaped(shape, arguments.histories // 20)
         cells = ("", "") if right is None else (f"{right:.0%}", f"{shape.known(1000):.0%}")
         print(f"| {name} | {wrong:.2f} | {' | '.join(cells)} |", flush=True)
+    for name in QUIET:
+        logs = quiet(name, arguments.histories // 20)
+        wrong = sum(len(own(np.exp(one))) for one in logs) / len(logs)
+        stepped = logs + 0.1 * _after(40)
+        right = np.mean([any(abs(place - 40) <= OFF for place in own(np.exp(one))) for one in stepped])
+        print(f"| {name} | {wrong:.2f} | {right:.0%} | |", flush=True)
     started = time.perf_counter()
     rng = np.random.default_rng(SEED)
     for _ in range(200):

@@ -1,8 +1,9 @@
 """Prints false alarms and detections of `benchhouse check`, and of a slow leak.
 
-    python tests/perf/gate.py [HISTORIES]
+    python tests/perf/gate.py [HISTORIES [TEXT]]
 
-A history is 60 nights of 40 series, judged from night 20 on. All rates come from fixed seeds.
+A history is 60 nights of 40 series, judged from night 20 on. All rates come from fixed seeds. With TEXT, it prints only
+the rows of the first table whose name contains it.
 """
 
 from __future__ import annotations
@@ -26,15 +27,20 @@ HEADINGS = ("40 series, no change", "nights with an alarm", "confirmed", "+10 % 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; the only argument is the number of histories behind each row."""
+    """Print the tables; the arguments are the number of histories behind each row, and a part of the rows' names."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     histories = int(arguments[0]) if arguments else HISTORIES
     print("| " + " | ".join(HEADINGS) + " |\n|---|---|---|---|---|")
+    part = arguments[1] if len(arguments) > 1 else ""
     for name, noise in {**PROMISED, **OTHERS}.items():
+        if part not in name:
+            continue
         rates = replay(noise, histories=histories, seed=1)
         ten = found(noise, change=0.10, nights=1, histories=5 * histories, seed=2)
         five = found(noise, change=0.05, nights=3, histories=5 * histories, seed=3)
         print(f"| {name} | {rates.alarms:.1%} | {rates.confirmed:.1%} | {ten:.0%} | {five:.0%} |", flush=True)
+    if part:
+        return 0
     _known()
     _power(histories)
     _leaks(histories)

@@ -19,6 +19,8 @@ if __package__ in (None, ""):
 from benchmarking.core.tables import Table, table_text
 from tests.helpers.verdict_replay import (
     HISTORY_CASES,
+    MORE_HISTORY_CASES,
+    MORE_TURN_CASES,
     TIMED_CASES,
     TURN_CASES,
     UNPROMISED_CASES,
@@ -46,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _show("in turns, so many rounds and one look", (), _power(pairs))
     _show("3 and 5 rounds and one look: 3 v 3 and 5 v 5 launches of one command", (), _few_rounds(pairs))
     _show("sessions with times, 20 others of the series", (), _timed(pairs))
-    _show("one session each, 20 others of the series, 5 launches", (), _with_history(HISTORY_CASES, pairs))
+    _show(
+        "one session each, 20 others of the series, 5 launches",
+        (),
+        _with_history({**HISTORY_CASES, **MORE_HISTORY_CASES}, pairs),
+    )
     _show("the same where whole sessions are far off: not promised", (), _with_history(UNPROMISED_CASES, pairs))
     _show("sessions and launches of 1 %, by the length of the history", (), _by_history(pairs))
     _show("one session against the other 12 and 30 of its series", (), _against_all(pairs))
@@ -61,7 +67,7 @@ def _show(title: str, more: Sequence[str], rows: Iterator[tuple[str, ...]]) -> N
 
 
 def _in_turns(pairs: int) -> Iterator[tuple[str, ...]]:
-    for name, effects in TURN_CASES.items():
+    for name, effects in {**TURN_CASES, **MORE_TURN_CASES}.items():
         equal = replay_turns(effects, pairs=pairs, seed=1)
         found = [replay_turns(effects, pairs=pairs // 4, seed=2, change=change) for change in CHANGES]
         yield (*_row(name, equal, found, pairs), f"{equal.rounds:.1f}", f"{found[1].rounds:.1f}")

@@ -14,10 +14,11 @@ ahead (mean; median; and exponential smoothing, where nights resemble their neig
 weekday or the hour if that has improved the prediction. Mean and median are taken over all nights, which keeps the
 order of the nights irrelevant; smoothing uses the nights before. The variation of a series is that of its other nights,
 shrunk towards that of all series (an empirical Bayes prior: Smyth 2004), since twenty nights alone tell little. If
-noisy nights follow noisy nights, it is that of the nights before, of which recent ones count more: the first night of a
-noisy week then stands out as much as those of earlier noisy weeks did. A night counts by itself and, to find smaller
-changes, together with the one and the two before it. A series with a trend (`verdicts.trends`) is predicted by its
-line.
+noisy nights follow noisy nights, or nights become noisier, it is that of the nights before, of which recent ones count
+more: the first night of a noisy week then stands out as much as those of earlier noisy weeks did. If nights resemble
+their neighbours and many are missing before the newest one, it is judged as the past nights are by those as far before
+them, with a higher limit. A night counts by itself and, to find smaller changes, together with the one and the two
+before it. A series with a trend (`verdicts.trends`) is predicted by its line.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -65,6 +67,8 @@ RECENT = 0.8
 """Factor by which a night counts less than the one after it, where series have noisy times."""
 RECENT_PRIOR = 1.0
 """Weight of the variation of all series there, in nights."""
+LONG_GAP, MOST_OF_A_GAP = 4.0, 3
+"""Ratio of a step in time to the mean one from which nights are missing; they count up to a third of the history."""
 MOST_PRIOR = 100.0
 """Maximum weight of the variation of all series, in nights."""
 LEAST_SERIES = 5
@@ -138,7 +142,8 @@ def outlooks(
     name, levels, scores, scales = _scores(values, times, together)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
-    same_wave = SAME_WAVE if is_confirmation and name in SMOOTHING_NAMES else 1.0
+    is_uncertain = name in SMOOTHING_NAMES and (is_confirmation or any(_nights_missing(times)[-1:]))
+    same_wave = SAME_WAVE if is_uncertain else 1.0
     most = (
         same_wave * _limit(_of_nights(worst), share, len(series)),
         same_wave * _limit(_of_nights(best), share, len(series)),
@@ -154,7 +159,7 @@ def outlooks(
         ends = signs[row] * (levels[row] + reach * np.array([most[0], -most[1]]))
         beyond = [
             (count, bool(each[row, -1] > most[0]), bool(-each[row, -1] > most[1]))
-            for count, each in zip(together, scores, strict=True)
+            for count, each in zip(together, scores, strict=False)  # fewer after a long gap
         ]
         found.append(
             Outlook(
@@ -224,18 +229,36 @@ def _scores(
     count = values.shape[1]
     scores, scales = [], []
     is_changing = False
+    is_smoothed = name in SMOOTHING_NAMES
+    missing = _nights_missing(times) if is_smoothed else [0]
+    if any(missing[-max(TOGETHER) :]):
+        together = together[:1]
+    if missing[-1]:
+        # The newest night is predicted from further away than a night, so the past has to be, too.
+        ahead = np.hstack((np.full_like(ahead[:, : missing[-1]], np.nan), ahead[:, : -missing[-1] - 1], ahead[:, -1:]))
     for nights in together:
         deviations = np.full_like(values, np.nan)
         if count > nights:
             latest = _together(values, nights)
-            expected = ahead[:, : count - nights + 1] if name in SMOOTHING_NAMES else _together(levels, nights)
+            expected = ahead[:, : count - nights + 1] if is_smoothed else _together(levels, nights)
             deviations[:, nights - 1 :] = latest - expected
         if nights == 1:
             is_changing = _has_noisy_times(deviations[:, :-1])
-        scale = _recent_scale(deviations) if is_changing else _scale(deviations, name not in SMOOTHING_NAMES)
+        scale = _recent_scale(deviations) if is_changing else _scale(deviations, not is_smoothed)
         scores.append(deviations / scale)
         scales.append(scale[:, -1])
     return name, _without_newest(values, levels, name), scores, scales[0]
+
+
+def _nights_missing(times: Sequence[datetime | None]) -> list[int]:
+    """How many nights are missing before each, if it is a long gap: else 0, and where times are unknown."""
+    known = [time for time in times if time is not None]
+    if len(known) < max(len(times), 2):
+        return [0] * len(times)
+    steps = [(after - before).total_seconds() for before, after in pairwise(known)]
+    typical = max(sum(steps[:-1]) / max(len(steps) - 1, 1), 1.0)
+    most = len(times) // MOST_OF_A_GAP
+    return [0, *(min(round(step / typical) - 1, most) if step >= LONG_GAP * typical else 0 for step in steps)]
 
 
 def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:
@@ -380,7 +403,7 @@ def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
 
 def _has_noisy_times(deviations: Floats) -> bool:
     """Whether noisy nights of a series follow noisy nights: the correlation of neighbouring nights' ranks by size, over
-    all series, is above 0 beyond chance."""
+    all series, is above 0 beyond chance; or whether nights become noisier, or quieter: the ranks follow the time."""
     import numpy as np
 
     sizes = np.abs(deviations)
@@ -391,6 +414,13 @@ def _has_noisy_times(deviations: Floats) -> bool:
     pairs = int((products != 0).sum())
     if pairs < LEAST_PAIRS:
         return False
+    since = np.arange(ranks.shape[1]) - (ranks.shape[1] - 1) / 2
+    of_nights = ranks.sum(axis=0)
+    moving = max(
+        math.sqrt(float((since**2 * (ranks**2).sum(axis=0)).sum())), float(of_nights.std() * np.sqrt((since**2).sum()))
+    )
+    if abs(float(since @ of_nights)) > NOISY_TIMES * moving:
+        return True
     # Independent sizes correlate by -1 / n on average.
     products += np.where(products != 0, (ranks**2).mean(axis=1, keepdims=True) / known.sum(axis=1, keepdims=True), 0.0)
     by_night = products.sum(axis=0)  # series share their nights, so nights are what is independent

@@ -157,7 +157,7 @@ def _add_values(
 
 
 def _newest_sessions(sessions: SessionResults) -> SeriesSessions:
-    """The newest sessions, oldest first."""
+    """The newest sessions, oldest first; one that is stored twice, with the same start and value, counts once."""
     values = [
         SessionValue(
             newest.time, session_id, session_mean([one.value for one in results]), newest.started_at, newest.result_id
@@ -165,7 +165,8 @@ def _newest_sessions(sessions: SessionResults) -> SeriesSessions:
         for session_id, results in sessions.items()
         for newest in [max(results, key=lambda one: (one.time, one.result_id))]
     ]
-    return tuple(sorted(values, key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
+    once = {(one.started_at, one.value): one for one in values}
+    return tuple(sorted(once.values(), key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
 
 
 def session_mean(values: Sequence[float]) -> float:

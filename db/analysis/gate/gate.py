@@ -19,7 +19,7 @@ from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, 
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
 DETECTOR = "prediction-interval"
-DETECTOR_VERSION = "3"
+DETECTOR_VERSION = "4"
 NEARLY_NONE = 0.01
 Outcome = Literal["fine", "worse", "better", "trend", "not_enough_data"]
 
@@ -158,7 +158,7 @@ def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
 def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
     """The newest runs; those of earlier segments are moved to the level of the last one, since only their variation
     counts."""
-    own = [night for night in case.segments[-1] if night.value > 0][-parameters.max_points :]
+    own = _stored_once(case)[-parameters.max_points :]
     if not own or len(own) < parameters.min_points_after_change:
         return tuple(own)
     level = median(night.value for night in own)
@@ -170,6 +170,19 @@ def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
             moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in usable]
     space = parameters.max_points - len(own)
     return (*(moved[-space:] if space else ()), *own)
+
+
+def _stored_once(case: Case) -> list[Night]:
+    """The runs of the segment with a value, without copies: a session that was stored twice has the same start and the
+    same value, and is no second witness."""
+    seen = set[tuple[object, float]]() if case.newest is None else {(case.newest.time, case.newest.value)}
+    own = []
+    for night in case.segments[-1]:
+        key = (night.time, night.value)
+        if night.value > 0 and (night.time is None or key not in seen):
+            own.append(night)
+        seen.add(key)
+    return own
 
 
 def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import Case, Parameters, judge, judge_all, without_open_alarms
-from tests.helpers.gate_replay import PROMISED, found, leak, normal, replay
+from tests.helpers.gate_replay import MONDAY, PROMISED, found, leak, normal, replay
 
 LATENCY = JUDGED["latency_median_ms"]
 THROUGHPUT = JUDGED["throughput_tokens_per_sec"]
@@ -121,6 +123,27 @@ def test_untriaged_alarms_count_once_a_later_run_was_fine():
     assert without_open_alarms(["a", "b", "c"], {"b"}) == 3
     assert without_open_alarms([], {"b"}) == 0
     assert without_open_alarms(["a"], {"a"}) == 0
+
+
+def test_a_session_that_is_stored_twice_is_no_second_witness():
+    nights = [
+        Night(session=str(place), value=value, time=MONDAY + timedelta(days=place))
+        for place, value in enumerate(TWO_LEVELS)
+    ]
+    copies = [replace(night, session=f"copy of {night.session}") for night in nights]
+    newest = Night(session="newest", value=max(TWO_LEVELS) * 1.05, time=MONDAY + timedelta(days=99))
+    once, twice = (
+        judge_all([Case(segments=(tuple(past),), newest=newest, metric=LATENCY)])
+        for past in (nights, [one for pair in zip(nights, copies, strict=True) for one in pair])
+    )
+    assert once == twice
+    again = judge_all([Case(segments=((*nights, newest),), newest=replace(newest, session="copy"), metric=LATENCY)])
+    assert again == once
+
+
+def test_a_step_after_a_long_gap_is_found_if_it_is_large():
+    noise = PROMISED["AR(.9), two weeks missing in every 20 nights"]
+    assert found(noise, change=0.25, nights=1, histories=10, seed=15, series=10) >= 0.8
 
 
 # At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
