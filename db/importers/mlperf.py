@@ -160,7 +160,7 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
         file.without_results("accuracy test: its times are not results")
     if place.is_audit or logs.is_audit(events):
         file.without_results("compliance test: a repetition under changed conditions, whose times are not results")
-    scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower()
+    scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower().replace(" ", "")
     system = systems.system_fields(file, place.system_file())
     queries = events.integer("result_query_count")
     samples = None if scenario == "offline" else events.count("effective_samples_per_query")
@@ -212,7 +212,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _of_row(row: Row, division: str | None, submitter: str | None, system: Fields) -> ForeignRun:
     fields = row.fields
-    scenario = fields.required(fields.text, "Scenario").lower()
+    scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
     machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
     return ForeignRun(
         key=fields.path,

@@ -15,7 +15,6 @@ from db.importers.support.reading import Fields, shortened
 MARK = ":::MLLOG "
 TITLE = "MLPerf Results Summary"
 FIRST_LABELS = ("SUT name : ", "Scenario : ", "Result is : ")
-EARLY_STOPPING = "Early Stopping Result"
 PARAMETERS = "Test Parameters Used"
 LINE = re.compile(r"\s*(.+?)\s*:\s+(.*\S)\s*")
 LABELS = {
@@ -72,11 +71,11 @@ ESTIMATES = {
 }
 """Scenario -> early stopping's estimate, its result, and its metric. (The suffixes ss and ms are the scenarios, not
 units.)"""
-HEADLINES = {
-    "90.0th percentile latency (ns)": "early_stopping_latency_ss",
-    "99.0th percentile latency (ns)": "early_stopping_latency_ms",
-}
-"""Label of a summary's headline -> its key in SingleStream and MultiStream."""
+ESTIMATE = re.compile(r"\* Early stopping (90|99)(?:\.0)?th percentile estimate")
+OF_PERCENTILE = {"90": "early_stopping_latency_ss", "99": "early_stopping_latency_ms"}
+"""Percentile of an estimate in a summary -> its key: the result of SingleStream, and of MultiStream."""
+PER_SAMPLE = "Per-sample latency:"
+"""Above the statistics of single samples in the first MultiStream, below those of its queries."""
 STATISTICS = {"min": "min", "max": "max", "avg": "mean"}
 PERCENTILES = {"50.00": "median", "90.00": "p90", "95.00": "p95", "97.00": "p97", "99.00": "p99", "99.90": "p99_9"}
 SPEEDS = {
@@ -138,19 +137,23 @@ def of_detail(file: ForeignFile) -> dict[str, Any]:
 def of_summary(file: ForeignFile) -> dict[str, Any]:
     """The lines of the summary by the detailed log's keys; other lines by their labels."""
     events: dict[str, Any] = {}
-    is_parameter = False
-    early = EARLY_STOPPING in (file.text or "")  # in older versions the headline is the observed percentile
+    is_parameter = is_per_sample = False
     for line in (file.text or "").splitlines():
         is_parameter = is_parameter or line.strip() == PARAMETERS
+        is_per_sample = not is_parameter and (is_per_sample or line.strip() == PER_SAMPLE)
         found = LINE.fullmatch(line)
         if found is not None:
             label, value = found.groups()
             if is_parameter:  # "min_duration (ms)" is min_duration_ms in the detailed log
                 key = "effective_" + re.sub(r"[ (]+(\w+)\)", r"_\1", label)
+            elif is_per_sample:
+                key = f"{PER_SAMPLE} {label}"
+            elif estimate := ESTIMATE.fullmatch(label):
+                key = OF_PERCENTILE[estimate[1]]
             else:
                 named = (name(match) for pattern, name in LABEL_PATTERNS if (match := pattern.fullmatch(label)))
                 key = LABELS.get(label) or next(named, label)
-            events.setdefault(HEADLINES.get(label, key) if early else key, value)
+            events.setdefault(key, value)
     return events
 
 
