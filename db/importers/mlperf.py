@@ -34,6 +34,7 @@ DEFINITIONS = {
 ACCURACY = "AccuracyOnly"
 DETAIL, LESS_DETAILED = "mlperf_log_detail.txt", ("mlperf_log_summary.txt", "result_summary.json")
 """Files of one test in a folder; the result is read from the most detailed one."""
+HEAD_BYTES = 4096
 MACHINE = (
     *("accelerator_model_name", "accelerators_per_node", "accelerator_memory_capacity", "total_accelerators"),
     *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count", "host_memory_capacity"),
@@ -152,7 +153,7 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
 
 
 def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
-    if file.path.name in LESS_DETAILED and file.path.with_name(DETAIL).is_file():
+    if file.path.name in LESS_DETAILED and _is_readable(file.path.with_name(DETAIL)):
         file.without_results(f"all its numbers are in {DETAIL}")
     events = Fields(file, read(file), numbers_are_text=True)
     place = systems.place_of(file.path.resolve())
@@ -273,6 +274,14 @@ def _round(fields: Fields) -> float:
     """The number of the round, such as 4.1 for "v4.1"; 0 if not stated."""
     found = re.match(r"v?(\d{1,3}\.\d{1,3})", _word(fields, "version") or "")
     return float(found[1]) if found else 0.0
+
+
+def _is_readable(detail: Path) -> bool:
+    """Whether it is a detailed log that can be read; those of the first rounds have another format."""
+    if not detail.is_file():
+        return False
+    with detail.open("rb") as opened:
+        return logs.MARK.encode() in opened.read(HEAD_BYTES)
 
 
 def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:

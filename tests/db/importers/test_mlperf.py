@@ -244,6 +244,7 @@ Test Parameters Used
 samples_per_query : 2692
 """
     (tmp_path / "mlperf_log_summary.txt").write_text(lines)
+    (tmp_path / "mlperf_log_detail.txt").write_text('"pid": 1, "ts": 2: "loadgen_version" : "0.5a1"\n')
     (run,) = runs(tmp_path / "mlperf_log_summary.txt")
     (result,) = run.results
     assert result.metrics == {"latency_median_ms": 43.831598, "latency_p99_ms": 49.262268}
