@@ -158,7 +158,7 @@ def _axis_values(warehouse: Warehouse, name: str, selection: Selection) -> str:
         SELECT DISTINCT {column} AS value FROM benchmark_results JOIN benchmark_runs USING (run_id)
         WHERE {MEASURED} AND {column} IS NOT NULL ORDER BY 1
     """  # noqa: S608 - quoted
-    values = [f"{row['value']:g}" for row in warehouse.query(sql, {"model": selection.model_id}).dicts()]
+    values = [f"{row['value']:.15g}" for row in warehouse.query(sql, {"model": selection.model_id}).dicts()]
     return f"{AXES[name].noun} {', '.join(values[:MOST_NAMED])}" if values else f"no {AXES[name].noun}"
 
 

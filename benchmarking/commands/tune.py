@@ -324,7 +324,8 @@ def _text(
     fits = sum(one.fits for one in recommendation.rated)
     counts = f"{len(options)} of {len(search.configurations)} configurations measured in {search.spent_s:.0f} s"
     limits = f"; {fits} meet the limits" if search.goal.limits else ""
-    words = replace(words, advice=of_all.advice, title=f"{workload.text}: {counts} of {search.budget_s:g} s{limits}")
+    title = f"{workload.text}: {counts} of {search.budget_s:g} s{limits}"
+    words = replace(words, advice=of_all.advice, title=title, precisions=None)
     parts = [recommendation_text(words, page)]
     if len(shown) < len(options):
         parts.append(f"{len(options) - len(shown)} more were measured (--json, or benchhouse show, lists them)")

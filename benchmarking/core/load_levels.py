@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import number
 from benchmarking.core.records import Doubt, Json, Requests
 
 if TYPE_CHECKING:
@@ -410,5 +411,6 @@ class HighestRate:
     def text(self) -> str:
         """ "17.46 requests/s (95 % interval 16.9 to 18.11)" """
         if self.high is not None:
-            return f"{self.rate:.4g} requests/s (95 % interval {self.low:.4g} to {self.high:.4g})"
-        return f"at least {self.rate:.4g} requests/s ({self.low:.4g} or more with 97.5 % confidence): {self.why_open}"
+            return f"{number(self.rate)} requests/s (95 % interval {number(self.low)} to {number(self.high)})"
+        sure = f"({number(self.low)} or more with 97.5 % confidence)"
+        return f"at least {number(self.rate)} requests/s {sure}: {self.why_open}"

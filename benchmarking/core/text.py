@@ -46,7 +46,7 @@ def number(value: float, digits: int = 4) -> str:
 
 def relative_error(value: float) -> str:
     """A relative error in two significant digits: "0.0054", "3.2e-07"."""
-    return f"{value:.2g}" if value == 0 or value >= 1e-4 else f"{value:.1e}"
+    return number(value, 2) if value == 0 or value >= 1e-4 else f"{value:.1e}"
 
 
 def duration(seconds: float) -> str:

@@ -61,7 +61,7 @@ class HardwareComparison(ChartPlugin):
         kept = set(map(id, drawn))
         series = [one for one in series if kept.intersection(map(id, one.rows))]
         left_out = (slower, words.left_out(len(groups) - len(shown), len(groups), "panels"))
-        alone = "Only one configuration has been measured, so there is no comparison." if len(series) == 1 else None
+        alone = "Only one configuration has results, so there is no comparison." if len(series) == 1 else None
         notes = words.caption(
             words.accountable(members, drawn, *left_out), drawn, words.interval(drawn), lacking=(alone, *left_out),
             named=words.cell_and_point, otherwise=UNSHARED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import (
     CONFIGURATION,
@@ -136,7 +137,7 @@ def _latency(row: Row) -> float:
 
 
 def _remark(row: Row, ratio: Ratio) -> str:
-    times = f"{ratio.value:.3g}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
+    times = f"{exact(ratio.value, 3)}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
     if row["simulated"]:
         return "simulated, not ranked"
     return "invalid, not ranked" if trust(row) == "invalid" else times

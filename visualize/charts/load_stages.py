@@ -50,8 +50,7 @@ class LoadStages(ChartPlugin):
     def _figure(self, key: Row, times: Sequence[tuple[str, Row, dict[str, float]]]) -> Figure:
         """One bar per configuration, fastest on top; each stage has the same colour in every figure."""
         shown = times[:MOST_BARS]
-        total, rest = len(times), len(times) - len(shown)
-        left_out = f"Left out: the {rest} slowest of {total} configurations; narrow the selection to see them."
+        left_out = words.left_out(len(times) - len(shown), len(times), "configurations", "slowest")
         elements: list[Element] = []
         for place, (label, _, own) in enumerate(shown):
             left = 0.0
@@ -84,7 +83,7 @@ class LoadStages(ChartPlugin):
         return figure(
             self, key, [row for _, row, _ in shown],
             [Panel(x=x, y=row_axis(labels), elements=tuple(elements), height_in=rows_height_in(labels))], finding,
-            notes=words.sentences([READING], [left_out if rest else None]), width_in=WIDTH_IN,
+            notes=words.sentences([READING], [left_out]), width_in=WIDTH_IN,
             legend=tuple(
                 Entry(label=STAGES.get(name, name.replace("_", " ")), colour=_colour(name))
                 for name in sorted(names, key=_place)
@@ -100,7 +99,7 @@ def stages(row: Row) -> dict[str, float]:
     """Median seconds over launches by stage, in loading order."""
     launches = [load["stages_s"] for load in json.loads(row["loads"]) if load.get("stages_s")]
     names = sorted(dict.fromkeys(name for launch in launches for name in launch), key=_place)
-    return {name: median(launch.get(name, 0.0) for launch in launches) for name in names}
+    return {name: median(launch[name] for launch in launches if name in launch) for name in names}
 
 
 def _place(stage: str) -> int:

@@ -70,7 +70,7 @@ class MemoryPhases(ChartPlugin):
         rows = [found[-1] for _, found in shown]
         series = [Series(label=words.point(row), rows=(row,), style=style) for style, row in enumerate(rows)]
         rest = len(groups) - len(shown)
-        left_out = f"Left out: the {rest} smallest of {len(groups)} points; narrow the selection to see them."
+        left_out = words.left_out(rest, len(groups), "points", "smallest")
         panels = []
         for title, columns in phases.items():
             values = [row[column] for row in rows for column in columns if row[column] is not None]
@@ -95,7 +95,7 @@ class MemoryPhases(ChartPlugin):
             finding = f"memory peaks at {number(most[column])} MB at {words.point(most)}"
         return figure(
             self, key, rows, panels, finding, of_cell=True, columns=len(panels),
-            notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)),
+            notes=words.sentences([NOTE], (words.doubts(rows), left_out)),
             width_in=max(6.4, PANEL_IN * len(panels)), legend=legend(series, rows),
         )  # fmt: skip
 

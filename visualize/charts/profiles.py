@@ -108,7 +108,7 @@ class FlameGraph(ProfileChart):
                 continue
             depth = max(one.depth for one in shown) + 1
             total = total_ms(row)
-            x = share_axis(f"Share of a call of {total:.3g} ms ({clock(row)})")
+            x = share_axis(f"Share of a call of {number(total)} ms ({clock(row)})")
             y = Axis(low=-0.5, high=depth - 0.5, from_top=True, has_grid=False)
             light = LOOKS["light"].colours
             blocks = []
@@ -321,9 +321,10 @@ def layers_title(row: Row) -> str:
 def _caveat(row: Row) -> str:
     """The caveat of every profile: the profiler slows the model down."""
     plain, profiled = row["latency_median_ms"], row["profiled_median_ms"]
+    calls = f"Means over {row['calls']} calls" if row["calls"] != 1 else "One call"
     return (
-        f"Means over {row['calls']} calls under {row['profiler']}, which slows a call from {number(plain)} to "
-        f"{number(profiled)} ms (medians): use the shares, not the times."
+        f"{calls} under {row['profiler']}; the median call takes {number(plain)} ms without it and {number(profiled)} "
+        "ms under it: use the shares, not the times."
     )
 
 

@@ -88,15 +88,15 @@ class Roofline(ChartPlugin):
         x = _log_axis("Arithmetic intensity (operations per byte)", lowest, highest)
         y = _log_axis("Speed (GFLOP/s)\nhigher is better", y_low, y_high)
         panel = Panel(x=x, y=y, elements=tuple(elements), height_in=HEIGHT_IN)
-        rest = len(groups) - len(shown_groups)
-        left_out = f"Left out: {rest} of {len(groups)} series; narrow the selection to see them." if rest else None
+        left_out = words.left_out(len(groups) - len(shown_groups), len(groups), "series", "slowest")
         # The largest share of the measured peak; generic for simulated devices, which are never ranked.
         ranked = [row for row in shown if trust(row) != "invalid" and row["share_of_peak"]]
         best = max(ranked, key=lambda row: float(row["share_of_peak"]), default=None)
         if best is None or trust(best) != "valid":
             title = f"{self.title}: speed against operations per byte"
         else:
-            title = f"{self.title}: up to {best['share_of_peak']:.0%} of the measured peak ({best['model_id']})"
+            share = f"{number(100 * best['share_of_peak'])} %"
+            title = f"{self.title}: up to {share} of the measured peak ({best['model_id']})"
         return Figure(
             title=title,
             subtitle=words.subtitle(title, self.title, words.device(key)),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
+from benchmarking.core.text import number as exact
 from benchmarking.core.text import relative_error
 from visualize.drawing import words
 from visualize.drawing.configurations import above, cut_note, finding, reach, speedup
@@ -24,7 +25,7 @@ from visualize.drawing.rows import (
     is_doubtful,
     settings,
 )
-from visualize.drawing.scales import number, row_axis, value_axis
+from visualize.drawing.scales import row_axis, value_axis
 
 ALIKE = (*SUBJECT, "place", "num_threads", "cpu_list")
 """What all results of a picture share, besides their point without its batch size."""
@@ -32,7 +33,8 @@ BAR = ("runtime", "precision", "runtime_mode", "device", "device_name", "simulat
 """Columns that identify a bar."""
 BASELINE = "unmodified PyTorch at float32"
 NO_BASELINE = f"without a baseline ({BASELINE})"
-UNRANKED = "Crossed out: not ranked, because the output is wrong or the device is simulated."
+UNRANKED = "Crossed out: not ranked, because the result is invalid or the device is simulated."
+ERROR = "Error: relative L2 distance from the baseline's output."
 COLUMNS, LABEL_IN, PANEL_IN = 3, 2.5, 2.7
 ROW_IN, NARROW_ROW_IN, NARROW_FROM = 0.36, 0.25, 12
 """Height of a bar with its gap, the lower height of many bars, and the number of bars from which it is used."""
@@ -62,7 +64,7 @@ class RuntimeComparison(ChartPlugin):
         for key, members in grouped(rows, ALIKE):
             compared = [row for row in members if _is_comparable(row)]
             if not compared:
-                yield not_drawn(self, key, f"{len(members)} points {NO_BASELINE}")
+                yield not_drawn(self, key, f"{len(members)} point{'' if len(members) == 1 else 's'} {NO_BASELINE}")
             elif all(row["is_baseline"] for row in compared):
                 why = f"measured only with {_baseline(compared)}, so there is no comparison"
                 yield not_drawn(self, key, why)
@@ -108,7 +110,7 @@ class RuntimeComparison(ChartPlugin):
             f"Baseline: {', '.join(setup)}.",
             words.interval([row for row in ranked if not row["is_baseline"]], "Whisker", "the speedup of "),
             cut_note(highs, x.high),
-            "Error: relative L2 distance from the baseline's output.",
+            ERROR if any(row["output_error"] is not None for row in drawn) else None,
             result.note if result else None,
         )
         missing = words.accountable(members, drawn, *left_out)
@@ -173,8 +175,7 @@ def _bars(compared: Sequence[Row]) -> tuple[list[list[Row]], list[str], str | No
         for place, (own, rows) in enumerate(setups)
         if place < MOST_BARS or any(row["is_baseline"] for row in rows)
     ]
-    rest = len(setups) - len(kept)
-    slower = f"Left out: the {rest} slowest of {len(setups)} configurations; narrow the selection to see them."
+    slower = words.left_out(len(setups) - len(kept), len(setups), "configurations", "slowest")
     # Settings are aligned by position, so differences can be named.
     modes = [json.loads(own["runtime_mode"]) for own, _ in kept]
     settings_of = sorted({name for mode in modes for name in mode})
@@ -187,7 +188,7 @@ def _bars(compared: Sequence[Row]) -> tuple[list[list[Row]], list[str], str | No
     ]
     plain = [words.SEPARATOR.join((own["runtime"], own["precision"])) for own, _ in kept]
     labels = distinct_names(plain, facts, ", ")
-    return [rows for _, rows in kept], labels, slower if rest else None
+    return [rows for _, rows in kept], labels, slower
 
 
 def _is_comparable(row: Row) -> bool:
@@ -236,8 +237,7 @@ def _remark(row: Row) -> str:
         return ", ".join(filter(None, ("simulated", error)))
     if not row["is_ranked"]:
         return ", ".join(filter(None, ("invalid", error)))
-    times = f"{row['speedup']:.3g}" if row["speedup"] < 1000 else number(row["speedup"])
-    factor = "baseline" if row["is_baseline"] else f"{times}\N{MULTIPLICATION SIGN}"
+    factor = "baseline" if row["is_baseline"] else f"{exact(row['speedup'], 3)}\N{MULTIPLICATION SIGN}"
     return ", ".join(filter(None, (factor, error)))
 
 

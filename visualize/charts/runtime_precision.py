@@ -77,12 +77,17 @@ class RuntimePrecision(ChartPlugin):
             panels.append(heat_panel(cells, columns, names, better="lower", title=title, row_in=ROW_IN))
         rows = [row for _, members in shown for row in members if row["batch_size"] in batches]
         missing = [str(size) for size in sizes if size not in batches]
-        rest = len(groups) - len(shown)
+
         lacking = (
             words.doubts(rows, ("~", "Crossed out")),
             f"Batch sizes without a panel: {', '.join(missing)}." if missing else None,
-            f"Left out: the {rest} slowest runtimes." if rest else None,
+            words.left_out(len(groups) - len(shown), len(groups), "runtimes", "slowest"),
         )
+        reading = [
+            DARKER,
+            STAR if any(one is not None for one in winners) else None,
+            ERROR if any(row["output_error"] is not None for row in rows) else None,
+        ]
         finding, best = None, winners[0]
         if best is not None:
             finding = f"{best['runtime']} at {best['precision']} is the fastest at batch {batches[0]}"
@@ -90,7 +95,7 @@ class RuntimePrecision(ChartPlugin):
         return figure(
             self, key, rows, panels, finding,
             about=[words.device({**rows[0], "simulated": False}), str(key["task"]), held(key)],
-            notes=words.sentences([DARKER, STAR, ERROR], lacking), columns=len(panels),
+            notes=words.sentences(reading, lacking), columns=len(panels),
             width_in=max(LABEL_IN + CELL_IN * len(columns) * len(batches), 5.4),
             legend=heat_key(ranked, "ms", better="lower"),
             names=(str(drawn[0]["device"]).split(":")[0], *held_names(key)),

@@ -51,10 +51,9 @@ class SampleDistribution(ChartPlugin):
         panels = [panel for point, launches in shown for panel in _panels(point, launches, has_curves=has_curves)]
         rows = [launches[0] for _, launches in shown]
         most = max(len(launches) for _, launches in points[:MOST_POINTS])
-        rest = len(points) - len(shown)
-        left_out = f"Left out: {rest} of {len(points)} points; narrow the selection to see them, e.g. batch=8."
-        curves = "Left: share of samples at or below each latency; right: one strip per launch, with its median."
-        strips = "One strip of samples per launch, with its median; too few samples for a distribution."
+        left_out = words.left_out(len(points) - len(shown), len(points), "points", "largest")
+        curves = "Curves: share of samples at or below each value. Strips: the samples of each launch, with its median."
+        strips = "Strips: the samples of each launch, with its median; too few samples for a distribution."
         blocks = {row["inner_loops"] for row in every} - {1}
         reading = (
             curves if has_curves else strips,
@@ -62,7 +61,7 @@ class SampleDistribution(ChartPlugin):
         )
         lacking = (
             words.doubts(rows, ("In doubt", "Invalid")),
-            left_out if rest else None,
+            left_out,
             f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
         )
         finding = None  # for a single point, how much its launches differ

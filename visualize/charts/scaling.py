@@ -152,7 +152,9 @@ class Scaling(ChartPlugin):
             sides = [resource.counted(resource.count(row)) for row in (most, first)]
             result = finding((sides[0], most), (sides[1], first), [first, most], verb="are")
         cut, rest = cut_note(highs, y.high), len(groups) - len(shown)
-        alone = f"Points with a single {resource.one} count are not drawn." if len(drawn) < len(members) else None
+        shown_ids = {row["result_id"] for _, rows in groups for row in rows}
+        missing = [row for row in members if row["result_id"] not in shown_ids]
+        alone = words.missing_points([*drawn, *missing], drawn, otherwise=f"with a single {resource.one} count")
         reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, result.note if result else None)
         lacking = (words.doubts(drawn), words.left_out(rest, len(groups), "lines"), alone)
         title = f"{key['model_id']}: {result.text}" if result else f"{resource.title}: {key['model_id']}"

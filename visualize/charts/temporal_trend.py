@@ -17,6 +17,7 @@ from visualize.drawing.scales import close_axis, seconds_of, time_axis
 from visualize.drawing.style import COLOURS
 
 if TYPE_CHECKING:
+    from benchmarking.core.verdicts.trends import Trend
     from db.analysis.history.histories import History
     from db.analysis.selection import Selection as Words
     from db.warehouse import Warehouse
@@ -40,10 +41,10 @@ MOST_SERIES = 12
 COLUMNS, WIDTH_IN = 2, 9.6
 PANEL_IN, LOW_PANEL_IN, FEW = 2.5, 2.1, 4
 """Height of a panel, the lower height of many panels, and the number of panels up to which the first is used."""
-MOST_LISTED = 6
-"""Maximum versions and user notes in the caption."""
+MOST_LISTED, MOST_TRENDS = 6, 3
+"""Maximum versions and user notes, and slow trends, in the caption."""
 ORDER = "by commit time, or by run time without a commit"
-UNCHANGED = "Line: median level; no change detected."
+UNCHANGED = "Line: median level; no change detected"
 SEGMENTS = "Steps: median level between changes; dashed lines: changes."
 
 
@@ -87,7 +88,7 @@ class TemporalTrend(ChartPlugin):
         bounds = {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
         sql = SQL.format(condition=selected.condition, value=judged_value(metric), **bounds)
         rows = warehouse.query(sql, [ids, *selected.values]).dicts()
-        nothing = {"segment": None, "level": None, "change": None, "change_state": None}
+        nothing = {"segment": None, "level": None, "change": None, "change_state": None, "judged": 0, "trend": None}
         notes = _notes(warehouse, rows)
         return [
             drawable(
@@ -107,7 +108,8 @@ class TemporalTrend(ChartPlugin):
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:
-    """For each result, the number and median of its segment, and for the first result of a segment its change."""
+    """For each result, the number and median of its segment, for the first result of a segment its change, and how many
+    runs of its series were searched for changes and the trend of these."""
     changes = {change.first_changed.result_id: change.change for change in history.change_points}
     segments: list[list[str]] = [[]]
     for point in history.points:
@@ -124,6 +126,8 @@ def _levels(history: History) -> dict[str, dict[str, Any]]:
                 "level": median(values[name] for name in segment),
                 "change": change.relative_change if change else None,
                 "change_state": change.state if change else None,
+                "judged": len(history.points),
+                "trend": history.trend,
             }
     return levels
 
@@ -167,6 +171,9 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         verb = "rose" if last["change"] > 0 else "fell"
         day = last["history_time"].date().isoformat()
         title = f"{key['model_id']}: {name} {verb} by {abs(last['change']):.1%} on {day}"
+    elif len(shown) == 1 and (trend := _trend(shown[0])) is not None:
+        verb = "rises" if trend.change > 0 else "falls"
+        title = f"{key['model_id']}: {name} {verb} slowly, by {abs(trend.change):.1%} over {trend.runs} runs"
     elif len(shown) > 1 and moved:
         title = f"{key['model_id']}: {name} changed in {moved} of {len(shown)} series"
     return Figure(
@@ -174,7 +181,7 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         subtitle=words.subtitle(title, heading, ORDER),
         source=f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else "",
         notes=words.sentences(
-            [SEGMENTS if changed else UNCHANGED, words.interval(drawn, "Vertical lines")],
+            [SEGMENTS if changed else _unchanged(shown), _trends(shown), words.interval(drawn, "Vertical lines")],
             [words.doubts(drawn), left_out if rest else None],
         ),
         panels=panels,
@@ -192,6 +199,33 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         ),
         name_parts=(str(key["model_id"]), *([metric] if metric != DEFAULT_METRIC else [])),
     )  # fmt: skip
+
+
+def _unchanged(shown: Sequence[list[Row]]) -> str:
+    """What the lines are, and that no series changed, as far as that can be known."""
+    from db.analysis.history.histories import LEAST_RUNS
+
+    long = [rows for rows in shown if max(row["judged"] for row in rows) >= LEAST_RUNS]
+    if len(long) == len(shown):
+        return f"{UNCHANGED}."
+    if not long:
+        return f"Line: median level; too few runs to detect a change: {LEAST_RUNS} are needed."
+    short = f"{len(shown) - len(long)} of {len(shown)} series have fewer than the {LEAST_RUNS} runs needed"
+    return f"{UNCHANGED}, but {short}."
+
+
+def _trend(rows: Sequence[Row]) -> Trend | None:
+    """The slow trend of a series, which no row without a segment has."""
+    return next((row["trend"] for row in rows if row["trend"] is not None), None)
+
+
+def _trends(shown: Sequence[list[Row]]) -> str | None:
+    found = [trend for rows in shown if (trend := _trend(rows)) is not None]
+    if not found:
+        return None
+    of = "" if len(shown) == 1 else f" in {len(found)} of {len(shown)} series"
+    steps = ", ".join(f"{trend.per_run:+.2%} a run over {trend.runs} runs" for trend in found[:MOST_TRENDS])
+    return f"Slow trend{of}, for which no single run is to blame: {steps}."
 
 
 def _heading(row: Row) -> str:

@@ -96,11 +96,10 @@ class TokensOverTime(ChartPlugin):
             for title, values, lines in parts
         ]  # fmt: skip
         rows = [row for row, _ in shown]
-        rest = len(found) - len(shown)
-        left_out = f"Left out: {rest} of {len(found)} points; narrow the selection to see them, e.g. batch=8."
+        left_out = words.left_out(len(found) - len(shown), len(found), "points", "largest")
         return figure(
             self, key, rows, panels, of_cell=True, place=[f"{key['new_tokens']} new tokens"], columns=len(panels),
-            notes=words.sentences([NOTE], (words.doubts(rows), left_out if rest else None)), width_in=WIDTH_IN,
+            notes=words.sentences([NOTE], (words.doubts(rows), left_out)), width_in=WIDTH_IN,
             legend=legend(series, rows), names=[f"n{key['new_tokens']}"],
         )  # fmt: skip
 

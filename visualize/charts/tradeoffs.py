@@ -98,7 +98,7 @@ class QualityTradeoff(ChartPlugin):
             titles = (f"{metric.title}\n{words.better(metric.better)}", f"Throughput ({_unit(key)})\nhigher is better")
             yield _figure(
                 self, key, [row for row in members if row["batch_size"] == least], series, left_out, best, "quality",
-                [f"{row['runtime']} {row['precision']}" for row in best], titles, is_cost=is_cost,
+                [f"{row['runtime']} {words.precision(row)}" for row in best], titles, is_cost=is_cost,
                 note="Stepped line: no other point has both better quality and higher throughput.",
                 place=[words.unbroken(words.point({**key, "batch_size": least, "concurrency": 1}))],
                 of_names=held_names(key, 1),

@@ -80,9 +80,8 @@ class UseOverTime(ChartPlugin):
                 y = value_axis(title, [one.y for line in lines for one in line.marks], may_be_log=False)
                 panels.append(Panel(x=x, y=y, elements=tuple(lines), height_in=PANEL_IN))
         rows = [one.rows[0] for one in series]
-        rest = len(points) - len(shown)
-        left_out = f"Left out: the {rest} smallest of {len(points)} points; narrow the selection to see them."
-        lacking = (words.doubts(rows), left_out if rest else None)
+        left_out = words.left_out(len(points) - len(shown), len(points), "points", "smallest")
+        lacking = (words.doubts(rows), left_out)
         return figure(
             self, key, rows, panels, of_cell=True, width_in=WIDTH_IN, legend=legend(series, rows),
             title=f"{'The server during the load' if is_load else self.title}: {key['model_id']}",

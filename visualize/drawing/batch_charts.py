@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import Direction
+from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
 from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
@@ -136,7 +137,7 @@ class BatchChart(ChartPlugin):
             is_told = all(one.verdict != "not judged" for one in judged_pairs(pairs, self.better))
         if is_told:
             ratios = [last["value"] / first["value"] for first, last in pairs]
-            least, most = (f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+            least, most = (exact(ratio, 2) for ratio in (min(ratios), max(ratios)))
             times = "about" if least == most == "1" else f"{least if least == most else f'{least} to {most}'} times"
             same = "the same as" if times == "about" else "that"
             finding = f"{self.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
 
+from benchmarking.core.text import number as exact
 from benchmarking.core.verdicts import speedups
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Note, Panel, Rule
@@ -117,9 +118,12 @@ def finding(
     winner = clear_winner(rivals, "lower")
     if winner is not row and winner is not base:
         return None
-    ratio = speedup(base, row)
-    times = f"{ratio.value:.2g}" if abs(math.log(ratio.value)) > math.log(LEAST_ROUND) else f"{ratio.value:.4g}"
-    return Finding(text=f"{name} {verb} {times} times as fast as {other}")
+    return Finding(text=f"{name} {verb} {ratio_text(speedup(base, row).value)} times as fast as {other}")
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio in two digits, or more near 1: "12", "1.9", "1.034"."""
+    return exact(ratio, 2 if abs(math.log(ratio)) > math.log(LEAST_ROUND) else 4)
 
 
 def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Series]:
@@ -157,10 +161,10 @@ def fastest(
     )
     if len(lines) <= most:
         return [by_speed[at] for at in order], None
-    rest = f"the {len(lines) - most} slowest of {len(lines)} configurations"
+    left_out = words.left_out(len(lines) - most, len(lines), "configurations", "slowest")
     if len(set(places)) > 1:
         rest = f"{len(lines) - most} of {len(lines)} configurations, keeping the fastest of each device"
-    left_out = f"Left out: {rest}; narrow the selection to see them."
+        left_out = f"Left out: {rest}; narrow the selection to see more."
     kept_lines = [by_speed[at] for at in sorted(order[:most])]
     places = [line.place for line in kept_lines]
     several = len(set(places)) > 1

@@ -98,7 +98,7 @@ def size_axis(title: str, sizes: Sequence[float], most: int = 8) -> Axis:
     at = sizes
     while len(at) > most:
         at = at[::2]
-    labels = tuple((size, f"{size:,g}") for size in at)
+    labels = tuple((size, f"{size:,.15g}") for size in at)
     if grows_by_factors(sizes):
         return Axis(title=title, low=low / 2**0.35, high=high * 2**0.35, ticks=labels, is_log=True)
     margin = 0.06 * (high - low) or 0.5

@@ -12,7 +12,7 @@ from datetime import datetime
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
-from benchmarking.core.records import REQUEST_RATE, SERVER, Point
+from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Point
 from benchmarking.core.verdicts.launches import COVERS
 from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.scales import number
@@ -102,7 +102,7 @@ def axis_title(name: str) -> str:
 
 def count(number_of: float | None) -> str:
     """A value on an axis, such as "2,048"; "none" if the point has none."""
-    return "none" if number_of is None else f"{number_of:,g}" if isinstance(number_of, float) else f"{number_of:,}"
+    return "none" if number_of is None else f"{number_of:,.15g}" if isinstance(number_of, float) else f"{number_of:,}"
 
 
 def family(row: Row) -> str:
@@ -119,11 +119,17 @@ def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, flo
 
 
 def provenance(drawn: Sequence[Row]) -> str:
-    """One line about the source of the data: weights, common settings, launches, dates."""
-    launches = sorted({int(row["launches"]) for row in drawn})
-    count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
+    """One line about the source of the data: weights, common settings, launches or the format of imports, dates."""
     weights = " and ".join(sorted({row["weights"] for row in drawn} - {"given"}))  # those of the server or caller
-    each = f"{count} launch{'' if launches == [1] else 'es'} per point"
+    formats = sorted({row["origin_format"] for row in drawn if row.get("origin_format")})
+    own = [row for row in drawn if not row.get("origin_format")]
+    each = f"imported from {' and '.join(formats)}" if formats else ""
+    if own:  # a load test has no launches of its own
+        launches = sorted({int(row["launches"]) for row in own})
+        count = str(launches[0]) if len(launches) == 1 else f"{launches[0]} to {launches[-1]}"
+        is_load = all(LOOP in settings_of(row) for row in own)
+        what = f"repetition{'' if launches == [1] else 's'} per level" if is_load else "launch{} per point"
+        each = SEPARATOR.join(filter(None, (f"{count} {what.format('' if launches == [1] else 'es')}", each)))
     modes = {settings(row["runtime_mode"]) for row in drawn}
     mode = modes.pop() if len(modes) == 1 else ""
     times = [row["started_at"] for row in drawn]
@@ -136,6 +142,8 @@ def provenance(drawn: Sequence[Row]) -> str:
 def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") -> str:
     """What the intervals mean, or that there are none. `of` is a ratio that they are of ("the speedup of ")."""
     with_interval = [row for row in drawn if row["low"] is not None]
+    if not with_interval and all(row.get("origin_format") for row in drawn):
+        return "No intervals are drawn for imported results."
     if not with_interval:
         return "No intervals: they need at least 3 launches per point."
     some = "" if len(with_interval) == len(drawn) else "; points with fewer than 3 launches have none"
@@ -157,8 +165,8 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed"))
         common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
         meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
         why = f" ({'; '.join(meanings)})" if meanings else ""
-        verb = "is" if len(rows) == 1 else "are"
-        parts.append(f"{mark.lower() if parts else mark}: {len(rows)} of {len(drawn)} points {verb} {state}{why}")
+        of_points = f"{len(drawn)} point{'' if len(drawn) == 1 else 's'} {'is' if len(rows) == 1 else 'are'}"
+        parts.append(f"{mark.lower() if parts else mark}: {len(rows)} of {of_points} {state}{why}")
     return "; ".join(parts) + "." if parts else None
 
 
@@ -201,7 +209,8 @@ def missing_points(
         return None
     names = "; ".join(named(row) for row in missing[:3]) + (" and others" if len(missing) > 3 else "")
     error = _first_error(missing)
-    return f"Not drawn: {_counted(_state(row, otherwise) for row in missing)} of {len(rows)} points ({names})" + (
+    of_points = f"{len(rows)} point{'' if len(rows) == 1 else 's'}"
+    return f"Not drawn: {_counted(_state(row, otherwise) for row in missing)} of {of_points} ({names})" + (
         f": {error}" if error else "."
     )
 
@@ -215,7 +224,8 @@ def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None
 def nothing_to_draw(rows: Sequence[Row]) -> str:
     """Why there is no picture of the rows."""
     error = _first_error(rows)
-    why = f" of {len(rows)} points" + (f"; first error: {error}" if error else "")
+    points = f" of {len(rows)} point{'' if len(rows) == 1 else 's'}"
+    why = points + (f"; first error: {error}" if error else "")
     return f"nothing to draw: {_counted(_state(row, NO_VALUE) for row in rows)}{why}"
 
 
@@ -231,9 +241,15 @@ def caption(
     return sentences(reading, (*lacking, doubts(drawn), missing_points(rows, drawn, named, otherwise)))
 
 
-def left_out(count: int, of: int, things: str) -> str | None:
-    """A note that some things are not drawn; None if all are."""
-    return f"Left out: {count} of {of} {things}, evenly spread; narrow the selection to see them." if count else None
+def left_out(count: int, of: int, things: str, which: str = "") -> str | None:
+    """A note that some things are not drawn: the slowest or the like, else some that are evenly spread; None if all
+    are."""
+    if not count:
+        return None
+    found = f"{count} of {of} {things}, evenly spread"
+    if which:
+        found = f"the {which if count == 1 else f'{count} {which}'} of {of} {things}"
+    return f"Left out: {found}; narrow the selection to see {'it' if count == 1 else 'them'}."
 
 
 def sentences(*parts: Iterable[str | None]) -> tuple[str, ...]:

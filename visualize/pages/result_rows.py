@@ -62,21 +62,22 @@ def own_metrics(data: Data) -> Mapping[str, Metric]:
 
 def metric_choices(data: Data) -> Mapping[str, str]:
     """Name -> title of every judged metric: those with a column, then custom ones."""
-    own = {name: metric for name, metric in own_metrics(data).items() if metric.is_judged}
+    own = {name: metric for name, metric in own_metrics(data).items() if metric.is_judged and name not in JUDGED}
     return {name: metric.words for name, metric in {**JUDGED, **own}.items()}
 
 
 def metric_of(data: Data, name: str) -> Metric:
-    """The judged metric with this name. Raises UsageError."""
-    own = own_metrics(data).get(name)
+    """The judged metric with this name, a column before a custom metric. Raises UsageError."""
+    own = None if name in JUDGED else own_metrics(data).get(name)
     return own if own is not None and own.is_judged else judged_metric(data.warehouse, name)
 
 
 def result_table(
-    rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({})
+    rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({}), *, has_quality: bool = False
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
     """Headings and cells of each row, with only the columns that have values. State and doubts are next to the latency,
-    since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out."""
+    since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out. `has_quality`:
+    the rows have the quality of their runs."""
     columns: list[tuple[str, Callable[[Row], Cell]]] = []  # no mapping: a custom metric may have any name
     if _has(rows, FIRST):
         columns.append((METRICS[FIRST].heading, _number(FIRST)))
@@ -91,6 +92,11 @@ def result_table(
         numbers.append(("peak MB", peak_of))
     if _has(rows, "output_error"):
         numbers.append(("error", lambda row: text_cell(error_text(row))))
+    numbers += [
+        (QUALITY_METRICS[name].heading_with_unit, _number(name))
+        for name in QUALITY_METRICS
+        if has_quality and _has(rows, name)
+    ]
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers.append((metric.words, _own(name)))
@@ -111,7 +117,7 @@ ITEMS, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
 RATE_NOTE = (
     "Throughput counts all calls: it is the work of a call over the mean latency, while p50 is the median call. A star "
     f"marks rates whose mean call differs from the median by more than {THROUGHPUT_APART - 1:.0%}, because some calls "
-    "were much slower."
+    "were much slower or faster."
 )
 
 

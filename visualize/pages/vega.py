@@ -14,7 +14,7 @@ from benchmarking.core.text import visible, visible_lines
 from visualize.drawing.figure import Colour, Figure, Line, Panel
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
-from visualize.pages.elements import Chart, Grid, Heading, Key, number_cell, state_cell, text_cell
+from visualize.pages.elements import Chart, Grid, Heading, Key, number_cell, number_text, state_cell, text_cell
 
 Spec = dict[str, Any]
 
@@ -228,9 +228,10 @@ def _intervals_and_marks(panel: Panel, scales: _Scales) -> Layers:
                     continue
                 unit = (panel.x if line.is_across else panel.y).title.split("\n")[0]
                 for one in (mark for mark in line.marks if mark.state == state):
-                    value = f"{one.x if line.is_across else one.y:.4g}"
+                    value = number_text(one.x if line.is_across else one.y)
                     about = [line.label, one.words, f"{unit}: {value}" if unit else value]
-                    about += [f"{one.low:.4g} to {one.high:.4g}"] if one.has_interval else []
+                    if one.low is not None and one.high is not None:
+                        about.append(f"{number_text(one.low)} to {number_text(one.high)}")
                     about += [state] if state != "valid" else []
                     own = {"x": one.x, "y": one.y, "colour": _class(line.colour), "shape": line.shape % len(MARKERS)}
                     values.append({**own, "words": visible(", ".join(filter(None, about))), "state": state})

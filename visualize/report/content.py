@@ -16,6 +16,7 @@ from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from db.run_records import qualities
 from visualize.drawing import words
+from visualize.drawing.loads import is_load
 from visualize.drawing.rows import grouped
 from visualize.pages.elements import (
     Cell,
@@ -64,12 +65,17 @@ MOST_POINTS = 3
 MOST_PROFILES = 4
 """Maximum profiles of a model, newest first."""
 STATES = get_args(State)
-METHOD = (
-    "Each point is measured in several fresh processes (launches), after a warm-up. Latency is the median over "
+METHODS = {
+    "calls": "Each point is measured in fresh processes (launches), after a warm-up. Latency is the median over "
     "launches of each launch's median. Its 95 % interval covers the typical launch, not the next one, and needs at "
     "least three launches; without an interval, ignore small differences. Peak memory and energy are readings "
-    "without an interval. In a database, session=ID selects everything that one command measured."
-)
+    "without an interval.",
+    "loads": "A load test sends requests to a running server, level by level; times count from the intended start of a "
+    "request, so they include the wait of requests that were sent late.",
+    "imports": "Imported results are what the files of other programs state, by the definitions of these programs.",
+}
+"""Kind of results -> how they were measured."""
+SELECTING = "In a database, session=ID selects everything that one command measured."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,7 @@ class Report:
     doubts: tuple[DoubtNote, ...]
     is_imported: bool
     """Whether all runs are imported, so that nobody looked for disturbances."""
+    is_measured: bool
     next_steps: tuple[str, ...]
     overview: Grid | None
     """A row per run; None for a single run."""
@@ -171,6 +178,7 @@ def report_of(
     first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
     states = _counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
     took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
+    kinds = {"imports" if row["origin_format"] else "loads" if is_load(row) else "calls" for row in rows}
     versions: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, version in run["versions"].items():
@@ -187,6 +195,7 @@ def report_of(
         comparison=None if comparison is None else compared(comparison.comparison, comparison.command),
         doubts=tuple(replace(one, points=everywhere) if len(one.points) == measured > 1 else one for one in notes),
         is_imported=all(run["origin_format"] is not None for run in runs),
+        is_measured=measured > 0,
         next_steps=findings.next_steps(rows, ranks=comparison is None),
         overview=_overview(rows, runs) if len(runs) > 1 else None,
         machines=_machines(runs),
@@ -197,7 +206,7 @@ def report_of(
             _group(key, members, numbers, sides, own, profiled, chart_rows, known_quality)
             for key, members in grouped(rows, MODEL)
         ),
-        method=METHOD,
+        method=" ".join([*(text for kind, text in METHODS.items() if kind in kinds), SELECTING]),
         methods=tuple(
             _method(at + 1, [run for run in runs if keys[run["run_id"]] == key]) for at, key in enumerate(order)
         ),

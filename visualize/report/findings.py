@@ -239,7 +239,9 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     if any(row["simulated"] for row in rows):
         steps.append("Simulated results come from a script or an emulator: measure on a real device.")
-    return tuple(steps) or ("No action needed: every result is valid and has an interval over launches.",)
+    has_all = all(row["low"] is not None and row["high"] is not None for row in rows)
+    fine = "every result is valid" + (" and has an interval over launches" if has_all else "")
+    return tuple(steps) or (f"No action needed: {fine}.",)
 
 
 def _first_few(texts: Sequence[str]) -> str:

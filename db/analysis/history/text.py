@@ -10,6 +10,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import BARS, markdown_escaped, markdown_table, number, sparkline, wrapped
+from benchmarking.core.verdicts.trends import Trend
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
 from db.analysis.history.regressions import Regression
 from db.analysis.settings import SETTINGS
@@ -71,7 +72,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
 
 def _row(history: History, several: Sequence[str], bars: str, width: int) -> tuple[str, ...]:
     values, changes, trend = [point.value for point in history.points], history.change_points, history.trend
-    texts = [] if trend is None else [f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"]
+    texts = [] if trend is None else [trend_text(trend)]
     texts += map(change_text, reversed(changes[-MAX_CHANGES:]))
     more = f"; {len(changes) - MAX_CHANGES} earlier" if len(changes) > MAX_CHANGES else ""
     return (
@@ -83,6 +84,11 @@ def _row(history: History, several: Sequence[str], bars: str, width: int) -> tup
         number(values[-1]) if values else NOTHING,
         "; ".join(texts) + more,
     )
+
+
+def trend_text(trend: Trend) -> str:
+    """ "trend +0.20% a run over 40 runs" """
+    return f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"
 
 
 def change_text(change_point: ChangePoint) -> str:

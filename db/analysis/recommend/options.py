@@ -81,7 +81,7 @@ class Workload:
         """ "feature-extraction, s128, random weights" """
         sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
         sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
-        sizes += [f"{name}={value:g}" for name, value in self.axes]
+        sizes += [f"{name}={value:.15g}" for name, value in self.axes]
         definition = [] if self.definition is None else [f"definition of {self.definition}"]
         return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *definition]).replace(", ,", ",")
 
@@ -120,7 +120,8 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
-    return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
+    selected = f"{row['n']} result{' is' if row['n'] == 1 else 's are'} selected"
+    return ", ".join([selected, *unusable])
 
 
 def _workload(row: Row) -> Workload:

@@ -120,7 +120,7 @@ class Traffic:
         """ "text-generation, s128 n64, poisson arrivals, shared_prefix 0.5, random weights" """
         sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
         sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
-        sizes += [f"{name}={value:g}" for name, value in self.axes]
+        sizes += [f"{name}={value:.15g}" for name, value in self.axes]
         parts = [self.task, " ".join(sizes), f"{self.arrivals} arrivals" if self.arrivals else ""]
         parts += [f"{name} {value}" for name, value in self.kind]
         parts += [f"{self.weights} weights", "" if self.definition is None else f"definition of {self.definition}"]
@@ -284,7 +284,8 @@ def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "simulated": "simulated",
     }
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
-    return f"{row['n']} results are selected" + (f", {', '.join(unusable)}" if unusable else "")
+    selected = f"{row['n']} result{' is' if row['n'] == 1 else 's are'} selected"
+    return ", ".join([selected, *unusable])
 
 
 def _level_at(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -54,6 +55,8 @@ AIMS: Mapping[Aim, str] = {
     "energy": "the least energy per item",
     "cost": "the lowest cost",
 }
+MOST_MEASURES = 2
+"""Maximum measures of quality in the advice, of those without a limit."""
 MOST_EQUAL = 4
 """Maximum equal options named in the advice; the rest are counted."""
 EQUAL_NOTE = (
@@ -79,6 +82,8 @@ class RecommendationWords:
     table: Table
     """A row per option or server, best first."""
     notes: tuple[str, ...]
+    precisions: tuple[Table, str] | None = None
+    """The best option of each precision, with a sentence about them; None for a single precision."""
 
 
 def recommendation_words(
@@ -112,12 +117,14 @@ def recommendation_words(
         advice=_advice(recommendation, unit, currency, limits),
         table=table_of(_columns(recommendation, unit, currency, limits), recommendation.rated, page),
         notes=tuple(notes),
+        precisions=_by_precision(recommendation, unit),
     )
 
 
 def recommendation_text(words: RecommendationWords, page: Page = PLAIN) -> str:
     """The words for a terminal, of a table that was made for this page."""
-    above = [words.title, words.advice, *([", ".join(words.table.shared)] if words.table.shared else [])]
+    above = [words.title, words.advice, *([words.precisions[1]] if words.precisions else [])]
+    above += [", ".join(words.table.shared)] if words.table.shared else []
     below = [*words.notes]
     below += [f"not shown: {', '.join(words.table.left_out)} (--json prints all)"] if words.table.left_out else []
     head, notes = (wrapped("\n".join(lines), page.text_width) for lines in (above, below))
@@ -136,7 +143,79 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
     one_of = "among those with " if recommendation.equal else ""
     aim = f"{one_of}{AIMS[recommendation.aim]} {among}"
-    return f"recommended: {name}: {aim}, {figures}{doubts}{_certainty(recommendation)}"
+    quality = _quality_words(first.option, recommendation)
+    return (
+        f"recommended: {name}: {aim}, {figures}{f', {quality}' if quality else ''}{doubts}{_certainty(recommendation)}"
+    )
+
+
+def _quality_words(option: Option, recommendation: Recommendation) -> str | None:
+    """What is known about the quality of an option: "KL 0.0021 nats, top-1 0.98", or "output error 0.03"; None where no
+    precision or quantization is chosen."""
+    known = [name for name in QUALITY_METRICS if name in option.quality]
+    stated = [name for name in QUALITY_LIMITS.values() if name in known] or known[:MOST_MEASURES]
+    if stated:
+        shown = ((QUALITY_METRICS[name], number(option.quality[name])) for name in stated)
+        return ", ".join(f"{metric.heading} {value} {metric.unit}".rstrip() for metric, value in shown)
+    if option.precision == "float32" or len({_precision_words(one.option) for one in recommendation.rated}) < 2:
+        return None
+    return (
+        "quality not measured" if option.output_error is None else f"output error {relative_error(option.output_error)}"
+    )
+
+
+def _precision_words(option: Option) -> str:
+    """The precision with the quantization, if one is stated: "int4 (Q4_K_M)", "Q4_K - Medium" of another tool."""
+    quantization = option.runtime_mode.get("quantization")
+    if quantization is None:
+        return option.precision
+    return str(quantization) if option.precision == "other" else f"{option.precision} ({quantization})"
+
+
+def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str] | None:
+    """The best option of each precision or quantization on the device of the first option, against that of the most
+    precise one, as measured, and the same as a sentence; None for a single precision."""
+    first: dict[str, Rated] = {}
+    device = _device(recommendation.rated[0].option, recommendation)
+    for one in recommendation.rated:
+        if _device(one.option, recommendation) == device:
+            first.setdefault(_precision_words(one.option), one)
+    if len(first) < 2:
+        return None
+    order = sorted(first, key=_bits, reverse=True)
+    base = first[order[0]].option
+
+    numbers = partial(Column[Rated], is_number=True)
+    table = table_of(
+        [
+            Column[Rated](heading="precision", text=lambda one: _precision_words(one.option), is_key=True),
+            Column[Rated](heading="runtime", text=lambda one: _runtime(one.option, recommendation), is_key=True),
+            numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
+            numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
+            numbers(heading=unit, text=lambda one: number(one.option.throughput)),
+            numbers(heading="peak MB", text=lambda one: optional_number(one.option.memory_mb)),
+            *_quality_columns(lambda quantity: 0),
+            Column[Rated](heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
+            Column[Rated](heading="doubts", text=_doubts, is_state=True),
+        ],
+        [first[name] for name in order],
+    )
+    clauses = []
+    for name in order[1:]:
+        option = first[name].option
+        clause = f"{name} has {number(option.throughput / base.throughput, 3)} times the throughput"
+        if option.memory_mb and base.memory_mb:
+            clause += f" and {number(option.memory_mb / base.memory_mb, 3)} times the peak memory"
+        quality = _quality_words(option, recommendation)
+        clauses.append(f"{clause} ({quality})" if quality else clause)
+    where = f"Against {order[0]} on {device}, each at its best option, as measured"
+    return table, f"{where}: {'; '.join(clauses)}."
+
+
+def _bits(precision: str) -> float:
+    """Bits of a weight, as far as the name of the precision says; tf32 computes with fewer."""
+    found = re.search(r"(?<=Q)\d+", precision) or re.search(r"\d+", precision)
+    return (float(found[0]) if found else 0.0) - (precision == "tf32")
 
 
 def _certainty(recommendation: Recommendation) -> str:
@@ -248,6 +327,17 @@ def _columns(
         numbers(heading="J/item", text=lambda one: optional_number(one.option.energy_j)),
         words(heading="energy of", text=lambda one: one.option.energy_of, spare=spare(6, "energy")),
         numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: optional_number(one.option.cost)),
+        *_quality_columns(lambda quantity: spare(3, quantity)),
+        words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
+        words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
+        words(heading="doubts", text=_doubts, is_state=True),
+    ]
+
+
+def _quality_columns(spare: Callable[[Quantity], int]) -> list[Column[Rated]]:
+    """The error of the output, and the measures of quality that limits apply to."""
+    numbers = partial(Column[Rated], is_number=True)
+    return [
         numbers(
             heading=METRICS["output_error"].heading,
             text=lambda one: None if one.option.output_error is None else relative_error(one.option.output_error),
@@ -257,13 +347,10 @@ def _columns(
             numbers(
                 heading=QUALITY_METRICS[measure].heading,
                 text=partial(_quality, measure=measure),
-                spare=spare(3, quantity),
+                spare=spare(quantity),
             )
             for quantity, measure in ALL_QUALITY_LIMITS.items()
         ),
-        words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
-        words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
-        words(heading="doubts", text=_doubts, is_state=True),
     ]
 
 

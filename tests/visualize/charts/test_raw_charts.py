@@ -73,7 +73,7 @@ def test_compacted_samples_keep_their_distribution(one_point, rows_of, see):
 def test_at_most_six_points_are_drawn_and_the_others_counted(make_run, figures, see):
     (figure,) = figures("sample_distribution", make_run(batch_sizes=tuple(range(1, 21))))
     assert len(figure.axes) == 12
-    assert see.says(figure, "Left out: 34 of 40 points; narrow the selection to see them, e.g. batch=8.")
+    assert see.says(figure, "Left out: the 34 largest of 40 points; narrow the selection to see them.")
 
 
 def test_the_timeline_shows_warm_up_timed_calls_and_doubts(one_point, figures, see, alter):
@@ -187,6 +187,22 @@ def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     title = see.texts(figure)[0]
     assert re.fullmatch(r"bert-base-uncased: latency per call rose by 1\d\.\d% on 2026-02-08", title)
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
+
+
+def test_too_few_runs_to_detect_a_change_and_a_slow_trend_are_no_unchanged_level(months, make_run, figures, see):
+    (short,) = figures("temporal_trend", *months[:3])
+    assert see.says(short, "Line: median level; too few runs to detect a change: 4 are needed")
+    (long,) = figures("temporal_trend", *months[:7])
+    assert see.says(long, "Line: median level; no change detected")
+
+    def leaking(number):
+        time = (datetime(2026, 1, 3, tzinfo=UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        slowdown = 1.004**number * (1 + 0.001 * (number * 7 % 5))
+        return make_run(batch_sizes=(1,), sequence_lengths=(32,), slowdown=slowdown, started_at=time)
+
+    (rising,) = figures("temporal_trend", *map(leaking, range(30)))
+    assert see.says(rising, "Slow trend, for which no single run is to blame: +0.4")
+    assert re.match(r"bert-base-uncased: latency per call rises slowly, by 1\d\.\d% over 30 runs", see.texts(rising)[0])
 
 
 @pytest.mark.parametrize("seconds", [2.7, 160, 174 * 60, 69 * 3600, 24 * 86400, 1100 * 86400])

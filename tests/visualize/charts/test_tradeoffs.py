@@ -49,7 +49,7 @@ def test_the_front_and_the_fastest_configurations_are_drawn_and_the_rest_counted
     (figure,) = figures("pareto_front", *runs)
     assert see.says(
         figure,
-        "Left out: 4 of 16 configurations, keeping the fastest of each device; narrow the selection to see them.",
+        "Left out: 4 of 16 configurations, keeping the fastest of each device; narrow the selection to see more.",
     )
     assert "Card (cuda:0) · eager · float32" in see.legend(figure), "slowest, but with the best throughput"
     assert len(see.legend(figure)) == 12

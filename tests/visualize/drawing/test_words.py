@@ -75,6 +75,21 @@ def test_different_launch_counts_and_dates_are_ranges():
     assert words.provenance([row(launches=1)]).split(" · ")[2] == "1 launch per point"
 
 
+def test_loads_have_repetitions_and_imports_neither_these_nor_launches_nor_intervals():
+    load, imported = row(launches=1, runtime_mode='{"loop": "open"}'), row(origin_format="hyperfine", low=None)
+    assert "1 repetition per level" in words.provenance([load])
+    assert words.provenance([imported]).split(" · ")[2] == "imported from hyperfine"
+    assert "3 launches per point · imported from hyperfine" in words.provenance([row(launches=3), imported])
+    assert words.interval([imported]) == "No intervals are drawn for imported results."
+
+
+def test_what_is_left_out_is_counted_and_one_thing_is_not_numbered():
+    assert words.left_out(0, 3, "points", "slowest") is None
+    assert words.left_out(1, 3, "points", "slowest") == (
+        "Left out: the slowest of 3 points; narrow the selection to see it."
+    )
+
+
 def test_points_without_an_interval_are_mentioned():
     text = words.interval([row(), row(low=None)])
     assert text.endswith("95 % interval of the typical launch; points with fewer than 3 launches have none.")

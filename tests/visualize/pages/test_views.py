@@ -15,6 +15,7 @@ import pytest
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
+from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
@@ -325,7 +326,7 @@ def test_custom_metrics_are_columns_and_can_be_compared_and_followed(data, datab
     assert compared.metrics["pages_per_sec"] == "pages (pages/s)"
     assert compared.compared.head[0].startswith("pages (pages/s), geometric mean of the launches; A: runtime=eager")
     trends = page_of(data, "trends", metric="pages_per_sec", selection="runtime=eager")
-    assert (trends.count, trends.lines[0].newest.split()[1]) == (4, "pages/s")
+    assert (trends.count, trends.lines[0].value.split()[1]) == (4, "pages/s")
     asked = ["--db-path", str(database), "--chart", "temporal_trend", "--format", "svg", "--output-dir", str(tmp_path)]
     assert main([*asked, "--metric", "pages_per_sec"]) == 0
     (drawn,) = capsys.readouterr().out.split()
@@ -512,7 +513,29 @@ def test_ticked_results_are_side_by_side_with_ratios_to_the_first(data):
     first, second = (cell.text for cell in lines["p50 ms"])
     ratio = float(second.split()[0]) / float(first)
     assert second.endswith(f"({ratio:.3g}\N{MULTIPLICATION SIGN})")
+    assert not any(
+        "\N{MULTIPLICATION SIGN}" in cell.text for name in ("launches", "95 % interval") for cell in lines[name]
+    )
     assert page_of(data, "results").side_by_side is None
+
+
+def test_a_metric_named_like_a_column_has_a_column_of_its_own(tmp_path):
+    names = {"peak": "W", "model": "points", "latency_median_ms": "ms", "other_metrics.peak": ""}
+    about = {CUSTOM_METRICS: {name: {"unit": unit, "better": "lower"} for name, unit in names.items()}}
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    (result,) = run.results
+    own = dict(zip(("peak", "model", "other_metrics.peak"), (5.0, 6.0, 7.0), strict=True))
+    result = dataclasses.replace(result, metrics={**result.metrics, **own}, extra=about)
+    with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
+        warehouse.ingest(dataclasses.replace(run, results=(result,)))
+    snapshots = Snapshots(tmp_path / "a.duckdb")
+    with snapshots.reading() as data:
+        page = page_of(data, "results", sort="other_metrics.peak")
+        cells = dict(zip((heading.text for heading in page.grid.headings), page.grid.rows[0], strict=True))
+        assert (cells["model"].text, cells["peak MB"].text) == (run.cell.workload.model_id, "910")
+        assert [cells[name].text for name in ("peak (W)", "model (points)", "other metrics.peak")] == ["5", "6", "7"]
+        assert page_of(data, "compare").metrics["latency_median_ms"] == "median latency"
+    snapshots.close()
 
 
 def test_a_rate_that_does_not_follow_from_the_median_is_marked(data):

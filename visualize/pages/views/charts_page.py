@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -60,9 +59,15 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
         profiles=None,
         metric=parameters.metric,
     )
-    outcomes = list(islice(chart.draw(chart.rows(data.warehouse, selection)), 4 * MOST_FIGURES))
-    figures = [one for one in outcomes if isinstance(one, Figure)]
-    missing = dict.fromkeys(f"{one.what}: {one.why}" for one in outcomes if isinstance(one, NotDrawn))
+    figures: list[Figure] = []
+    missing: dict[str, None] = {}
+    for one in chart.draw(chart.rows(data.warehouse, selection)):
+        if isinstance(one, NotDrawn):
+            missing[f"{one.what}: {one.why}"] = None
+        else:
+            figures.append(one)
+        if len(figures) > MOST_FIGURES:
+            break
     # The command that writes the same chart as image files.
     command = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
     command += ["--chart", parameters.chart, *(["--model-id", model] if model and model != ALL else [])]

@@ -187,11 +187,10 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
 
 def _chart(words: ComparisonWords) -> Chart | None:
     """Changes with their intervals, below the sentence about them; None without changes."""
-    found = [one for one in words.findings if one.judgement.change is not None][:MOST_BARS]
-    if not found:
-        return None
     names = [" · ".join(row[: words.table.keys]) for row in words.table.rows]
-    shown = [(name, one.judgement) for name, one in zip(names, words.findings, strict=True) if one in found]
+    shown = [(name, one.judgement) for name, one in zip(names, words.findings, strict=True)][:MOST_BARS]
+    if not shown:
+        return None
     verdicts = list(dict.fromkeys(one.verdict for _, one in shown))
     lines = [
         Series(
@@ -213,10 +212,13 @@ def _chart(words: ComparisonWords) -> Chart | None:
     marks_at = tuple((value, f"{value:+g} %" if value else "0 %") for value, _ in ticks(low, high))
     x = Axis(title="Change from A to B", low=low, high=high, ticks=marks_at)
     elements: tuple[Element, ...] = (Rule(at=0.0, along="x", role="no change"), *lines)
-    more = f" The first {MOST_BARS} of {len(words.findings)} are drawn." if len(words.findings) > MOST_BARS else ""
+    bounded = sum(one.low is not None and one.high is not None for _, one in shown)
+    notes = ["Lines are 95 % confidence intervals."] if bounded else []
+    notes += ["Points without a line have too little data for an interval."] if bounded < len(shown) else []
+    notes += [f"Drawn: {MOST_BARS} of {len(words.findings)} points."] if len(shown) < len(words.findings) else []
     figure = Figure(
         title="Change of each point from A to B",
-        notes=(f"Lines are 95 % confidence intervals; points without a line have no verdict.{more}",),
+        notes=tuple(notes),
         panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=elements, height_in=0.5),),
         legend=entries(lines),
         columns_of_table=("point", "verdict", "change", "low", "high"),

@@ -12,7 +12,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
-from visualize.drawing.configurations import speedup
+from visualize.drawing.configurations import ratio_text, speedup
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
 from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
@@ -191,7 +191,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     best = clear_winner(list(real.values()), "lower")
     if best is not None and baseline in real and best is not real[baseline] and trust(real[baseline]) == "valid":
         winner = next(name for name, row in real.items() if row is best)
-        title = f"{winner} is {speedup(real[baseline], best).value:.2g} times as fast as {baseline}"
+        title = f"{winner} is {ratio_text(speedup(real[baseline], best).value)} times as fast as {baseline}"
     figure = Figure(
         title=title,
         subtitle=visible(shared),
@@ -210,7 +210,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
 def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], baseline: str | None) -> Grid | None:
     if not rows:
         return None
-    head, cells = result_table(results)
+    head, cells = result_table(results, has_quality=True)
     base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
     lines = []
     for row, name, line in zip(rows, names, cells, strict=True):

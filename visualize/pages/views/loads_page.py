@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.load_levels import HIGHEST_RATE
+from benchmarking.core.load_levels import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
 from benchmarking.core.text import number
 from visualize.drawing import loads, words
@@ -55,15 +55,16 @@ NEWEST = f"""{IMPORTED}, tests AS (
         test,
         count(*) FILTER (WHERE status = 'ok') AS measured,
         count(*) AS levels,
-        max(throughput_samples_per_sec) AS most_requests,
-        max(throughput_tokens_per_sec) AS most_tokens,
-        max(other_metrics['goodput_requests_per_sec']) AS most_goodput,
+        max(throughput_samples_per_sec) FILTER (WHERE is_sound) AS most_requests,
+        max(throughput_tokens_per_sec) FILTER (WHERE is_sound) AS most_tokens,
+        max(other_metrics['goodput_requests_per_sec']) FILTER (WHERE is_sound) AS most_goodput,
         max_by({{'axes': axes, 'concurrency': concurrency, 'validity': validity}}, result_id)
             FILTER (WHERE CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
         count(*) FILTER (WHERE validity = 'invalid') AS invalid,
         count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful
     FROM (
-        SELECT r.*, tests.test FROM benchmark_results r JOIN tests USING (run_id)
+        SELECT r.*, tests.test, validity IS DISTINCT FROM 'invalid' AS is_sound
+        FROM benchmark_results r JOIN tests USING (run_id)
         WHERE test IN (SELECT test FROM newest) AND (extra->'$.load.searched_per_s') IS NULL
         QUALIFY row_number() OVER (PARTITION BY test, series_id ORDER BY tests.started_at DESC, result_id DESC) = 1
     )
@@ -240,6 +241,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         levels=grid(columns, levels, "Levels of the load", [name for name in columns if name in NUMBERS]),
         failures=[(_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
         doubts=noted_doubts(rows, _level, is_import=is_import),
+        is_measured=bool(measured),
         charts=[one for name in ("load_latency", "load_frontier") for one in _figures(data, name, measured)],
         overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and len(one.legend) > 1],
         is_import=is_import,
@@ -277,7 +279,9 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
     )
-    highest = [row[OTHERS][HIGHEST_RATE] for row in rows if HIGHEST_RATE in row[OTHERS]]
+    loads_of = ((row, json.loads(row["extra"]).get("load")) for row in rows)
+    searches = (HighestRate.of(row[OTHERS], found) for row, found in loads_of if isinstance(found, dict))
+    highest = next((one for one in searches if one is not None), None)
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
@@ -291,7 +295,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         ),
         "requests": "; ".join(filter(None, points)),
         "limits": (mode.get("slo") or ("none" if run["origin_format"] is None else "")).replace(",", ", "),
-        "highest rate within the limits": f"{number(highest[0])} requests/s" if highest else None,
+        "highest rate within the limits": None if highest is None else highest.text,
         "most requests within the limits": most_goodput,
         "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
         "started": f"{time_text(run['started_at'])} UTC",

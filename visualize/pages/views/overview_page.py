@@ -13,7 +13,6 @@ from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.alerts import OPEN, list_alerts
 from db.analysis.history.histories import histories
 from db.analysis.history.regressions import regressions
-from db.analysis.history.text import change_text
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import percent_change
 from visualize.drawing import words
@@ -25,18 +24,17 @@ from visualize.pages.elements import (
     grid,
     headings,
     number_cell,
-    number_text,
     point_text,
-    spark,
     state_cell,
     text_cell,
     time_text,
 )
 from visualize.pages.site import View
 from visualize.pages.views.loads_page import LoadParameters, newest_loads
+from visualize.pages.views.recommend_page import RecommendParameters
 from visualize.pages.views.results_page import ResultsParameters
 from visualize.pages.views.run_page import run_link
-from visualize.pages.views.trends_page import TrendsParameters, newest_series
+from visualize.pages.views.trends_page import TrendsParameters, newest_series, series_card
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -48,10 +46,10 @@ SERIES = 24
 FINDINGS = 8
 TOTALS = """
 SELECT
-    (SELECT count(*) FROM benchmark_runs) AS runs,
+    (SELECT count(*) FROM benchmark_runs WHERE task <> 'device-calibration') AS runs,
     (SELECT count(*) FROM benchmark_results) AS results,
     (SELECT count(*) FROM series_heads) AS series,
-    (SELECT count(DISTINCT model_id) FROM benchmark_runs) AS models,
+    (SELECT count(DISTINCT model_id) FROM benchmark_runs WHERE task <> 'device-calibration') AS models,
     (SELECT count(*) FROM hardware_info) AS machines,
     (SELECT max(started_at) FROM benchmark_runs) AS newest
 """
@@ -81,6 +79,13 @@ SELECT
 FROM benchmark_runs WHERE origin_format IS NOT NULL
 GROUP BY source, origin_format ORDER BY imported DESC, file LIMIT $most
 """
+QUANTIZED = """
+SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id) JOIN hardware_info USING (hardware_id)
+WHERE series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)
+GROUP BY heads.model_id HAVING count(DISTINCT (precision, series.runtime_mode->>'quantization')) > 1
+ORDER BY count(DISTINCT precision) DESC, count(*) DESC, heads.model_id LIMIT 1
+"""
+"""The model with the most precisions of calls, to which the question about quantizations leads."""
 CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
 
 
@@ -95,6 +100,7 @@ def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
     counts = tuple((name, f"{totals[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
     newest = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
     imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
+    quantized = data.once("quantized", lambda: [row["model_id"] for row in data.warehouse.query(QUANTIZED).dicts()])
     return SimpleNamespace(
         totals=(*counts, ("newest run", f"{time_text(totals['newest'])} UTC" if totals["newest"] else "none")),
         is_empty=not newest and not imported,
@@ -105,6 +111,7 @@ def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
         loads=newest_loads(data, LATEST_LOADS),
         imports=grid(IMPORT_COLUMNS, imported, "The newest imported files", ("runs",)),
         metric=JUDGED[DEFAULT_METRIC].words,
+        quantizations=[Link(view="recommend", parameters=RecommendParameters(model=one)) for one in quantized],
     )
 
 
@@ -206,24 +213,11 @@ def _cards(data: Data) -> list[SimpleNamespace]:
         return []
     metric = JUDGED[DEFAULT_METRIC]
     found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
-    cards = []
-    for history in sorted(found, key=lambda one: ids.index(one.series_id)):
-        if not history.points:
-            continue
-        values = [point.value for point in history.points]
-        newest = history.change_points[-1] if history.change_points else None
-        about = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
-        cards.append(
-            SimpleNamespace(
-                title=str(history.subject["model_id"]),
-                about=" · ".join([*(str(word) for word in about if word), words.short_point(history.point)]),
-                value=f"{number_text(values[-1])} {metric.unit}",
-                spark=spark(values, metric.unit),
-                change=None if newest is None else change_text(newest),
-                is_worse=newest is not None and newest.change.relative_change > 0,
-                link=_series_link(history.series_id, metric.column),
-            )
-        )
+    cards = [
+        series_card(history, metric, TrendsParameters())
+        for history in sorted(found, key=lambda one: ids.index(one.series_id))
+        if history.points
+    ]
     return sorted(cards, key=lambda card: not card.is_worse)
 
 

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.quality import QUALITY_LIMITS
 from benchmarking.core.text import visible
 from db.analysis.recommend import SHARE
 from db.analysis.recommend.options import Workload, options_by_workload, why_no_options
-from db.analysis.recommend.recommendation import Option, Quantity, Recommendation, limited_value, recommend
+from db.analysis.recommend.recommendation import AT_LEAST, Option, Quantity, Recommendation, limited_value, recommend
 from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
 from db.analysis.recommend.serving import Limit as LoadLimit
 from db.analysis.recommend.text import RecommendationWords, recommendation_words, servers_words
@@ -64,6 +65,10 @@ class RecommendParameters:
     memory_mb: float | None = None
     energy_j: float | None = None
     throughput: float | None = None
+    kl: float | None = None
+    agreement: float | None = None
+    perplexity_increase: float | None = None
+    """In percent."""
     tpot_ms: float | None = None
     request_rate: float | None = None
     """Requests per second to serve: then load tests are compared, and the limits are on each request."""
@@ -78,6 +83,9 @@ class RecommendParameters:
             "memory": self.memory_mb,
             "energy": self.energy_j,
             "throughput": self.throughput,
+            "kl": self.kl,
+            "agreement": self.agreement,
+            "perplexity_increase": self.perplexity_increase,
         }
         return {quantity: value for quantity, value in given.items() if value is not None}
 
@@ -99,7 +107,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     if parameters.workload is not None and parameters.workload not in by_text:
         raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
     workload = parameters.workload or next(iter(by_text), None)
-    recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None}
+    recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None, "precisions": None}
     chosen = None if workload is None else by_text[workload]
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
@@ -110,6 +118,9 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             "has_best": found.best is not None,
             "grid": grid_of(words.table, "Options, best first", links),
             "chart": _chart(words, found, chosen),
+            "precisions": None
+            if words.precisions is None
+            else grid_of(words.precisions[0], "Each precision at its best"),
         }
     models = [(one, _link(RecommendParameters(model=one)), one == model) for one in sorted(known)]
     workloads = [(one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in by_text]
@@ -165,6 +176,16 @@ def _limits(
         "energy_j": ("Energy at most, J/item", "energy"),
         "throughput": (f"Throughput at least, {rate}", "throughput"),
     }
+    of_quality: dict[str, tuple[str, Quantity | None]] = {
+        "kl": ("KL divergence at most, nats", "kl"),
+        "agreement": ("Top-1 agreement at least", "agreement"),
+        "perplexity_increase": ("Perplexity increase at most, %", "perplexity_increase"),
+    }
+    titles |= {
+        name: title
+        for name, title in of_quality.items()
+        if getattr(parameters, name) is not None or any(QUALITY_LIMITS[name] in one.quality for one in options)
+    }
     if parameters.request_rate is not None:
         titles = {
             "latency_ms": ("Latency of each request at most, ms", None),
@@ -173,7 +194,7 @@ def _limits(
         }
     fields = []
     for name, (title, quantity) in titles.items():
-        value, is_least = getattr(parameters, name), name == "throughput"
+        value, is_least = getattr(parameters, name), quantity in AT_LEAST
         values = [] if quantity is None else [limited_value(one, quantity)[0] for one in options]
         rounded = {_rounded(one, up=not is_least) for one in values if one is not None}
         steps = spread(sorted(rounded), MOST_POSITIONS)
@@ -222,6 +243,8 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     best = pareto([one for one in options if one[1].fits], lambda one: (one[2], one[3]))
     front = [(latency, throughput, "") for _, _, latency, throughput in best]
     states = {one.state for line in lines for one in line.marks}
+    is_unknown = any(one.unknown for one in found.rated)
+    crossed = "crossed: misses a limit" + (", or its value is not known" if is_unknown else "")
     figure = Figure(
         title=words.title[0].upper() + words.title[1:],
         notes=(
@@ -232,7 +255,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         legend=(
             *entries(lines),
             *([Entry(label="hollow: doubtful", colour="grey", shape=0, state="doubtful")] * ("doubtful" in states)),
-            *([Entry(label="crossed: misses a limit", colour="ink", shape=0, state="invalid")] * ("invalid" in states)),
+            *([Entry(label=crossed, colour="ink", shape=0, state="invalid")] * ("invalid" in states)),
         ),
     )
     return vega.chart(figure, grid_of(words.table, "The options in the chart"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
@@ -12,6 +11,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.text import number
 from db.analysis.selection import Selection
 from visualize.drawing import words
 from visualize.pages.elements import (
@@ -210,7 +210,7 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
     skipped = (parameters.page - 1) * PAGE_ROWS
     columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
     sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=known[key].order_by(is_down=is_down))
-    more = {"most": PAGE_ROWS, "skipped": skipped, **({"metric": key} if known[key].is_own else {})}
+    more = {"most": PAGE_ROWS, "skipped": skipped, **({} if known[key].own is None else {"metric": known[key].own})}
     rows = _with_origin(data, data.warehouse.query(sql, {**values, **more}).dicts())
     shown = chosen or _usual(known, rows)
     filters = _filters(data, parameters)
@@ -237,7 +237,13 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
             Heading(text=TICK, is_unseen=True),
             *(_heading(name, known[name], parameters, sort) for name in shown),
         ),
-        rows=tuple((_tick(row, parameters), *(known[name].cell(row) for name in shown)) for row in rows),
+        rows=tuple(
+            (
+                Cell(text="", tick=row["result_id"], is_ticked=row["result_id"] in parameters.tick),
+                *(known[name].cell(row) for name in shown),
+            )
+            for row in rows
+        ),
         caption="Results",
     )
     return ResultsPage(
@@ -285,7 +291,8 @@ class Column:
     is_number: bool = False
     is_down: bool = False
     """Whether the first sort is descending, since higher is better or newer."""
-    is_own: bool = False
+    own: str | None = None
+    """The name of a custom metric."""
 
     def has(self, row: Row) -> bool:
         """Whether the row has a value."""
@@ -311,16 +318,15 @@ HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
 
 def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
     """The columns that people decide by and that have values, with the custom metrics of these rows."""
-    own = [name for name, column in known.items() if column.is_own]
+    own = [name for name, column in known.items() if column.own is not None]
     usual = [*USUAL[:-1], *own, USUAL[-1]]
     return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
 
 
 def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
-    """All columns by name."""
-
+    """All columns by name; a custom metric with the name of another column is "other_metrics.NAME"."""
     numbers = dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"])
-    return {
+    first = {
         "model": Column(heading="model", cell=_model, order=("model_id",)),
         "device": Column(
             heading="device", cell=lambda row: text_cell(row["device"], hint=row["device_name"]), order=("device",)
@@ -333,7 +339,9 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
         "precision": Column(
             heading="precision", cell=lambda row: text_cell(words.precision(row)), order=("precision",),
         ),
-        "point": Column(heading="point", cell=_point, order=POINT_ORDER),
+        "point": Column(
+            heading="point", cell=lambda row: replace(text_cell(point_text(row)), is_long=True), order=POINT_ORDER,
+        ),
         "state": Column(heading="state", cell=state_of, order=("coalesce(validity, status)",)),
         **{name: _number_column(name) for name in numbers},
         "peak": Column(
@@ -341,28 +349,37 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
             value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
         ),
         **{name: _quality_column(name) for name in QUALITY_METRICS},
-        **{name: _own_column(name, metric) for name, metric in own.items() if INTERVAL_END.search(name) is None},
+    }  # fmt: skip
+    last = {
         "interval": Column(
             heading=INTERVAL, cell=interval_of, order=("latency_ci_low_ms",), is_number=True,
-            value=lambda row: row["latency_ci_low_ms"],
+            value=lambda row: None if row["latency_ci_low_ms"] is None else interval_of(row).text,
         ),
         "doubts": Column(
             heading="doubts", cell=doubts_of, order=("len(doubts)",), value=lambda row: row["doubts"] or None,
         ),
-        "launches": Column(heading="launches", cell=launches_of, order=("launches",), is_number=True),
+        "launches": Column(
+            heading="launches", cell=launches_of, order=("launches",), value=lambda row: str(row["launches"]),
+            is_number=True,
+        ),
         "started": Column(
             heading="started (UTC)", cell=lambda row: text_cell(time_text(row["started_at"])), order=("started_at",),
             is_down=True,
         ),
     }  # fmt: skip
-
-
-def _own_column(name: str, metric: Metric) -> Column:
-    """A custom metric."""
-    return Column(
-        heading=metric.words, cell=lambda row: number_cell(row[OTHERS].get(name)), order=("other_metrics[$metric]",),
-        value=lambda row: row[OTHERS].get(name), is_number=True, is_down=metric.better == "higher", is_own=True,
-    )  # fmt: skip
+    taken = {**first, **last}
+    of_own: dict[str, Column] = {}
+    for name, metric in own.items():
+        if INTERVAL_END.search(name) is None:
+            key = name
+            while key in taken or key in of_own:
+                key = f"{OTHERS}.{key}"
+            of_own[key] = Column(
+                heading=metric.words, cell=lambda row, of=name: number_cell(row[OTHERS].get(of)),
+                order=("other_metrics[$metric]",), value=lambda row, of=name: row[OTHERS].get(of), is_number=True,
+                is_down=metric.better == "higher", own=name,
+            )  # fmt: skip
+    return {**first, **of_own, **last}
 
 
 def _number_column(name: str) -> Column:
@@ -391,34 +408,27 @@ def _model(row: Row) -> Cell:
     return text_cell(row["model_id"], link=link, hint=row["architecture_type"])
 
 
-def _point(row: Row) -> Cell:
-    return replace(text_cell(point_text(row)), is_long=True)
-
-
 def _side_by_side(ticked: Sequence[Row], known: Mapping[str, Column]) -> Grid:
     """A column for each ticked result, and a row for each fact that any of them has; numbers with their ratio to the
     first."""
-    first = ticked[0]
     lines = []
     for name, column in known.items():
         if name == "model" or not any(column.has(row) for row in ticked):
             continue
-        base = column.value(first)
-        cells = [column.cell(first), *(_with_ratio(column, row, base) for row in ticked[1:])]
-        lines.append((text_cell(column.heading), *cells))
+        cells, base = [text_cell(column.heading)], column.value(ticked[0])
+        for row in ticked:
+            cell, value = column.cell(row), column.value(row)
+            has_ratio = isinstance(value, int | float) and isinstance(base, int | float) and base > 0 <= value
+            if column.is_number and row is not ticked[0] and has_ratio:
+                cell = replace(cell, text=f"{cell.text} ({number(value / base, 3)}\N{MULTIPLICATION SIGN})")
+            cells.append(cell)
+        lines.append(tuple(cells))
     names = [_model(row) for row in ticked]
     return Grid(
         headings=(Heading(text=""), *(Heading(text=one.text, link=one.link) for one in names)),
         rows=tuple(lines),
         caption="Ticked results side by side",
     )
-
-
-def _with_ratio(column: Column, row: Row, base: object) -> Cell:
-    value, cell = column.value(row), column.cell(row)
-    if not column.is_number or not isinstance(value, int | float) or not isinstance(base, int | float) or not base:
-        return cell
-    return replace(cell, text=f"{cell.text} ({value / base:.3g}\N{MULTIPLICATION SIGN})")
 
 
 def _judged(ticked: Sequence[Row]) -> Link | None:
@@ -440,7 +450,10 @@ def _page_link(parameters: ResultsParameters, number: int) -> Link:
 
 
 def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
-    cells, found_sizes, found_kinds = (data.once(sql, partial(_all_rows, data, sql)) for sql in (CELLS, SIZES, KINDS))
+    cells, found_sizes, found_kinds = (
+        data.once(sql, lambda sql=sql: data.warehouse.query(sql).dicts())  # type: ignore[misc]
+        for sql in (CELLS, SIZES, KINDS)
+    )
     (sizes,) = found_sizes
     titles = {
         "family": "Family",
@@ -460,20 +473,14 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
         "state": ("State", STATES),
         "doubt": ("Doubt", kinds),
     }
-    chosen = {name: getattr(parameters, name) for name in lists}
-    return tuple(
-        _filter(name, *one, chosen[name]) for name, one in lists.items() if len(one[1]) > 1 or chosen[name] is not None
-    )
-
-
-def _all_rows(data: Data, sql: str) -> list[dict[str, Any]]:
-    return data.warehouse.query(sql).dicts()
-
-
-def _filter(name: str, title: str, options: Sequence[str], value: object) -> Filter:
-    chosen = None if value is None else str(value)
-    extra = () if chosen is None or chosen in options else (chosen,)  # keep the value of the URL
-    return Filter(name=name, title=title, options=(*extra, *options), chosen=chosen)
+    filters = []
+    for name, (title, options) in lists.items():
+        value = getattr(parameters, name)
+        if len(options) > 1 or value is not None:
+            chosen = None if value is None else str(value)
+            extra = () if chosen is None or chosen in options else (chosen,)  # keep the value of the URL
+            filters.append(Filter(name=name, title=title, options=(*extra, *options), chosen=chosen))
+    return tuple(filters)
 
 
 def _link(parameters: ResultsParameters) -> Link:
@@ -481,11 +488,6 @@ def _link(parameters: ResultsParameters) -> Link:
 
 
 TICK = "compare"
-
-
-def _tick(row: Row, parameters: ResultsParameters) -> Cell:
-    is_ticked = row["result_id"] in parameters.tick
-    return Cell(text="", tick=row["result_id"], is_ticked=is_ticked)
 
 
 def _heading(name: str, column: Column, parameters: ResultsParameters, sort: str) -> Heading:

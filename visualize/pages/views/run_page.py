@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.metrics import custom_metric, metric_by_ending
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import dumps
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import duration, number, visible
 from db.analysis.selection import Selection
 from db.run_records import qualities, stored_runs
 from visualize.drawing import words
@@ -158,6 +158,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
         ),
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         doubts=noted_doubts(rows, is_import=is_import),
+        is_measured=any(row["status"] == "ok" for row in rows),
         failures=[(point_text(row), str(row["error"])) for row in rows if row["status"] != "ok" and row["error"]],
         command=run["command"],
         sampled=None if sampled is None else point_text(sampled),
@@ -219,6 +220,7 @@ def find_run(data: Data, run_id: str) -> dict[str, Any]:
 def _facts(run: Row) -> tuple[tuple[str, str], ...]:
     seconds = (run["finished_at"] - run["started_at"]).total_seconds()
     is_timed = run["origin_format"] is None or seconds > 0  # other tools' files may not state an end
+    took = duration(seconds) if seconds >= 1 else "less than 1 s"
     stages = ", ".join(
         f"{name.removeprefix('load_').removesuffix('_s').replace('_', ' ')} {number(run[name])}"
         for name in STAGES
@@ -235,8 +237,10 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
             "precision": words.precision(run),
             "threads": run["num_threads"],
             "profile": json.loads(run["settings"]).get("profile"),
-            "started": f"{time_text(run['started_at'])} UTC" + (f", took {seconds:.0f} s" if is_timed else ""),
-            "load": None if run["load_time_s"] is None else f"{number(run['load_time_s'])} s ({stages})",
+            "started": f"{time_text(run['started_at'])} UTC" + (f", took {took}" if is_timed else ""),
+            "load": None
+            if run["load_time_s"] is None
+            else f"{number(run['load_time_s'])} s" + (f" ({stages})" if stages else ""),
             "commit": commit_text(run),
             "host": run["host"],
             "description": run["description"],

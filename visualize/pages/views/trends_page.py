@@ -15,7 +15,7 @@ from db.analysis.gate.alerts import TRIAGES, Triage, list_alerts, raise_alerts, 
 from db.analysis.history.changes import change_point_id, update_changes
 from db.analysis.history.histories import ChangePoint, History, HistoryPoint, histories
 from db.analysis.history.regressions import regressions
-from db.analysis.history.text import change_text
+from db.analysis.history.text import change_text, excluded_results_text, trend_text
 from db.analysis.selection import Selection, judged_metric
 from db.values import percent_change
 from visualize.charts import temporal_trend
@@ -101,31 +101,20 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
             found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
             found = sorted(found, key=lambda one: ids.index(one.series_id))
         count = len(found)
-    shown = [one for one in found if one.points and (one.change_points or not parameters.only_changes)]
+    shown = [one for one in found if one.points and (one.change_points or one.trend or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
     options = {"newest": None, **{one: f"model={one}" for one in models if not NO_VALUE.search(one)}}
-    lines = []
-    for history in shown:
-        newest = history.change_points[-1] if history.change_points else None
-        values = [point.value for point in history.points]
-        lines.append(
-            SimpleNamespace(
-                name=str(history.subject["model_id"]),
-                about=" · ".join([*_setup(history), words.short_point(history.point)]),
-                runs=len(values),
-                spark=spark(values, metric.unit),
-                newest=f"{number_text(values[-1])} {metric.unit}",
-                change=None if newest is None else change_text(newest),
-                is_worse=newest is not None and _is_worse(newest, metric),
-                is_drawn=drawn is not None and drawn.series_id == history.series_id,
-                link=Link(view="trends", parameters=replace(parameters, series=history.series_id[:16])),
-            )
-        )
     return SimpleNamespace(
         metrics=metric_choices(data),
-        lines=lines,
-        count=count,  # of series with the metric; `lines` has the first of them
+        lines=[
+            series_card(
+                history, metric, parameters, is_drawn=drawn is not None and drawn.series_id == history.series_id
+            )
+            for history in shown
+        ],
+        count=count,  # of series with the metric, the first of which are read
+        read=len(found),
         drawn=None if drawn is None else _detail(data, drawn, metric),
         choices=[
             Choice(
@@ -137,6 +126,30 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
             )
         ],
         place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
+    )
+
+
+def series_card(
+    history: History, metric: Metric, parameters: TrendsParameters, *, is_drawn: bool = False
+) -> SimpleNamespace:
+    """A series with points: its newest value, its course and its newest change, linked to its trend."""
+    values, changes, trend = [point.value for point in history.points], history.change_points, history.trend
+    change, moved = None, 0.0
+    if changes:
+        change, moved = change_text(changes[-1]), changes[-1].change.relative_change
+    elif trend is not None:
+        change, moved = trend_text(trend), trend.change
+    return SimpleNamespace(
+        name=str(history.subject["model_id"]),
+        about=" · ".join(
+            [*_setup(history), words.short_point(history.point), f"{len(values)} run{'' if len(values) == 1 else 's'}"]
+        ),
+        value=f"{number_text(values[-1])} {metric.unit}",
+        spark=spark(values, metric.unit),
+        change=change,
+        is_worse=change is not None and metric.is_worse(moved),
+        is_drawn=is_drawn,
+        link=Link(view="trends", parameters=replace(parameters, series=history.series_id[:16], metric=metric.column)),
     )
 
 
@@ -166,10 +179,6 @@ def _setup(history: History) -> list[str]:
     ]
 
 
-def _is_worse(found: ChangePoint, metric: Metric) -> bool:
-    return (found.change.relative_change > 0) == (metric.better == "lower")
-
-
 def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
     """The series in detail."""
     chosen = Selection.parse(f"series={history.series_id}")
@@ -192,14 +201,15 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
             link=run_link(one.first_changed.run_id, one.first_changed.result_id),
         ),
         "change": lambda one: text_cell(
-            percent_change(one.change.relative_change), tone="bad" if _is_worse(one, metric) else "good"
+            percent_change(one.change.relative_change),
+            tone="bad" if metric.is_worse(one.change.relative_change) else "good",
         ),
         "before": lambda one: number_cell(one.change.value_before),
         "after": lambda one: number_cell(one.change.value_after),
-        "last good": lambda one: text_cell(
+        "commit before": lambda one: text_cell(
             _commit(one.last_good), link=run_link(one.last_good.run_id, one.last_good.result_id)
         ),
-        "first changed": lambda one: text_cell(_commit(one.first_changed)),
+        "commit after": lambda one: text_cell(_commit(one.first_changed)),
         "state": lambda one: state_cell(one.change.state),
         "runs": lambda one: text_cell("compare both runs", link=sides(one)),
     }
@@ -208,7 +218,7 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         series_id=history.series_id,
         charts=[vega.chart(one, table) for one in figures],
         changes=grid(changes, reversed(history.change_points), "Changes of the level", ("change", "before", "after")),
-        left_out=history.left_out,
+        left_out=excluded_results_text(history.left_out) if history.left_out else None,
         notes=_notes(data, history, metric),
     )
 

@@ -105,3 +105,17 @@ def test_verdicts_know_the_better_direction_and_the_margin() -> None:
     assert judge_quality(value(0.01), value(0.012), KL, same_windows=False).verdict == "equivalent"
     few = judge_quality(QualityValue(value=0.1), value(0.2), KL, same_windows=False)
     assert (few.verdict, few.reason) == ("not judged", "fewer than 5 windows")
+
+
+def test_each_precision_at_its_best_is_compared_with_the_most_precise_one(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recommend(["bert-base-uncased", "--db-path", database]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Against bfloat16 on Test CPU, each at its best option, as measured: int8 has 0.25 times the throughput and "
+        "1 times the peak memory (KL 0.01 nats, top-1 0.99); int4 has 0.5 times the throughput and 1 times the peak "
+        "memory (KL 0.05 nats, top-1 0.9)."
+    ) in words
+    assert recommend(["bert-base-uncased", "--prefer", "latency", "--max-kl", "0.02", "--db-path", database]) == 0
+    assert "ms, KL 0.01 nats, top-1 0.99" in " ".join(capsys.readouterr().out.split())
