@@ -17,6 +17,7 @@ MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
 """Maximum points of a figure, launches of a point, and approximate samples of a launch in its strip."""
 LEAST_SAMPLES = 6
 """Fewest samples of a launch whose distribution is drawn: the curve of fewer would be a few large steps."""
+LEAST_SPREAD = 0.001
 MOST_STEPS = 200
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
 WIDTH_IN, PANEL_IN = 8.4, 2.3
@@ -54,6 +55,10 @@ class SampleDistribution(ChartPlugin):
         left_out = words.left_out(len(points) - len(shown), len(points), "points", "largest")
         curves = "Curves: share of samples at or below each value. Strips: the samples of each launch, with its median."
         strips = "Strips: the samples of each launch, with its median; too few samples for a distribution."
+        of_launch = {row["launch"]: row for row in every}
+        if len(of_launch) == 1:  # of an import, or of a single launch
+            curves = "Curve: share of samples at or below each value. Strip: the samples, with their median."
+            strips = "The samples, with their median; too few for a distribution."
         blocks = {row["inner_loops"] for row in every} - {1}
         reading = (
             curves if has_curves else strips,
@@ -67,17 +72,17 @@ class SampleDistribution(ChartPlugin):
         finding = None  # for a single point, how much its launches differ
         middles = [median(values(row)) for row in every if values(row)]
         if len(shown) == 1 and len(middles) > 1:
-            by = f"up to {(max(middles) - min(middles)) / median(middles):.1%}"
+            spread = (max(middles) - min(middles)) / median(middles)
+            by = f"up to {spread:.1%}" if spread >= LEAST_SPREAD else f"less than {LEAST_SPREAD:.1%}"
             if max(middles) >= 10 * min(middles) > 0:
                 by = f"a factor of {number(max(middles) / min(middles))}"
             finding = f"medians of {len(middles)} launches differ by {by}"
-        of_launch = {row["launch"]: row for row in every}
         return figure(
             self, key, rows, panels, finding, of_cell=True,
             place=[words.point(shown[0][0])] if len(shown) == 1 else [],
             notes=words.sentences(reading, lacking), columns=2 if has_curves else 1,
             widths=(2.0, 3.0) if has_curves else (), width_in=WIDTH_IN,
-            legend=entries(_strip(of_launch[launch], 0) for launch in sorted(of_launch)),
+            legend=entries(_strip(of_launch[launch], 0) for launch in sorted(of_launch)) if len(of_launch) > 1 else (),
             columns_of_table=("point", "launch", "samples", "min", "p25", "median", "p75", "p95", "max"),
             rows=tuple(
                 (words.point(row), row["launch"] + 1, len(own), *(quantile(own, share) for share in QUANTILES))
@@ -126,7 +131,8 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
             )  # fmt: skip
     if not elements:
         elements.append(Note(x=0.0, y=min(drawn), text="order not stored", dx=20, dy=20, colour="grey"))
-    x = Axis(title="Samples in measured order, launch by launch", low=-1.0, high=end + 1, has_grid=False)
+    order = "Samples in measured order" + (", launch by launch" if len(launches) > 1 else "")
+    x = Axis(title=order, low=-1.0, high=end + 1, has_grid=False)
     panels = [Panel(x=x, y=close_axis(f"{name} ({unit})", drawn), elements=tuple(elements), height_in=PANEL_IN)]
     if has_curves:
         of_values = close_axis(f"{name} per sample ({unit})\nlower is better", drawn)

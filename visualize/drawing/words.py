@@ -43,7 +43,7 @@ def settings_of(row: Row) -> Mapping[str, object]:
 
 def engine(row: Row) -> str:
     """The runtime; in words for a server whose engine is not known."""
-    return "not stated" if row["runtime"] == SERVER else str(row["runtime"])
+    return "not stated" if row["runtime"] in (SERVER, "unknown") else str(row["runtime"])
 
 
 def device(row: Row) -> str:
@@ -135,7 +135,8 @@ def provenance(drawn: Sequence[Row]) -> str:
     times = [row["started_at"] for row in drawn]
     days = sorted({one.date().isoformat() if isinstance(one, datetime) else one[:10] for one in times})
     measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    parts = (weights and f"{weights} weights", mode, each, f"measured {measured}")
+    is_undated = all("undated" in (row.get("doubts") or ()) for row in drawn)
+    parts = (weights and f"{weights} weights", mode, each, f"{'file of' if is_undated else 'measured'} {measured}")
     return SEPARATOR.join(part for part in parts if part)
 
 

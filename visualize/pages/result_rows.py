@@ -100,7 +100,9 @@ def result_table(
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers.append((metric.words, _own(name)))
-    columns += [(STATE, state_of), (DOUBTS, doubts_of), *numbers, ("launches", launches_of)]
+    columns += [(STATE, state_of), (DOUBTS, doubts_of), *numbers]
+    if any(row["origin_format"] is None or row["launches"] > 1 for row in rows):  # others' files state no launches
+        columns.append(("launches", launches_of))
     headings = tuple(Heading(text=name, is_number=cell not in (state_of, doubts_of)) for name, cell in columns)
     return headings, [tuple(cell(row) for _, cell in columns) for row in rows]
 

@@ -8,6 +8,7 @@ and names from the data are values or parameters, never part of an expression.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from benchmarking.core.text import visible, visible_lines
@@ -39,7 +40,8 @@ SHAPES: Mapping[str, str] = {
 """Matplotlib's marker -> its outline within a square from -1 to 1."""
 DASHES = ([1, 0], [6, 4], [2, 3], [6, 3, 2, 3])
 PX_PER_IN = 76
-LEAST_ROW_PX = 24
+LEAST_ROW_PX, MOST_TITLE = 24, 34
+"""Height of a row, and letters of a line of a title below an axis."""
 MOST_ROWS = 400
 """Maximum rows of the table behind a chart."""
 POINT = 1.33
@@ -159,7 +161,10 @@ class _Scales:
             "labelOverlap": "greedy" if not axis.names or name == "x" else False,
             "grid": axis.has_grid,
         }
-        return {"title": axis.title.split("\n") if axis.title else None, "scale": scale, "axis": drawn}
+        lines = axis.title.split("\n") if axis.title else []
+        if name == "x":  # a longer one would be cut off in a narrow panel
+            lines = [part for line in lines for part in wrap(line, MOST_TITLE)]
+        return {"title": lines or None, "scale": scale, "axis": drawn}
 
 
 def _class(colour: Colour) -> str:

@@ -204,7 +204,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     changes = detect(values, parameters)
     return History(
         series_id=row["series_id"],
-        subject={name: row[name] for name in (*SUBJECTS, SETTINGS)},
+        subject={**{name: row[name] for name in (*SUBJECTS, SETTINGS)}, "precision": _precision(row)},
         point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
         change_points=tuple(
@@ -215,6 +215,12 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
         trend=find_trend(values) if selected and selected[-1] else None,
         left_out=row["results"] - row["fit"],
     )
+
+
+def _precision(row: Mapping[str, Any]) -> str:
+    """The precision; the quantization if that is what the weights have instead."""
+    quantization = json.loads(row["runtime_mode"]).get("quantization") if row["precision"] == "other" else None
+    return str(quantization or row["precision"])
 
 
 def _point(row: Mapping[str, Any]) -> HistoryPoint:

@@ -19,6 +19,7 @@ from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from db.analysis.recommend.options import Workload
 from db.analysis.recommend.recommendation import (
     AT_LEAST,
+    CLOSE,
     UNITS,
     WITHOUT_INTERVAL,
     Aim,
@@ -203,13 +204,18 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
     clauses = []
     for name in order[1:]:
         option = first[name].option
-        clause = f"{name} has {number(option.throughput / base.throughput, 3)} times the throughput"
+        clause = f"{name} has {_times(option.throughput / base.throughput)} throughput"
         if option.memory_mb and base.memory_mb:
-            clause += f" and {number(option.memory_mb / base.memory_mb, 3)} times the peak memory"
+            clause += f" and {_times(option.memory_mb / base.memory_mb)} peak memory"
         quality = _quality_words(option, recommendation)
         clauses.append(f"{clause} ({quality})" if quality else clause)
     where = f"Against {order[0]} on {device}, each at its best option, as measured"
     return table, f"{where}: {'; '.join(clauses)}."
+
+
+def _times(ratio: float) -> str:
+    """ "2.5 times the", or "the same" within the variation of readings."""
+    return "the same" if abs(ratio - 1) <= CLOSE else f"{number(ratio, 3)} times the"
 
 
 def _bits(precision: str) -> float:

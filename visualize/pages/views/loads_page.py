@@ -17,10 +17,10 @@ from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
 from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, trust
 from visualize.pages import vega
-from visualize.pages.elements import Cell, Chart, Grid, Link, facts, grid, number_cell, state_cell, text_cell, time_text
+from visualize.pages.elements import Cell, Chart, Grid, Link, grid, number_cell, state_cell, text_cell, time_text
 from visualize.pages.result_rows import OTHERS, noted_doubts
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.run_page import UNKNOWN, find_run, run_link
+from visualize.pages.views.run_page import UNKNOWN, find_run, known_facts, run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -138,8 +138,9 @@ def newest_loads(data: Data, most: int) -> Grid:
 
 def _server(row: Mapping[str, Any], device: str) -> str:
     """The server's device, or else the host that an imported load was sent to."""
-    is_host_alone = row["device_name"] is None and row["device"] == "unknown" and row["host"] != "unknown"
-    return str(row["host"]) if is_host_alone else device
+    if row["device_name"] is not None or row["device"] != UNKNOWN:
+        return device
+    return "not stated" if row["host"] == UNKNOWN else str(row["host"])
 
 
 def _lengths(row: Mapping[str, Any]) -> str | None:
@@ -301,7 +302,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "started": f"{time_text(run['started_at'])} UTC",
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
-    return facts(given)
+    return known_facts(run, given)
 
 
 def _value(row: Row, column: str) -> float | None:

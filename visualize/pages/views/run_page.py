@@ -226,7 +226,8 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
         for name in STAGES
         if run[name]
     )
-    return facts(
+    return known_facts(
+        run,
         {
             "model": run["model_id"],
             "family": run["architecture_type"],
@@ -246,8 +247,13 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
             "description": run["description"],
             "tags": ", ".join(f"{name}={value}" for name, value in run["tags"].items()),
             "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
-        }
+        },
     )
+
+
+def known_facts(run: Row, given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """The facts about a run, without those that the file of an import does not state."""
+    return facts({name: value for name, value in given.items() if run["origin_format"] is None or value != UNKNOWN})
 
 
 def json_file(data: Data, parameters: RunFile) -> File:

@@ -174,9 +174,9 @@ def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, m
 
 
 def _setup(history: History) -> list[str]:
-    return [
-        str(history.subject[name]) for name in ("device", "runtime", "precision", "settings") if history.subject[name]
-    ]
+    """The device, runtime, precision and settings, as far as they are stated."""
+    found = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
+    return [str(one) for one in found if one and one != "unknown"]
 
 
 def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
