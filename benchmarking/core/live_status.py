@@ -349,7 +349,8 @@ def _other_folder() -> str:
 
 def progress(status: LiveStatus) -> str:
     """ "3 of 8 points, 1 failed" """
-    return f"{status.done} of {status.total} points" + (f", {status.failed} failed" if status.failed else "")
+    points = f"{status.done} of {status.total} point{'' if status.total == 1 else 's'}"
+    return points + (f", {status.failed} failed" if status.failed else "")
 
 
 def left(status: LiveStatus) -> str:

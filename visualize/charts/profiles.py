@@ -311,9 +311,12 @@ def layers_title(row: Row) -> str:
     name, middle = max(times, key=lambda one: times[one]), median(times.values())
     if len(times) == 1 or not middle:
         return f"{row['model_id']}: layer {name} takes {number(times[name])} ms of a call"
-    if times[name] >= NOTABLE * middle:
-        return f"{row['model_id']}: layer {name} takes {times[name] / middle:.1f} times as long as the median layer"
     fastest = min(times.values())
+    if len(times) == 2 and fastest and times[name] >= NOTABLE * fastest:
+        other = min(times, key=lambda one: times[one])
+        return f"{row['model_id']}: layer {name} takes {number(times[name] / fastest)} times as long as {other}"
+    if times[name] >= NOTABLE * middle:
+        return f"{row['model_id']}: layer {name} takes {number(times[name] / middle)} times as long as the median layer"
     similar = "about the same time, " if times[name] < NOTABLE * fastest else ""
     return f"{row['model_id']}: {len(times)} layers take {similar}{number(fastest)} to {number(times[name])} ms each"
 

@@ -95,7 +95,7 @@ class Roofline(ChartPlugin):
         if best is None or trust(best) != "valid":
             title = f"{self.title}: speed against operations per byte"
         else:
-            share = f"{number(100 * best['share_of_peak'])} %"
+            share = f"{number(100 * best['share_of_peak'])}%"
             title = f"{self.title}: up to {share} of the measured peak ({best['model_id']})"
         return Figure(
             title=title,

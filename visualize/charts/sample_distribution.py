@@ -58,7 +58,7 @@ class SampleDistribution(ChartPlugin):
         of_launch = {row["launch"]: row for row in every}
         if len(of_launch) == 1:  # of an import, or of a single launch
             curves = "Curve: share of samples at or below each value. Strip: the samples, with their median."
-            strips = "The samples, with their median; too few for a distribution."
+            strips = "The samples, with their median; too few samples for a distribution."
         blocks = {row["inner_loops"] for row in every} - {1}
         reading = (
             curves if has_curves else strips,

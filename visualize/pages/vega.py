@@ -42,6 +42,8 @@ DASHES = ([1, 0], [6, 4], [2, 3], [6, 3, 2, 3])
 PX_PER_IN = 76
 LEAST_ROW_PX, MOST_TITLE = 24, 34
 """Height of a row, and letters of a line of a title below an axis."""
+LETTER_PX, FLUSH_PX = 6, 18
+"""Width of a letter of a note, and distance of a label from the end of an axis."""
 MOST_ROWS = 400
 """Maximum rows of the table behind a chart."""
 POINT = 1.33
@@ -104,10 +106,17 @@ def spec(panel: Panel) -> Spec:
         if note.in_share:
             y = low * (high / low) ** note.y if panel.y.is_log else low + (high - low) * note.y
         text = [{"x": note.x, "y": y, "colour": _class(note.colour), "text": visible(note.text)}]
+        dx = round(note.dx * POINT)
         mark = {
-            "type": "text", "align": note.align, "baseline": "middle", "fontSize": 11, "dx": round(note.dx * POINT),
+            "type": "text", "align": note.align, "baseline": "middle", "fontSize": 11, "dx": dx,
             "dy": round(-note.dy * POINT), "limit": 260,
         }  # fmt: skip
+        if note.align == "left":  # to the left of its place where a narrow panel would cut it off
+            is_cut = f"{panel.x.share(note.x):.4f} * width + {dx + LETTER_PX * len(note.text):.0f} > width"
+            mark |= {
+                "align": {"expr": f"{is_cut} ? 'right' : 'left'"},
+                "dx": {"expr": f"{is_cut} ? {-abs(dx)} : {dx}"},
+            }
         field = {"field": "text", "type": "nominal"}
         notes += _layer(text, mark, x=scales.x, y=scales.y, text=field, color=scales.colour)
     layers = [
@@ -161,6 +170,8 @@ class _Scales:
             "labelOverlap": "greedy" if not axis.names or name == "x" else False,
             "grid": axis.has_grid,
         }
+        if name == "x" and not axis.names:  # labels this near to an end are moved inwards
+            drawn["labelFlush"] = FLUSH_PX
         lines = axis.title.split("\n") if axis.title else []
         if name == "x":  # a longer one would be cut off in a narrow panel
             lines = [part for line in lines for part in wrap(line, MOST_TITLE)]

@@ -38,7 +38,7 @@ def test_configurations_without_a_shared_point_are_not_compared(make_run, outcom
 
 def test_a_single_configuration_is_drawn_with_a_note(make_run, figures, see):
     (figure,) = figures(NAME, make_run())
-    assert see.says(figure, "Only one configuration has been measured, so there is no comparison.")
+    assert see.says(figure, "Only one configuration has results, so there is no comparison.")
 
 
 @pytest.mark.parametrize("change", [{"weights": "pretrained"}, {"task": "fill-mask"}, {"config_hash": "0" * 64}])

@@ -70,7 +70,7 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
             break
     # The command that writes the same chart as image files.
     command = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
-    command += ["--chart", parameters.chart, *(["--model-id", model] if selection.model_id else [])]
+    command += ["--chart", parameters.chart, *(["--model-id", selection.model_id] if selection.model_id else [])]
     return SimpleNamespace(
         names={name: one.title for name, one in known.items()},
         models=tuple(sorted(models)),

@@ -19,7 +19,19 @@ from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
 from visualize.drawing.verdicts import clear_winner, with_launches
 from visualize.pages import vega
-from visualize.pages.elements import Cell, Chart, Choice, Grid, Heading, Link, column, grid, text_cell, time_text
+from visualize.pages.elements import (
+    Cell,
+    Chart,
+    Choice,
+    Grid,
+    Heading,
+    Link,
+    column,
+    grid,
+    number_text,
+    text_cell,
+    time_text,
+)
 from visualize.pages.result_rows import RATE_NOTE, has_star, models_by_calls, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
@@ -175,7 +187,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
                 fill="grey" if row["simulated"] else row["device_place"], state=trust(row),
                 words=f"{name}: {exact(value)} ms",
             ),
-            Note(x=value, y=place, text=exact(value), dx=4),
+            Note(x=value, y=place, text=number_text(value), dx=4),
         ]  # fmt: skip
     x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.3,
                    may_be_log=False)  # fmt: skip
@@ -216,7 +228,9 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
     for row, name, line in zip(rows, names, cells, strict=True):
         link = run_link(row["run_id"], row["result_id"])
         median_ms = row["latency_median_ms"]
-        times = None if base is None or not median_ms or row["simulated"] else f"{base / median_ms:.2f}x"
+        times = None
+        if base is not None and median_ms and not row["simulated"]:
+            times = f"{exact(base / median_ms, 3)}\N{MULTIPLICATION SIGN}"
         lines.append((text_cell(name, link=link), text_cell(times), *line, text_cell(time_text(row["started_at"]))))
     return Grid(
         headings=(

@@ -138,9 +138,9 @@ def newest_loads(data: Data, most: int) -> Grid:
 
 def _server(row: Mapping[str, Any], device: str) -> str:
     """The server's device, or else the host that an imported load was sent to."""
-    if row["device_name"] is not None or row["device"] != UNKNOWN:
+    if row["device_name"] is not None or row["device"] not in (UNKNOWN, SERVER):
         return device
-    return "not stated" if row["host"] == UNKNOWN else str(row["host"])
+    return "not stated" if row["device"] == SERVER or row["host"] == UNKNOWN else str(row["host"])
 
 
 def _lengths(row: Mapping[str, Any]) -> str | None:
@@ -207,7 +207,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     requests = () if drawn is None else _figures(data, "request_timeline", [drawn])
     device = run["device_name"] or run["device"]
     setup = [run["runtime"]] if run["runtime"] not in (SERVER, UNKNOWN) else []
-    setup += [f"on {device}"] if device != UNKNOWN else []
+    setup += [f"on {device}"] if device not in (UNKNOWN, SERVER) else []
 
     def level_cell(row: Row) -> Cell:
         text = _level(row) + (" (knee)" if row["is_knee"] else "")
@@ -280,8 +280,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
     )
-    loads_of = ((row, json.loads(row["extra"]).get("load")) for row in rows)
-    searches = (HighestRate.of(row[OTHERS], found) for row, found in loads_of if isinstance(found, dict))
+    searches = (HighestRate.of(row[OTHERS], _load(row)) for row in rows)
     highest = next((one for one in searches if one is not None), None)
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
@@ -289,6 +288,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
     given = {
         "server": _server(run, words.device({**run, "simulated": run["is_simulated"]})),
+        "address": next((str(load["url"]) for load in map(_load, rows) if load.get("url")), None),
         "engine": words.engine(run),
         "precision": run["precision"],
         "load": ", ".join(
@@ -303,6 +303,12 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
     return known_facts(run, given)
+
+
+def _load(row: Row) -> Mapping[str, Any]:
+    """What the run says about the load of a result."""
+    found = json.loads(row["extra"]).get("load")
+    return found if isinstance(found, dict) else {}
 
 
 def _value(row: Row, column: str) -> float | None:

@@ -14,6 +14,7 @@ from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number
 from db.analysis.selection import Selection
 from visualize.drawing import words
+from visualize.drawing.loads import is_load
 from visualize.pages.elements import (
     Cell,
     Choice,
@@ -317,8 +318,10 @@ HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
 
 
 def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
-    """The columns that people decide by and that have values, with the custom metrics of these rows."""
-    own = [name for name, column in known.items() if column.own is not None]
+    """The columns that people decide by and that have values, with the custom metrics of these rows; those of load
+    tests are on their pages."""
+    calls = [row for row in rows if row["origin_format"] is None and not is_load(row)]
+    own = [name for name, column in known.items() if column.own is not None and any(map(column.has, calls))]
     usual = [*USUAL[:-1], *own, USUAL[-1]]
     return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
 
@@ -374,12 +377,16 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
             key = name
             while key in taken or key in of_own:
                 key = f"{OTHERS}.{key}"
-            of_own[key] = Column(
-                heading=metric.words, cell=lambda row, of=name: number_cell(row[OTHERS].get(of)),
-                order=("other_metrics[$metric]",), value=lambda row, of=name: row[OTHERS].get(of), is_number=True,
-                is_down=metric.better == "higher", own=name,
-            )  # fmt: skip
+            of_own[key] = _own_column(name, metric)
     return {**first, **of_own, **last}
+
+
+def _own_column(name: str, metric: Metric) -> Column:
+    """A custom metric."""
+    return Column(
+        heading=metric.words, cell=lambda row: number_cell(row[OTHERS].get(name)), order=("other_metrics[$metric]",),
+        value=lambda row: row[OTHERS].get(name), is_number=True, is_down=metric.better == "higher", own=name,
+    )  # fmt: skip
 
 
 def _number_column(name: str) -> Column:
@@ -418,10 +425,12 @@ def _side_by_side(ticked: Sequence[Row], known: Mapping[str, Column]) -> Grid:
         cells, base = [text_cell(column.heading)], column.value(ticked[0])
         for row in ticked:
             cell, value = column.cell(row), column.value(row)
-            has_ratio = isinstance(value, int | float) and isinstance(base, int | float) and base > 0 <= value
-            if column.is_number and row is not ticked[0] and has_ratio:
-                cell = replace(cell, text=f"{cell.text} ({number(value / base, 3)}\N{MULTIPLICATION SIGN})")
-            cells.append(cell)
+            if not (column.is_number and isinstance(value, int | float) and isinstance(base, int | float)):
+                cells.append(cell)
+                continue
+            has_ratio = row is not ticked[0] and base > 0 <= value
+            ratio = f" ({number(value / base, 3)}\N{MULTIPLICATION SIGN})" if has_ratio else ""
+            cells.append(replace(cell, text=cell.text + ratio))
         lines.append(tuple(cells))
     names = [_model(row) for row in ticked]
     return Grid(
