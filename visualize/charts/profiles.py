@@ -312,11 +312,11 @@ def layers_title(row: Row) -> str:
     if len(times) == 1 or not middle:
         return f"{row['model_id']}: layer {name} takes {number(times[name])} ms of a call"
     fastest = min(times.values())
-    if len(times) == 2 and fastest and times[name] >= NOTABLE * fastest:
-        other = min(times, key=lambda one: times[one])
-        return f"{row['model_id']}: layer {name} takes {number(times[name] / fastest)} times as long as {other}"
-    if times[name] >= NOTABLE * middle:
-        return f"{row['model_id']}: layer {name} takes {number(times[name] / middle)} times as long as the median layer"
+    if times[name] >= NOTABLE * middle:  # a median of two layers is neither
+        than, base = "the median layer", middle
+        if len(times) == 2 and fastest:
+            than, base = min(times, key=lambda one: times[one]), fastest
+        return f"{row['model_id']}: layer {name} takes {number(times[name] / base)} times as long as {than}"
     similar = "about the same time, " if times[name] < NOTABLE * fastest else ""
     return f"{row['model_id']}: {len(times)} layers take {similar}{number(fastest)} to {number(times[name])} ms each"
 

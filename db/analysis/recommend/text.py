@@ -165,12 +165,17 @@ def _quality_words(option: Option, recommendation: Recommendation) -> str | None
     )
 
 
+def _precision(option: Option) -> str:
+    """The precision; the quantization if that is what the weights have instead: "Q4_K - Medium"."""
+    quantization = option.runtime_mode.get("quantization") if option.precision == "other" else None
+    return str(quantization or option.precision)
+
+
 def _precision_words(option: Option) -> str:
-    """The precision with the quantization, if one is stated: "int4 (Q4_K_M)", "Q4_K - Medium" of another tool."""
+    """The precision with the quantization, if one is stated: "int4 (Q4_K_M)"."""
     quantization = option.runtime_mode.get("quantization")
-    if quantization is None:
-        return option.precision
-    return str(quantization) if option.precision == "other" else f"{option.precision} ({quantization})"
+    has_both = quantization is not None and option.precision != "other"
+    return f"{option.precision} ({quantization})" if has_both else _precision(option)
 
 
 def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str] | None:
@@ -289,7 +294,7 @@ def _words(option: Option, recommendation: Recommendation) -> list[str]:
     words = [
         _device(option, recommendation),
         _runtime(option, recommendation),
-        option.precision,
+        _precision(option),
         f"batch {option.point.batch_size}",
     ]
     return words + ([f"concurrency {option.point.concurrency}"] if option.point.concurrency > 1 else [])
@@ -308,7 +313,7 @@ def _columns(
     return [
         words(heading="device", text=lambda one: _device(one.option, recommendation), is_key=True),
         words(heading="runtime", text=lambda one: _runtime(one.option, recommendation), is_key=True),
-        words(heading="precision", text=lambda one: one.option.precision, is_key=True),
+        words(heading="precision", text=lambda one: _precision(one.option), is_key=True),
         numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
         numbers(
             heading=AXES["concurrency"].heading,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import custom_metric, metric_by_ending
+from benchmarking.core.metrics import THROUGHPUT_AT_MEDIAN, custom_metric, metric_by_ending
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import dumps
 from benchmarking.core.text import duration, number, visible
@@ -125,7 +125,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
         return Link(view="run", parameters=RunParameters(run_id=run_id, result=result, metric=own))
 
     stated = own_metrics(data)
-    names = dict.fromkeys(name for row in rows for name in row[OTHERS])
+    names = dict.fromkeys(name for row in rows for name in row[OTHERS] if name != THROUGHPUT_AT_MEDIAN)
     headings, cells = result_table(
         rows, {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
     )
