@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import number
 from benchmarking.core.records import Doubt, Json, Requests
+from benchmarking.core.text import number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,7 +184,7 @@ def _dispersion(at: Floats, end: float) -> tuple[float, float]:
     works = np.diff(np.concatenate(([0.0], at)))
     count, mean = len(works), max(float(works.mean()), 1e-300)
     found = list[tuple[float, int]]()
-    for size in sorted({1, *(max(1, count // number) for number in SCALES)}):
+    for size in sorted({1, *(max(1, count // scale) for scale in SCALES)}):
         stretches = count // size
         if stretches >= FEWEST_STRETCHES:
             sums = works[: stretches * size].reshape(stretches, size).sum(axis=1)

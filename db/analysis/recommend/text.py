@@ -154,7 +154,7 @@ def _quality_words(option: Option, recommendation: Recommendation) -> str | None
     """What is known about the quality of an option: "KL 0.0021 nats, top-1 0.98", or "output error 0.03"; None where no
     precision or quantization is chosen."""
     known = [name for name in QUALITY_METRICS if name in option.quality]
-    stated = [name for name in QUALITY_LIMITS.values() if name in known] or known[:MOST_MEASURES]
+    stated = [name for name in ALL_QUALITY_LIMITS.values() if name in known] or known[:MOST_MEASURES]
     if stated:
         shown = ((QUALITY_METRICS[name], number(option.quality[name])) for name in stated)
         return ", ".join(f"{metric.heading} {value} {metric.unit}".rstrip() for metric, value in shown)

@@ -118,7 +118,7 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
     ("arguments", "code", "message"),
     [
         (("bert-base-uncase",), 2, "unknown model 'bert-base-uncase': did you mean bert-base-uncased"),
-        (("w",), 3, "no result of w can be compared: 1 results are selected, 1 invalid or throttled"),
+        (("w",), 3, "no result of w can be compared: 1 result is selected, 1 invalid or throttled"),
         (("bert-base-uncased", "--batch", "77"), 3, "0 results are selected"),
         (("bert-base-uncased", "--price", "/nowhere.yaml"), 1, "cannot read /nowhere.yaml"),
         (("bert-base-uncased", "--among", "nonsense"), 2, "'nonsense' is not a selection"),

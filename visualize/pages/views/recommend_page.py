@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.quality import QUALITY_LIMITS
+from benchmarking.core.quality import ALL_QUALITY_LIMITS
 from benchmarking.core.text import visible
 from db.analysis.recommend import SHARE
 from db.analysis.recommend.options import Workload, options_by_workload, why_no_options
@@ -69,6 +69,8 @@ class RecommendParameters:
     agreement: float | None = None
     perplexity_increase: float | None = None
     """In percent."""
+    accuracy: float | None = None
+    """On the task of an imported evaluation."""
     tpot_ms: float | None = None
     request_rate: float | None = None
     """Requests per second to serve: then load tests are compared, and the limits are on each request."""
@@ -86,6 +88,7 @@ class RecommendParameters:
             "kl": self.kl,
             "agreement": self.agreement,
             "perplexity_increase": self.perplexity_increase,
+            "accuracy": self.accuracy,
         }
         return {quantity: value for quantity, value in given.items() if value is not None}
 
@@ -180,11 +183,12 @@ def _limits(
         "kl": ("KL divergence at most, nats", "kl"),
         "agreement": ("Top-1 agreement at least", "agreement"),
         "perplexity_increase": ("Perplexity increase at most, %", "perplexity_increase"),
+        "accuracy": ("Accuracy at least", "accuracy"),
     }
     titles |= {
         name: title
         for name, title in of_quality.items()
-        if getattr(parameters, name) is not None or any(QUALITY_LIMITS[name] in one.quality for one in options)
+        if getattr(parameters, name) is not None or any(ALL_QUALITY_LIMITS[name] in one.quality for one in options)
     }
     if parameters.request_rate is not None:
         titles = {
