@@ -30,6 +30,8 @@ LINE_IN = 0.165
 """Height of a line of a name."""
 LETTER_IN = 0.078
 """Width of a letter of small text."""
+AROUND_IN = 1.3
+"""Width beside a panel's axis."""
 
 
 def picture(figure: Figure) -> matplotlib.figure.Figure:
@@ -102,9 +104,13 @@ def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
     if axis.is_log:
         (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
     room_in = LABEL_IN if direction == "y" else max(0.7, width_in / max(len(axis.names), 1) - 0.15)
-    its.set_major_locator(FixedLocator([at for at, _ in axis.ticks]))
+    ticks, needed_in = axis.ticks, sum(len(text) + 1 for _, text in axis.ticks) * LETTER_IN
+    if direction == "x" and axis.is_log and axis.is_value and needed_in > width_in - AROUND_IN:
+        # Only powers of ten: more labels would overlap.
+        ticks = tuple((at, text) for at, text in ticks if text.strip("0,.") in ("", "1"))
+    its.set_major_locator(FixedLocator([at for at, _ in ticks]))
     its.set_minor_locator(NullLocator())
-    its.set_major_formatter(FixedFormatter([_wrapped(text, room_in) if axis.names else text for _, text in axis.ticks]))
+    its.set_major_formatter(FixedFormatter([_wrapped(text, room_in) if axis.names else text for _, text in ticks]))
     if not axis.has_grid:
         axes.grid(axis="x" if direction == "x" else "y", visible=False)
     if not axis.ticks:
