@@ -57,15 +57,7 @@ class TensorRt(shared.OrtRuntime):
             return absent
         if libraries.provider_library(KIND) is None:
             return f"the installed ONNX Runtime is built without TensorRT: pip install {libraries.CUDA_PACKAGES}"
-        version, needed = _tensorrt_version(), libraries.linked(KIND)  # the provider links a version
-        if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
-            return None
-        installed = "not installed" if version is None else f"found TensorRT {version}"
-        major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
-        return (
-            f"{installed}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
-            f"pip install {needed.tensorrt_package}"
-        )
+        return _why_not_installed(_tensorrt_version(), libraries.linked(KIND))
 
     def why_not_on(self, device: Device) -> str | None:
         if has(device.type, lambda kind: kind.runs_tensorrt):
@@ -203,6 +195,18 @@ def engines(cell: Cell) -> graphs.FixedShapes:
 
 def _tensorrt_version() -> str | None:
     return next((version for package in TENSORRT_PACKAGES if (version := version_of(package)) is not None), None)
+
+
+def _why_not_installed(version: str | None, needed: libraries.Linked) -> str | None:
+    """None, or why the installed TensorRT does not match the one that the provider links."""
+    if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
+        return None
+    installed = "not installed" if version is None else f"found TensorRT {version}"
+    major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
+    return (
+        f"{installed}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
+        f"pip install {needed.tensorrt_package}"
+    )
 
 
 PLUGIN = TensorRt()

@@ -92,7 +92,7 @@ def test_the_search_on_this_cpu_finds_sizes_or_reasons(monkeypatch):
         return real(handle, size, dtype)
 
     monkeypatch.setattr(module, "_product", product)
-    monkeypatch.setattr(module, "_free_bytes", lambda handle: 64 * MIB)
+    monkeypatch.setattr(module, "free_host_bytes", lambda: 64 * MIB)
     (device,) = CPU.probe()
     found = search_sizes(device, ("float32", "float16"))
     assert list(found.matrices) == ["float32"]

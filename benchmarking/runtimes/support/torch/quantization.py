@@ -85,20 +85,9 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
 
     Raises UnsupportedError if torchao cannot, or if most of the model's matrices stay unquantized.
     """
-    import torch
     import torchao.quantization as ao
-    from transformers.pytorch_utils import Conv1D
 
-    # transformers' Conv1D (in GPT-2), which torchao would skip, becomes linear layers with the transposed weight.
-    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
-    children = [(parent, name, child) for parent, name, child in children if isinstance(child, Conv1D)]
-    for parent, name, child in children:
-        inputs, outputs = child.weight.shape
-        linear = torch.nn.Linear(inputs, outputs, device="meta")
-        linear.weight = torch.nn.Parameter(child.weight.detach().T.contiguous(), requires_grad=False)
-        linear.bias = child.bias
-        setattr(parent, name, linear.eval())
-    converted = len(children)
+    converted = _replace_conv1d(model)
     try:
         with memory_errors(f"quantizing to {precision}"):
             config: Any
@@ -133,6 +122,23 @@ def is_quantized(tensor: Any) -> bool:
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return bool(is_traceable_wrapper_subclass(tensor))
+
+
+def _replace_conv1d(model: Any) -> int:
+    """Replace transformers' Conv1D (in GPT-2), which torchao would skip, by linear layers with the transposed weight.
+    Returns their number."""
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
+    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    children = [(parent, name, child) for parent, name, child in children if isinstance(child, Conv1D)]
+    for parent, name, child in children:
+        inputs, outputs = child.weight.shape
+        linear = torch.nn.Linear(inputs, outputs, device="meta")
+        linear.weight = torch.nn.Parameter(child.weight.detach().T.contiguous(), requires_grad=False)
+        linear.bias = child.bias
+        setattr(parent, name, linear.eval())
+    return len(children)
 
 
 def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]:
