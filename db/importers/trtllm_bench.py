@@ -31,6 +31,7 @@ from db.importers.support.serving import (
 
 PARTS = {"engine", "world_info", "request_info", "performance"}
 REQUEST = {"num_input_tokens", "start_timestamp", "first_token_timestamp", "end_timestamp", "decode_iteration"}
+OUTPUT_TOKENS = ("num_output_tokens", "num_total_output_tokens", "output_tokens")
 STATISTICS = ("average", "minimum", "p50", "p90", "p95", "p99", "maximum")
 WORDS = {"mean": "average", "median": "p50", "min": "minimum", "max": "maximum"}
 COLUMNS = {
@@ -71,6 +72,8 @@ PRINTED = re.compile(r"^\W*([A-Z][A-Za-z/ -]*[A-Za-z])(?: \[[^\]]*\])?(?: \(([^)
 PRINTED_STATISTIC = re.compile(
     r"^\W*\[(TPOT|TTFT|Latency)\] (MINIMUM|MAXIMUM|AVERAGE|P50|P90|P95|P99)\s*:\s*(\S+)\s*$", re.I
 )
+PRINTED_GPU = re.compile(r"^\W*([^,:]+), memory ([\d.]+) GB,")
+"""The GPU below "MACHINE DETAILS"."""
 LABELS: Mapping[str, tuple[str, str]] = {
     "model": ("engine", "model"),
     "tensorrt-llm version": ("engine", "version"),
@@ -152,6 +155,8 @@ def _printed(file: ForeignFile) -> list[Fields]:
         if one := PRINTED_STATISTIC.search(line):
             section, name = TIMES[one[1].lower()]
             report.setdefault(section, {}).setdefault(name, {})[one[2].lower()] = one[3]
+        elif gpu := PRINTED_GPU.search(line):
+            report["machine"] = {"name": gpu[1], "memory.total": gpu[2]}
         elif labelled := PRINTED.search(line):
             label, unit, text = labelled[1].lower(), labelled[2] or "", labelled[3].removesuffix("%")
             if label in AVERAGES:
@@ -256,7 +261,8 @@ def _of_requests(requests: list[Fields]) -> Result:
     }
     failed, sent = 0, []
     for one, start, first, end, tokens_in in understood(requests[0].file, requests, _times_of):
-        tokens_out = one.integer("num_output_tokens")
+        counted_as = next((name for name in OUTPUT_TOKENS if name in one), OUTPUT_TOKENS[0])
+        tokens_out = one.integer(counted_as)
         starts.append(start)
         is_failed = bool(one.integer("error_tokens")) or end < start
         sent.append(

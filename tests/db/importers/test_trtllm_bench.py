@@ -107,6 +107,10 @@ def test_a_request_without_its_number_of_output_tokens_leaves_the_tokens_per_sec
     del requests[0]["num_output_tokens"]
     (tmp_path / "requests.json").write_text(json.dumps(requests))
     (result,) = only_run(tmp_path / "requests.json").results
+    assert result.requests[0].tokens_out[0] == 8  # of newer versions
+    del requests[0]["num_total_output_tokens"], requests[0]["output_tokens"]
+    (tmp_path / "requests.json").write_text(json.dumps(requests))
+    (result,) = only_run(tmp_path / "requests.json").results
     assert "throughput_tokens_per_sec" not in result.metrics
     assert result.metrics["throughput_samples_per_sec"] == pytest.approx(3 / 0.27)
     assert (result.requests[0].tokens_out[0], result.point.new_tokens) == (None, None)
@@ -126,6 +130,8 @@ TensorRT-LLM Version:   1.1.0
 Dtype:                  bfloat16
 KV Cache Dtype:         None
 Quantization:           FP8
+= MACHINE DETAILS
+NVIDIA H100 80GB HBM3, memory 79.25 GB, 2.62 GHz
 = WORLD + RUNTIME INFORMATION
 TP Size:                2
 Max Runtime Batch Size: 2048
@@ -160,6 +166,8 @@ def test_what_it_prints_is_read_from_any_text_of_every_version(tmp_path):
     path.write_text(f"First:\n{PRINTED}\nthen, on the old machine:\n{OLDER}")
     new, old = importer_for(read_file(path)).runs(read_file(path))
     assert (new.cell.workload.model_id, new.cell.precision, new.hardware.device.count) == ("demo/model", "bfloat16", 2)
+    assert (new.cell.device.type, new.cell.device.name) == ("cuda", "NVIDIA H100 80GB HBM3")
+    assert new.cell.device.memory_bytes == round(79.25 * 2**30)
     assert new.cell.runtime_mode == {"quantization": "FP8", "tp_size": 2, "max_batch_size": 2048}
     assert new.results[0].metrics == {
         "duration_s": 115.7169214,
