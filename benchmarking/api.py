@@ -36,7 +36,7 @@ from benchmarking.core.records import (
 from benchmarking.core.settings import takes_settings
 from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.scripts.session import Models, Selection, analyse_all
+from benchmarking.scripts.script_models import Models, Selection, analyse_all
 from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request
@@ -182,7 +182,7 @@ def benchmark_script(
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
-    from benchmarking.scripts.planning import split_arguments, targets
+    from benchmarking.scripts.script_models import split_arguments, targets
 
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if remote.cluster is not None and (analyze_only or build_only or sequence is not None):

@@ -121,12 +121,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{group}:\n" + "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in commands.items())
             for group, commands in {**GROUPS, "maintain": {**GROUPS["maintain"], "version": VERSION}}.items()
         )
-        text = (
-            "usage: benchhouse COMMAND [arguments]\n\n"
-            + "\n\n".join(groups)
-            + f"\n\n{EXAMPLES}\nbenchhouse COMMAND --help shows the flags of a command."
+        text = "\n\n".join(["usage: benchhouse COMMAND [arguments]", *groups, EXAMPLES])
+        return _print(
+            f"{text}\nbenchhouse COMMAND --help shows the flags of a command.", EXIT_OK if arguments else EXIT_USAGE
         )
-        return _print(text, EXIT_OK if arguments else EXIT_USAGE)
     if arguments[0] in ("--version", "version"):
         from benchmarking import __version__
         from benchmarking.core.command_line import Parser, run_command

@@ -8,12 +8,14 @@ unpredictable name, where `attached` and `new_database` place it.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import logging
 import os
 import random
 import re
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -23,6 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.signals import signals_deferred
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     import duckdb
 
     DuckDB: TypeAlias = duckdb.DuckDBPyConnection
-
 
 LOG = logging.getLogger(__name__)
 
@@ -190,7 +192,16 @@ def attached(connection: DuckDB, path: str, *, lock_timeout_s: float) -> Iterato
     Waits and raises like `connect`; later errors name the connection's own file.
     """
     with _private_folder(connection) as folder:
-        linked = _place_in_folder(path, folder, lock_timeout_s)
+        linked = folder / "other.duckdb"  # the file and its logs: linked, or copied under its lock if that fails
+        try:
+            for ending, file in database_files(path).items():
+                if not ending or os.path.exists(file):
+                    os.link(file, f"{linked}{ending}")
+        except OSError:
+            for ending in ("", *LOG_ENDINGS):
+                Path(f"{linked}{ending}").unlink(missing_ok=True)
+            with connect(path, FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
+                copy_database(path, linked)
         # Without the type, DuckDB would load an extension for a file that looks like another kind of database.
         with _attached_as(connection, linked, "TYPE duckdb, READ_ONLY", path, lock_timeout_s) as name:
             yield name
@@ -317,7 +328,13 @@ def _open(path: str, config: Config, read_only: bool, locked: bool) -> DuckDB:
     import duckdb
 
     with OPENING:
-        connection = duckdb.connect(path, read_only=read_only, config=config | NO_EXTENSIONS | _temp_config(config))
+        # The quota of temporary files, and for the user's SQL their folder.
+        given = os.environ.get(TEMP_LIMIT_VARIABLE) or DEFAULT_TEMP_LIMIT
+        if TEMP_LIMIT.fullmatch(given) is None:
+            raise UsageError(f"{TEMP_LIMIT_VARIABLE}: expected a size such as 500MB or 20GB, found {given!r}")
+        folder = os.environ.get(TEMP_FOLDER_VARIABLE) if "errors_as_json" in config else None
+        of_temp: Config = {"max_temp_directory_size": given, **({"temp_directory": folder} if folder else {})}
+        connection = duckdb.connect(path, read_only=read_only, config=config | NO_EXTENSIONS | of_temp)
         try:
             sql = "SELECT system.main.current_setting('enable_external_access')"
             if connection.execute(sql).fetchall()[0][0]:  # otherwise this process has the file open with these settings
@@ -336,15 +353,6 @@ def _import_optional_packages(connection: DuckDB) -> None:
     import, and the process would continue with a part of pandas."""
     with signals_deferred():
         connection.execute("SELECT ?", [""])
-
-
-def _temp_config(config: Config) -> Config:
-    """The quota of temporary files, and for the user's SQL their folder. Raises UsageError for an invalid quota."""
-    given = os.environ.get(TEMP_LIMIT_VARIABLE) or DEFAULT_TEMP_LIMIT
-    if TEMP_LIMIT.fullmatch(given) is None:
-        raise UsageError(f"{TEMP_LIMIT_VARIABLE}: expected a size such as 500MB or 20GB, found {given!r}")
-    folder = os.environ.get(TEMP_FOLDER_VARIABLE) if "errors_as_json" in config else None
-    return {"max_temp_directory_size": given, **({"temp_directory": folder} if folder else {})}
 
 
 def remove_temporary_files(path: str) -> None:
@@ -388,21 +396,6 @@ def _private_folder(connection: DuckDB) -> Iterator[Path]:
             yield folder
     except OSError as error:
         raise StorageError(f"no folder for a database to be attached: {error.strerror}: {error.filename}") from error
-
-
-def _place_in_folder(path: str, folder: Path, lock_timeout_s: float) -> Path:
-    """Place the file and its logs in the folder: linked, or copied under its lock if linking fails."""
-    linked = folder / "other.duckdb"
-    try:
-        for ending, file in database_files(path).items():
-            if not ending or os.path.exists(file):
-                os.link(file, f"{linked}{ending}")
-    except OSError:
-        for ending in ("", *LOG_ENDINGS):
-            Path(f"{linked}{ending}").unlink(missing_ok=True)
-        with connect(path, FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s):
-            copy_database(path, linked)
-    return linked
 
 
 def database_files(path: str | Path) -> dict[str, str]:
@@ -494,3 +487,56 @@ def file_id(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
+
+
+# The queue of the processes that want to write one database file: each waits for its turn before it tries the file.
+# DuckDB's own lock refuses at once, and every try takes some 20 ms of processor time. With 32 processes that tried
+# again and again, most of the time went into trying, and chance decided who gave up. Here they wait for an
+# operating-system lock, which costs nothing and ends with its process. It is an aid only: where it cannot be had,
+# DuckDB's decides.
+BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
+"""On POSIX not $TMPDIR, which may differ between the processes."""
+POLL_S = 0.05
+SILENT_S = 5.0
+"""Time to wait before that is said."""
+
+
+@contextmanager
+def turn(path: str | Path, limit_s: float) -> Iterator[float]:
+    """Inside, no other process of this user has its turn for this file. Waits up to `limit_s`, then goes on without;
+    yields the seconds left. Turns of one process may be nested."""
+    from filelock import FileLock, Timeout
+
+    began_s, lock_file, lock = time.monotonic(), _lock_file(path), None
+    if lock_file is not None:
+        lock = FileLock(lock_file, thread_local=False, is_singleton=True)
+        try:
+            lock.acquire(timeout=min(limit_s, SILENT_S), poll_interval=POLL_S)
+        except Timeout:
+            try:
+                if limit_s > SILENT_S:
+                    note(f"{path} is being written by another process: waiting up to {limit_s:g} s (--lock-timeout)")
+                lock.acquire(timeout=max(0.0, limit_s - SILENT_S), poll_interval=POLL_S)
+            except (Timeout, OSError):
+                lock = None
+        except OSError:
+            lock = None
+    try:
+        yield max(0.0, limit_s - (time.monotonic() - began_s))
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _lock_file(path: str | Path) -> Path | None:
+    """The file of the lock, in a folder of this user; None if there can be no such folder."""
+    folder = BASE / f"benchhouse-turns-{os.getuid() if os.name == 'posix' else 0}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = os.stat(folder, follow_symlinks=False)
+    except OSError:
+        return None
+    is_ours = os.name != "posix" or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+    if not stat.S_ISDIR(found.st_mode) or not is_ours:
+        return None
+    return folder / f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]}.lock"

@@ -105,9 +105,12 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
             f"{path} is in use by {holder} (waited {waited_s:g} s). Run files are kept: once the database is "
             f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {path}"
         )
-    damage = _damage(text, path)
-    if damage is not None:
-        return DamagedError(path, damage)
+    if log_is_unreadable(text):
+        return DamagedError(path, f"its log {path}.wal cannot be read, or belongs to another file")
+    if block := re.search(r"does not match stored checksum \d+ in block at location (\d+)", text):
+        return DamagedError(path, f"checksum mismatch in the block at byte {block[1]}")
+    if end := re.search(r"Could not read enough bytes from file.* from location (\d+)", text):
+        return DamagedError(path, f"it is truncated at byte {end[1]}")
     if "Out of Memory Error" in text or "std::bad_alloc" in text:
         problem = first_paragraph(parse_message(text).message).removeprefix("Out of Memory Error: ")
         return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
@@ -123,19 +126,6 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     if match is not None:
         return StorageError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
     return StorageError(f"{path}: {first_paragraph(parse_message(text).message)}")
-
-
-def _damage(text: str, path: str) -> str | None:
-    """The damage in the file or its log; None for any other error."""
-    if log_is_unreadable(text):
-        return f"its log {path}.wal cannot be read, or belongs to another file"
-    block = re.search(r"does not match stored checksum \d+ in block at location (\d+)", text)
-    if block is not None:
-        return f"checksum mismatch in the block at byte {block[1]}"
-    end = re.search(r"Could not read enough bytes from file.* from location (\d+)", text)
-    if end is not None:
-        return f"it is truncated at byte {end[1]}"
-    return None
 
 
 def first_paragraph(text: str) -> str:

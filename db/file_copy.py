@@ -1,4 +1,4 @@
-"""A consistent copy of a database file, made without the file's lock.
+"""A consistent copy of a database file, made without the file's lock, and files that appear only when complete.
 
 DuckDB writes a new state into free blocks of the file, and makes it the current one by writing a header at the end of a
 checkpoint. Between checkpoints it appends to the log, whose entries may refer to blocks that are in the file by then.
@@ -18,12 +18,13 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError
+from benchmarking.core.temporary import temporary_folder
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -35,7 +36,6 @@ from db.connection import (
     file_id,
 )
 from db.driver_errors import DamagedError
-from db.files import publish, temporary_sibling
 
 HEADER_BYTES = 3 * 4096
 """The file's header and two headers of states, of which a checkpoint writes the older one."""
@@ -175,3 +175,50 @@ def errors_naming(name: str, copy: str) -> Iterator[None]:
     except StorageError as error:
         error.args = (str(error).replace(copy, name),)
         raise
+
+
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
+"""Errors of `os.link` on file systems without hard links."""
+
+
+@contextmanager
+def temporary_sibling(path: Path) -> Iterator[Path]:
+    """A free path on the same file system for an unfinished file; it and its log are deleted at the end.
+
+    Raises StorageError if nothing can be written there.
+    """
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder(f".{path.name}", path.parent))
+        except OSError as error:
+            raise StorageError(f"cannot write to {path.parent}: {error.strerror}: choose another path") from error
+        yield folder / path.name
+
+
+def publish(part: Path, path: Path) -> bool:
+    """Move a finished file to its path. False if the path exists. Raises StorageError."""
+    try:
+        if os.name == "nt":
+            part.rename(path)  # on Windows this refuses an existing name; elsewhere it would replace it
+        else:
+            try:
+                os.link(part, path)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                # The name is reserved first, so that nothing is replaced; an empty file is visible for a moment.
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                part.replace(path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot create {path}: {error.strerror}: choose another path") from error
+    return True
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder and its parents. Raises StorageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot create the folder {folder}: {error.strerror}: choose another path") from error

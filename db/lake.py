@@ -37,6 +37,7 @@ from db.connection import (
     FILE_FORMAT,
     RETRY_FIRST_S,
     RETRY_MOST_S,
+    SILENT_S,
     WRITER,
     Config,
     Connection,
@@ -53,9 +54,8 @@ from db.connection import (
 )
 from db.connection import connect as connect_file
 from db.driver_errors import TransientError
-from db.files import make_folder
+from db.file_copy import make_folder
 from db.server_watch import ServerWatch
-from db.turns import SILENT_S
 
 if TYPE_CHECKING:
     from db.connection import DuckDB
@@ -282,7 +282,46 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
         _store_scheme(place, place.data_path)
 
     def attach(connection: DuckDB) -> list[str]:
-        return _attach(connection, lake, read_only=read_only, create=create)
+        """Attach the lake and make it the current database; returns the folders that it needs."""
+        lake.begin_session()
+        for name in ("ducklake", *(["postgres_scanner"] if place.is_postgres else [])):
+            load_extension(connection, name, EXTENSIONS[name], LAKE_EXTRA)
+        if place.is_remote:
+            _open_store(connection, place, str(place.data_path))
+        if place.is_postgres and not read_only:
+            connection.execute(f"ATTACH {literal(lake.reached)} AS {LOCK_CONNECTION} (TYPE postgres)")
+        try:
+            try:
+                _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
+            except StorageError as error:
+                if (store := DATA_IN_STORE.search(str(error))) is None:
+                    raise
+                if not place.is_postgres:  # the file may be a stranger's, and the credentials are the user's
+                    raise StorageError(
+                        f"{place.name}: its catalog names {store[1]} as the place of its data: to read them from "
+                        f"there, add {DATA_PATH}{store[1]} to --db-path"
+                    ) from error
+                _open_store(connection, place, store[1])  # which only the catalog names
+                _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
+        except StorageError as error:
+            if not any(sign in str(error) for sign in (LAKE_MISSING, NO_CATALOG)):
+                raise
+            if read_only or not create:
+                raise StorageError(
+                    f"no lake at {place.name}: create it with {as_typed('setup')} --db-path {shlex.quote(place.name)}"
+                ) from error
+            # Create the catalog, or attach the one that another process has just created.
+            if place.data_path is None:
+                raise StorageError(
+                    f"{place.name}: the lake does not exist yet, and a new one needs a data folder that every machine "
+                    f"can access: add {DATA_PATH}FOLDER to --db-path"
+                ) from error
+            if not place.is_postgres:
+                make_folder(Path(place.catalog).parent)
+            with lake.turn(connection):
+                _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
+        connection.execute(f"USE {NAME}")
+        return [_data_folder(connection, place, read_only=read_only)]
 
     if not place.is_postgres and os.path.exists(place.catalog):
         # Refuse a catalog file that contains more than a catalog.
@@ -441,50 +480,6 @@ def _finish_copy(connection: DuckDB, name: str) -> None:
             migrate.create_views(connection)
     finally:
         connection.execute(f"USE {NAME}")
-
-
-def _attach(connection: DuckDB, lake: Lake, *, read_only: bool, create: bool) -> list[str]:
-    """Attach the lake and make it the current database; returns the folders that it needs."""
-    place = lake.place
-    lake.begin_session()
-    for name in ("ducklake", *(["postgres_scanner"] if place.is_postgres else [])):
-        load_extension(connection, name, EXTENSIONS[name], LAKE_EXTRA)
-    if place.is_remote:
-        _open_store(connection, place, str(place.data_path))
-    if place.is_postgres and not read_only:
-        connection.execute(f"ATTACH {literal(lake.reached)} AS {LOCK_CONNECTION} (TYPE postgres)")
-    try:
-        try:
-            _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
-        except StorageError as error:
-            if (store := DATA_IN_STORE.search(str(error))) is None:
-                raise
-            if not place.is_postgres:  # the file may be a stranger's, and the credentials are the user's
-                raise StorageError(
-                    f"{place.name}: its catalog names {store[1]} as the place of its data: to read them from there, "
-                    f"add {DATA_PATH}{store[1]} to --db-path"
-                ) from error
-            _open_store(connection, place, store[1])  # which only the catalog names
-            _attach_lake(connection, lake, EXISTING, is_new=False, read_only=read_only)
-    except StorageError as error:
-        if not any(sign in str(error) for sign in (LAKE_MISSING, NO_CATALOG)):
-            raise
-        if read_only or not create:
-            raise StorageError(
-                f"no lake at {place.name}: create it with {as_typed('setup')} --db-path {shlex.quote(place.name)}"
-            ) from error
-        # Create the catalog, or attach the one that another process has just created.
-        if place.data_path is None:
-            raise StorageError(
-                f"{place.name}: the lake does not exist yet, and a new one needs a data folder that every machine can "
-                f"access: add {DATA_PATH}FOLDER to --db-path"
-            ) from error
-        if not place.is_postgres:
-            make_folder(Path(place.catalog).parent)
-        with lake.turn(connection):
-            _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
-    connection.execute(f"USE {NAME}")
-    return [_data_folder(connection, place, read_only=read_only)]
 
 
 def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, read_only: bool) -> None:

@@ -127,8 +127,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     own, since 1 is that of an error."""
     from benchmarking.core.terminal import stdout_page
     from db.analysis.compare.comparison import compare
+    from db.analysis.compare.comparison_text import comparison_text
     from db.analysis.compare.matching import across_column
-    from db.analysis.compare.text import comparison_text
     from db.analysis.selection import Selection, judged_metric
 
     before, after = (Selection.parse(text).resolved(arguments.database) for text in (arguments.before, arguments.after))

@@ -23,12 +23,11 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.run_file import MAX_RAW
 from benchmarking.core.storage_paths import database_exists, is_lake
-from db import loading
+from db import ingestion
 from db.commands.arguments import add_database, add_shared, command_parser, confirm, print_json
 from db.file_copy import copy_as_it_is, old_copies
 from db.migrate import latest_version
-from db.upkeep.inspection import inspected, leftovers_near, unread_log
-from db.upkeep.verify import repair, verify
+from db.upkeep.verify import inspected, leftovers_near, repair, unread_log, verify
 from db.warehouse import Warehouse
 
 NAME = "setup_benchmark_db"
@@ -77,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.rebuild_from:
         from db.upkeep.rebuild import rebuild
 
-        files = loading.run_files(arguments.rebuild_from)
+        files = ingestion.run_files(arguments.rebuild_from)
         rebuilt = rebuild(Path(arguments.db_path), files, lock_timeout_s=arguments.lock_timeout)
         report |= {
             **_files(rebuilt.loaded, arguments.rebuild_from),
@@ -160,7 +159,7 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     """Load, verify, back up, in this order."""
     report: Report = {}
     if arguments.ingest:
-        report |= _files(loading.ingest_files(warehouse, loading.run_files(arguments.ingest)), arguments.ingest)
+        report |= _files(ingestion.load_files(warehouse, ingestion.run_files(arguments.ingest)), arguments.ingest)
     if arguments.repair:
         report["repaired"] = repair(warehouse)
     if arguments.verify:
@@ -182,14 +181,14 @@ def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
     return report | counts | ({} if warehouse.file_version is None else {"schema_version": warehouse.file_version})
 
 
-def _files(outcome: loading.Loaded, places: Sequence[Path]) -> Report:
+def _files(outcome: ingestion.Loaded, places: Sequence[Path]) -> Report:
     """The run files by outcome."""
     return {
         "loaded": [str(path) for path in outcome.loaded],
         "present": [str(path) for path in outcome.present],
         "refused": [{"file": str(path), "reason": reason} for path, reason in outcome.refused],
         **({"compacted_files": [str(path) for path in outcome.compacted]} if outcome.compacted else {}),
-        "unfinished": [str(path) for path in loading.unfinished_files(places)],
+        "unfinished": [str(path) for path in ingestion.unfinished_files(places)],
     }
 
 
@@ -209,11 +208,8 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
         return
     for finding in report.get("findings", ()):
         print(f"{finding['kind']}: {finding['problem']}")
-    if not arguments.quiet:
-        print("\n".join(_lines(report)))
-
-
-def _lines(report: Report) -> list[str]:
+    if arguments.quiet:
+        return
     lines = [f"loaded {path}" for path in report.get("loaded", ())]
     lines += [f"already stored {path}" for path in report.get("present", ())]
     if "loaded" in report:
@@ -253,7 +249,7 @@ def _lines(report: Report) -> list[str]:
         f"{report['database']}: schema {report['schema_version']}{later}, runs {report['runs']}, "
         f"results {report['results']}, hardware {report['hardware']}"
     )
-    return lines
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

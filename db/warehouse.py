@@ -38,15 +38,13 @@ from db.connection import (
     quoted,
     remove_temporary_files,
     translate_errors,
+    turn,
 )
 from db.driver_errors import InvalidatedError
-from db.file_copy import copy_unlocked, errors_naming, keep_old
-from db.files import make_folder, publish, temporary_sibling
-from db.ingestion import ingest_files, insert_profiles
-from db.loading import store
+from db.file_copy import copy_unlocked, errors_naming, keep_old, make_folder, publish, temporary_sibling
+from db.ingestion import ingest_files, insert_profiles, store
 from db.removal import FileRuns
 from db.rows import Row
-from db.turns import turn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +128,16 @@ class Warehouse:
         """
         name = str(path)
         if read_only or for_questions:
-            return cls._open_to_read(name, for_questions=for_questions, lock_timeout_s=lock_timeout_s)
+            place = LakePlace.parse(name) if is_lake(name) else None
+            if place is not None and (place.is_postgres or for_questions):
+                return cls.open_copy(name) if for_questions else cls._of_lake(place, lock_timeout_s)
+            wait_s = min(lock_timeout_s, READER_WAIT_S)
+            try:
+                if place is not None:
+                    return cls._of_lake(place, wait_s)
+                return cls._of_file(name, name, QUESTIONS if for_questions else FILE_FORMAT, lock_timeout_s=wait_s)
+            except LockedError:
+                return cls.open_copy(name, for_questions=for_questions)
         if is_lake(name):
             of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
             return of_lake.repeated(lambda: cls._prepared(of_lake, read_only=False, create=create), is_opening=True)
@@ -154,19 +161,6 @@ class Warehouse:
             remove_temporary_files(name)
             warehouse._kept = stack.pop_all()
         return warehouse
-
-    @classmethod
-    def _open_to_read(cls, name: str, *, for_questions: bool, lock_timeout_s: float) -> Warehouse:
-        place = LakePlace.parse(name) if is_lake(name) else None
-        if place is not None and (place.is_postgres or for_questions):
-            return cls.open_copy(name) if for_questions else cls._of_lake(place, lock_timeout_s)
-        wait_s = min(lock_timeout_s, READER_WAIT_S)
-        try:
-            if place is not None:
-                return cls._of_lake(place, wait_s)
-            return cls._of_file(name, name, QUESTIONS if for_questions else FILE_FORMAT, lock_timeout_s=wait_s)
-        except LockedError:
-            return cls.open_copy(name, for_questions=for_questions)
 
     @classmethod
     def open_copy(cls, path: str | Path, *, for_questions: bool = True) -> Warehouse:
@@ -295,29 +289,25 @@ class Warehouse:
             )
         file = Path(path).resolve() if os.path.exists(path) else Path(path)
         with turn(file, lock_timeout_s) as left_s:  # from here on, no other process compacts it
-            return cls._compact_file(file, left_s)
-
-    @classmethod
-    def _compact_file(cls, file: Path, lock_timeout_s: float) -> tuple[int, int]:
-        before = file.stat().st_size if file.exists() else 0
-        cls.open(file, lock_timeout_s=lock_timeout_s, create=False).close()  # writes its log into it
-        with (
-            cls._of_file(str(file), str(file), FILE_FORMAT, lock_timeout_s=lock_timeout_s) as reader,
-            temporary_sibling(file) as part,
-        ):
-            if any(os.path.exists(f"{file}{ending}") for ending in LOG_ENDINGS):
-                raise StorageError(f"{file}: its log was left by a process that was just killed: try again")
-            file_before = file_id(str(file))
-            reader._copy_to(part)
-            if file_id(str(file)) != file_before:
-                raise StorageError(f"{file} was replaced by another process: try again")
-            try:
-                shutil.copymode(file, part)
-                part.replace(file)
-            except OSError as error:
-                raise StorageError(f"{file} cannot be replaced: {error.strerror}") from error
-            time.sleep(REPLACED_PAUSE_S)
-        return before, file.stat().st_size
+            before = file.stat().st_size if file.exists() else 0
+            cls.open(file, lock_timeout_s=left_s, create=False).close()  # writes its log into it
+            with (
+                cls._of_file(str(file), str(file), FILE_FORMAT, lock_timeout_s=left_s) as reader,
+                temporary_sibling(file) as part,
+            ):
+                if any(os.path.exists(f"{file}{ending}") for ending in LOG_ENDINGS):
+                    raise StorageError(f"{file}: its log was left by a process that was just killed: try again")
+                file_before = file_id(str(file))
+                reader._copy_to(part)
+                if file_id(str(file)) != file_before:
+                    raise StorageError(f"{file} was replaced by another process: try again")
+                try:
+                    shutil.copymode(file, part)
+                    part.replace(file)
+                except OSError as error:
+                    raise StorageError(f"{file} cannot be replaced: {error.strerror}") from error
+                time.sleep(REPLACED_PAUSE_S)
+            return before, file.stat().st_size
 
     def __enter__(self) -> Warehouse:
         return self

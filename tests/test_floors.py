@@ -128,7 +128,7 @@ def test_modules_named_in_strings_exist():
         ('run("python -m db.service runs")', ["db.service"]),
         ('TABLE = {"a": "visualize.visualize_benchmarks:main"}', ["visualize.visualize_benchmarks"]),
         ('"""Prose: db.service."""', []),
-        ('note("see db.files for more")', []),
+        ('note("see db.file_copy for more")', []),
     ],
 )
 def test_names_in_strings_are_found(line, expected):

@@ -16,7 +16,7 @@ from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import MEMORY, quoted
-from db.loading import ingest_files, run_files
+from db.ingestion import load_files, run_files
 from db.stored_profiles import selected_profiles
 from db.warehouse import Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
@@ -63,7 +63,7 @@ def open_files(patterns: Sequence[str]) -> Source:
         named.update({Path(path): None for path in found})
     paths = run_files(list(named))
     warehouse = Warehouse.open(MEMORY)
-    outcome = ingest_files(warehouse, paths)
+    outcome = load_files(warehouse, paths)
     refused = tuple(reason for _, reason in outcome.refused)
     if outcome.loaded:
         name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"

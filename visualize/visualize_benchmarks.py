@@ -34,7 +34,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from db.commands.arguments import add_selection
-from db.files import make_folder
+from db.file_copy import make_folder
 from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.picture import picture as drawn
 from visualize.drawing.rows import Row, Selection, charts, distinct_names

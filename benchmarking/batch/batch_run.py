@@ -1,26 +1,33 @@
 """Runs a batch: interleaves the launches of its cells, saves and stores each run when it is done, and logs every
-step."""
+step.
+
+The manifest of a batch has its plans and which runs are stored, so that an interrupted batch can be resumed.
+`batch_<session>.manifest.jsonl` exists while a batch is unfinished. Its first line contains all plans; which cells are
+started or finished follows from the run ids of the partial files and run files in the same folder.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarking.batch import manifest as manifests
 from benchmarking.batch import summary as summaries
-from benchmarking.batch.manifest import Manifest
-from benchmarking.batch.summary import BatchState, BatchSummary, CellSummary
-from benchmarking.core.errors import LockedError, WorkersLostError
+from benchmarking.batch.summary import BatchInfo, BatchState, BatchSummary, CellSummary
+from benchmarking.core.command_line import note
+from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.live_status import MachineProgress
-from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import Measurement, Point, Run
+from benchmarking.core.provenance import this_process, utc_now
+from benchmarking.core.records import Cell, Measurement, Point, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
+from benchmarking.core.storage_paths import absolute_database, is_lake
+from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
-from benchmarking.sweep.run import spool
+from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.command_session import finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, closing, sweep
 from benchmarking.sweep.run.warehouse_process import Ingest
@@ -116,10 +123,10 @@ class Batch:
         self.manifest.claim()
         LOG.info("batch %s resumed", self.manifest.info.session_id)
         plans = {plan.run_id: plan for plan in self.manifest.plans}
-        with spool.held(manifests.partial_runs(self.folder, self.manifest)) as files:
+        with spool.held(partial_runs(self.folder, self.manifest)) as files:
             partial = {file.read().plan.run_id: file for file in files}
             # Read afterwards, to contain the runs that another process has just finished.
-            finished = manifests.run_files(self.folder)
+            finished = run_files(self.folder)
             # Runs of the batch that are not in the manifest continue points on other hardware.
             session_id = self.manifest.info.session_id
             saved = {run_id for run_id, path in finished.items() if spool.ids_in(path) == (run_id, session_id)}
@@ -203,3 +210,137 @@ def _refreshed(plan: CellPlan, machine: Machine) -> CellPlan:
         environment=machine.environment,
     )
     return now.anonymous() if plan.is_anonymous else now
+
+
+SUFFIX = ".manifest.jsonl"
+FORMAT = "benchhouse-batch"
+VERSION = 1
+
+
+class Manifest:
+    """The file of an unfinished batch."""
+
+    def __init__(
+        self, held: journal.Hold, info: BatchInfo, plans: tuple[CellPlan, ...], stored: frozenset[str], lines: int
+    ) -> None:
+        self.path = held.path
+        self._held = held
+        self._lines = lines
+        self.info = info
+        self.plans = plans
+        self.stored = set(stored)
+        """Run ids of the runs in the database."""
+
+    @classmethod
+    def create(cls, folder: Path, info: BatchInfo, plans: tuple[CellPlan, ...]) -> Manifest:
+        """A new batch in `folder`. Raises StorageError."""
+        is_anonymous = all(plan.is_anonymous for plan in plans)
+        content = redacted({"about": to_json(info), "plans": to_json(plans)}, anonymous=is_anonymous)
+        header = {"format": FORMAT, "version": VERSION, **content}
+        path = folder / _name(info.session_id)
+        return cls(journal.create([path], header, lambda path: True), info, plans, frozenset(), 0)
+
+    @classmethod
+    def open(cls, path: Path) -> Manifest | None:
+        """The batch of a file, which is locked until `release`; None if another process has finished it. Raises
+        LockedError while another process continues it, FormatError, StorageError."""
+        held = journal.hold(path)
+        if held is None:
+            return None
+        try:
+            records = journal.read(path, FORMAT, VERSION, "an unfinished batch")
+            info = from_json(BatchInfo, expanded(records[0].get("about")), f"{path}: about")
+            if path.name != _name(info.session_id):  # the name of the log contains the id too
+                raise FormatError(f"{path}: not the manifest of session {info.session_id!r}: restore its file name")
+            noted = [record["Stored"] for record in records if "Stored" in record]
+            plans = from_json(tuple[CellPlan, ...], expanded(records[0].get("plans")), f"{path}: plans")
+            stored = frozenset(from_json(tuple[str, ...], noted, f"{path}: stored"))
+            return cls(held, info, plans, stored, len(records))
+        except BaseException:
+            held.release()
+            raise
+
+    def release(self) -> None:
+        """End the lock."""
+        self._held.release()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of its plans."""
+        return tuple(plan.cell for plan in self.plans)
+
+    def owns(self, path: str, also: str | None = None) -> bool:
+        """Whether a path is in the folder of this file, following links, or is `also`. A DuckLake is not in any
+        folder."""
+        if is_lake(path):
+            return also is not None and absolute_database(also) == path
+        resolved = Path(path).resolve()
+        return resolved.is_relative_to(self.path.parent.resolve()) or (
+            also is not None and resolved == Path(also).resolve()
+        )
+
+    def own_path(self, path: str | None, flag: str, *, also: str | None = None) -> str | None:
+        """A path from this file that a resumed batch may write to: in its folder, or `also`, the command's default.
+
+        Raises UsageError for any other path, which must be given on the command line.
+        """
+        if path is None or self.owns(path, also):
+            return path
+        raise UsageError(
+            f"--resume: {self.path} refers to {path}, outside its folder: to use it, repeat {flag} {shlex.quote(path)}"
+        )
+
+    def claim(self) -> None:
+        """Record this process as the owner of the batch. Raises StorageError."""
+        if (copy := journal.repair(self.path, self._lines)) is not None:
+            line = self._lines + 1
+            note(f"{self.path}: repaired: it ends before line {line}, which is damaged; {copy.name} has all lines")
+        self._append("Owner", this_process())
+
+    def note_stored(self, run_id: str) -> None:
+        """Record that a run is in the database. Raises StorageError."""
+        self.stored.add(run_id)
+        self._append("Stored", run_id)
+
+    def close(self) -> None:
+        """Delete the manifest of a complete batch. Raises StorageError."""
+        try:
+            self.path.unlink()
+        except OSError as error:
+            raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
+        self.release()
+
+    def _append(self, name: str, content: object) -> None:
+        try:
+            journal.append(self.path, name, dumps(content))
+        except OSError as error:
+            raise StorageError(f"cannot write to {self.path}: {error.strerror}") from error
+
+
+def _name(session_id: str) -> str:
+    return f"batch_{session_id}{SUFFIX}"
+
+
+def unfinished(folder: Path) -> Sequence[Path]:
+    """The manifests in a folder, newest first: their names contain the time."""
+    return sorted(folder.glob(f"batch_*{SUFFIX}"), reverse=True)
+
+
+def run_files(folder: Path) -> dict[str, Path]:
+    """The finished runs in a folder by run id."""
+    found = {}
+    for path in folder.glob("*.json"):
+        if (run_id := spool.run_id_in(path)) is not None:
+            found[run_id] = path
+    return found
+
+
+def partial_runs(folder: Path, manifest: Manifest) -> list[spool.PartialRun]:
+    """The unfinished runs of a batch in its folder. Raises FormatError for an invalid file."""
+    own = {plan.run_id for plan in manifest.plans}
+    found = []
+    for file in spool.unfinished(folder):
+        plan = file.read().plan
+        if plan.run_id in own or plan.session_id == manifest.info.session_id:
+            found.append(file)
+    return found

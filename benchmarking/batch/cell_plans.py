@@ -367,7 +367,7 @@ def _bench_plans(
     if arguments.benches is None:
         return ()
     from benchmarking.benches.discovery import discover
-    from benchmarking.benches.planning import BenchPlanning, plan_benches, replaced_configs
+    from benchmarking.benches.runner import BenchPlanning, plan_benches, replaced_configs
 
     (new_tokens, *others) = arguments.new_tokens or (None,)
     to_drivers = {  # the values for functions that request benchmarks, under the names of benchmark_v2

@@ -182,7 +182,30 @@ def entries_from_file(path: Path) -> tuple[Entry, ...]:
     if not path.exists():
         raise UsageError(f"--model-list {path} does not exist: check the path")
     if path.suffix.lower() in YAML_SUFFIXES:
-        entries = _from_yaml(path)
+        root = read_yaml(path)
+        if isinstance(root.content, list):  # models without settings
+            entries = [_entry(node, {}, []) for node in root.content]
+        else:
+            top = root.mapping("a list of models")
+            defaults = top["defaults"].mapping("defaults") if "defaults" in top else {}
+            for key, node in defaults.items():
+                if key in top:
+                    node.refuse(f"{key} is set twice: under defaults and at the top level (line {top[key].line})")
+            shared_settings = {**setting_values(defaults), **setting_values(top, others=TOP_KEYS)}
+            if "models" not in top:
+                root.refuse("models is missing: list at least one")
+            overrides: list[tuple[str, dict[str, Any]]] = []
+            for node in top["overrides"].items() if "overrides" in top else ():
+                override = node.mapping("overrides")
+                match = override.get("match")
+                if match is None or not isinstance(match.content, str):
+                    node.refuse('overrides takes a pattern of model ids: match: "gpt2*"')
+                overrides.append((match.content, setting_values(override, others=("match",))))
+            entries = [_entry(node, shared_settings, overrides) for node in top["models"].items()]
+            if not entries:
+                top["models"].refuse("models is an empty list")
+            include, exclude = _patterns(top, "include"), _patterns(top, "exclude")
+            entries = list(select_entries(entries, include, exclude, str(path)))
     else:
         try:
             lines = read_text(path, MAX_BYTES).splitlines()
@@ -223,32 +246,6 @@ def _check_unique(entries: Sequence[Entry]) -> tuple[Entry, ...]:
             raise UsageError(f"{entry.location}: {entry.model_id} is listed twice (first: {seen[entry.model_id]})")
         seen[entry.model_id] = entry.location
     return tuple(entries)
-
-
-def _from_yaml(path: Path) -> list[Entry]:
-    root = read_yaml(path)
-    if isinstance(root.content, list):  # models without settings
-        return [_entry(node, {}, []) for node in root.content]
-    top = root.mapping("a list of models")
-    defaults = top["defaults"].mapping("defaults") if "defaults" in top else {}
-    for key, node in defaults.items():
-        if key in top:
-            node.refuse(f"{key} is set twice: under defaults and at the top level (line {top[key].line})")
-    shared_settings = {**setting_values(defaults), **setting_values(top, others=TOP_KEYS)}
-    if "models" not in top:
-        root.refuse("models is missing: list at least one")
-    overrides: list[tuple[str, dict[str, Any]]] = []
-    for node in top["overrides"].items() if "overrides" in top else ():
-        override = node.mapping("overrides")
-        match = override.get("match")
-        if match is None or not isinstance(match.content, str):
-            node.refuse('overrides takes a pattern of model ids: match: "gpt2*"')
-        overrides.append((match.content, setting_values(override, others=("match",))))
-    entries = [_entry(node, shared_settings, overrides) for node in top["models"].items()]
-    if not entries:
-        top["models"].refuse("models is an empty list")
-    include, exclude = _patterns(top, "include"), _patterns(top, "exclude")
-    return list(select_entries(entries, include, exclude, str(path)))
 
 
 def _entry(node: Node, shared_settings: Mapping[str, Any], overrides: Sequence[tuple[str, Mapping[str, Any]]]) -> Entry:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.batch.estimate import Estimate
-from benchmarking.batch.manifest import BatchInfo
 from benchmarking.core.doubts import doubt_notes, validity
 from benchmarking.core.errors import StorageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -53,6 +52,20 @@ INTERVAL_METRICS = ("latency_ci_low_ms", "latency_ci_high_ms")
 CellState = Literal["ok", "failed", "skipped", "timed_out", "pending", "stored"]
 
 BatchState = Literal["running", "interrupted", "finished"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInfo:
+    """A batch without its cells."""
+
+    session_id: str
+    command: tuple[str, ...]
+    started_at: str
+    """UTC, ISO 8601."""
+    db_path: str | None
+    """Absolute path; None to write run files only."""
+    report: str | None
+    """Absolute path of the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

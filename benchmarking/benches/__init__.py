@@ -1,6 +1,6 @@
 """User-written benchmarks: subclasses of `ModelBenchmark` in a folder of files, measured like models.
 
-`discovery` finds them, `planning` turns them into plans of runs; `examples/` has one to copy.
+`discovery` finds them, `runner` turns them into plans of runs; `examples/` has one to copy.
 """
 
 from __future__ import annotations

@@ -139,7 +139,29 @@ class BenchmarkConfig:
             others = {key: option for key, option in self.options.items() if key != name}
             name, value = "options", others if value is None else {**others, name: value}
         choice(name, FIELDS, "field of BenchmarkConfig")
-        _check(name, value, value if name == "name" else self.name)
+        config_name = value if name == "name" else self.name
+        if name == "name" and not (isinstance(value, str) and value.strip()):
+            raise UsageError(f"a benchmark's name must be a non-empty string: got {value!r}")
+        if name == "precision":
+            choice(available(value), PRECISIONS, f"precision of {config_name}")
+        if name in ("model_id", "compile_mode", "variant"):
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                raise UsageError(f"{name} of {config_name} takes a name: got {value!r}")
+        elif name in COUNTS:
+            least = COUNTS[name]
+            is_default = value is None and name != "batch_size"
+            if not is_default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise UsageError(f"{name} of {config_name} takes a whole number from {least}: got {value!r}")
+        elif name in MAPPINGS:
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{name} of {config_name} takes a mapping: got {value!r}")
+            kinds = MAPPINGS[name]
+            for key, content in value.items():
+                if not isinstance(key, str) or not isinstance(content, kinds):
+                    what = (
+                        "values that JSON has" if kinds is JSON_KINDS else " or ".join(kind.__name__ for kind in kinds)
+                    )
+                    raise UsageError(f"{name} of {config_name} maps names to {what}: got {key!r}: {content!r}")
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -179,27 +201,3 @@ def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[
             raise UsageError(f"create_config_variants: {name} takes a list of values: got {listed!r}")
     combinations = itertools.product(*listed_by_field.values())
     return tuple(dataclasses.replace(base, **dict(zip(listed_by_field, each, strict=True))) for each in combinations)
-
-
-def _check(field_name: str, value: Any, config_name: Any) -> None:
-    """Raise UsageError for a value that the field cannot have."""
-    if field_name == "name" and not (isinstance(value, str) and value.strip()):
-        raise UsageError(f"a benchmark's name must be a non-empty string: got {value!r}")
-    if field_name == "precision":
-        choice(available(value), PRECISIONS, f"precision of {config_name}")
-    if field_name in ("model_id", "compile_mode", "variant"):
-        if value is not None and not (isinstance(value, str) and value.strip()):
-            raise UsageError(f"{field_name} of {config_name} takes a name: got {value!r}")
-    elif field_name in COUNTS:
-        least = COUNTS[field_name]
-        is_default = value is None and field_name != "batch_size"
-        if not is_default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise UsageError(f"{field_name} of {config_name} takes a whole number from {least}: got {value!r}")
-    elif field_name in MAPPINGS:
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{field_name} of {config_name} takes a mapping: got {value!r}")
-        kinds = MAPPINGS[field_name]
-        for key, content in value.items():
-            if not isinstance(key, str) or not isinstance(content, kinds):
-                what = "values that JSON has" if kinds is JSON_KINDS else " or ".join(kind.__name__ for kind in kinds)
-                raise UsageError(f"{field_name} of {config_name} maps names to {what}: got {key!r}: {content!r}")

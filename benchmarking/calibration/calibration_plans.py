@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
-from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.benches.runner import BenchPlanning, plan_benches
 from benchmarking.core import plugins
 from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.command_line import note

@@ -44,7 +44,7 @@ from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
-from benchmarking.core.provenance import MeasuredRun, uuid7
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -199,7 +199,14 @@ def run_comparison(
     `looks` are the numbers of rounds after which the difference is tested. Returns the exit code.
     """
     found = measure_and_compare(arms, looks, output, budget_s)
-    _print(arms, found.run_ids, found.comparison, output)
+    if output.json:
+        sides = {one.letter: {"command": one.typed, "run_ids": list(found.run_ids[one.letter])} for one in arms}
+        print(json.dumps({**sides, "comparison": found.comparison.document}, indent=2, ensure_ascii=False))
+    else:
+        for one in arms:
+            where = "" if one.folder is None else f" (in {one.folder})"
+            print(f"{one.name}  {one.typed}{where}")
+        print(f"\n{found.comparison.text}")
     return found.exit_code or found.comparison.exit_code
 
 
@@ -239,9 +246,21 @@ def measure_and_compare(
                 break
             part = folder / f"{rounds + 1}-{count}"
             turns = range(rounds, count)
+            # Tags identify the comparison and the side.
+            tags = [word for key, value in {**output.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
+            words = [] if output.description is None else ["--description", output.description]
+            quiet = [*(["--anonymous"] if output.anonymous else []), *(["--quiet"] if output.quiet else [])]
+            wait = [] if output.lock_timeout_s is None else ["--lock-timeout", f"{output.lock_timeout_s:g}"]
             code = max(
                 code,
-                measure_in_turns(arms, turns, part, _side_arguments(output, name), notes(quiet=output.quiet), name),
+                measure_in_turns(
+                    arms,
+                    turns,
+                    part,
+                    {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS},
+                    notes(quiet=output.quiet),
+                    name,
+                ),
             )
             for letter in LETTERS:
                 for path in _collect_run_files(part, letter, output):
@@ -262,15 +281,6 @@ def _compare(
 
 def _fail_on_flags(asked: Sequence[Condition]) -> list[str]:
     return [FLAG, ",".join(asked)] if asked else []
-
-
-def _side_arguments(output: OutputOptions, name: str) -> dict[Letter, list[str]]:
-    """Further arguments of each side's command: tags that identify the comparison and the side, and the description."""
-    tags = [word for key, value in {**output.tags, "ab": name}.items() for word in ("--tag", f"{key}={value}")]
-    words = [] if output.description is None else ["--description", output.description]
-    quiet = [*(["--anonymous"] if output.anonymous else []), *(["--quiet"] if output.quiet else [])]
-    wait = [] if output.lock_timeout_s is None else ["--lock-timeout", f"{output.lock_timeout_s:g}"]
-    return {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS}
 
 
 def _collect_run_files(folder: Path, letter: Letter, output: OutputOptions) -> list[Path]:
@@ -331,19 +341,6 @@ def _run_id(path: Path) -> str:
         return str(json.loads(path.read_text(encoding="utf-8"))["run_id"])
     except (OSError, ValueError, KeyError) as error:
         raise StorageError(f"{path}: not a run file: {error}") from error
-
-
-def _print(
-    arms: Sequence[Arm], runs: Mapping[Letter, Sequence[str]], done: StoredComparison, output: OutputOptions
-) -> None:
-    if output.json:
-        sides = {one.letter: {"command": one.typed, "run_ids": list(runs[one.letter])} for one in arms}
-        print(json.dumps({**sides, "comparison": done.document}, indent=2, ensure_ascii=False))
-        return
-    for one in arms:
-        where = "" if one.folder is None else f" (in {one.folder})"
-        print(f"{one.name}  {one.typed}{where}")
-    print(f"\n{done.text}")
 
 
 def _parser() -> Parser:
@@ -447,8 +444,11 @@ def show_comparison(
     """Shows the runs as before, then their comparison with the stored run, whose exit code is appended to `codes`."""
     # Selected by id, because "latest" is the new run by then.
     stored = [run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)]
-    typed = arguments.compare_to
-    name = typed if any(run_id.startswith(typed) for run_id in stored) else f"{typed} ({_short_ids(stored)})"
+    typed = name = arguments.compare_to
+    if not any(run_id.startswith(typed) for run_id in stored):
+        # With ids by which each can be selected: a UUIDv7's first two groups are its time in milliseconds.
+        ids = listed(["-".join(run_id.split("-")[:2]) for run_id in stored], 2)
+        name = f"{typed} (run{'s' * (len(stored) > 1)} {ids})"
     names = ["--before-name", name, "--after-name", "this run"]
     gate = _fail_on_flags(arguments.fail_on)
 
@@ -475,11 +475,6 @@ def show_comparison(
     return replace(show, text=text, document=document)
 
 
-def _short_ids(run_ids: Sequence[str]) -> str:
-    """The ids by which each run can be selected: the time of a UUIDv7, in milliseconds, is in its first two groups."""
-    return f"run{'s' * (len(run_ids) > 1)} {listed(['-'.join(one.split('-')[:2]) for one in run_ids], 2)}"
-
-
 def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
     """The two sides: the stored run and this command. Raises UsageError if they cannot be measured in turns.
 
@@ -490,29 +485,11 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
         words = repeated_command(runs)
     except UsageError as error:
         raise UsageError(f"{INTERLEAVE}: {COMPARE_TO} {arguments.compare_to}: {error}") from error
-    _check_machine(runs[-1])
-    own = (COMMAND, *_without_comparison_flags(argv))
-    return arm("a", shlex.join(words)), arm("b", shlex.join(own))
-
-
-def _without_comparison_flags(words: Sequence[str]) -> list[str]:
-    """The arguments without the comparison flags."""
-    positions = {position for position, word in enumerate(words) if word in (COMPARE_TO, FLAG)}
-    dropped = positions | {position + 1 for position in positions}
-    return [
-        word
-        for position, word in enumerate(words)
-        if position not in dropped and word != INTERLEAVE and not word.startswith((f"{COMPARE_TO}=", f"{FLAG}="))
-    ]
-
-
-def _check_machine(run: MeasuredRun) -> None:
-    """Raise UsageError for a run of a different machine, with the differences."""
     from benchmarking.devices.support.host import host_facts
     from benchmarking.devices.support.kinds import hashed_keys, processor
 
     machine = hashed_keys(Device(type=processor().name, selector=processor().name, found=True), host_facts())
-    recorded = run.hashed_keys
+    recorded = runs[-1].hashed_keys
     differing = [name for name in HOST_KEYS if name in recorded and recorded[name] != machine[name]]
     if differing:
         differences = "; ".join(
@@ -521,3 +498,11 @@ def _check_machine(run: MeasuredRun) -> None:
         raise UsageError(
             f"{INTERLEAVE}: the stored run is from another machine ({differences}): run this command there"
         )
+    positions = {position for position, word in enumerate(argv) if word in (COMPARE_TO, FLAG)}
+    dropped = positions | {position + 1 for position in positions}
+    own = [
+        word
+        for position, word in enumerate(argv)
+        if position not in dropped and word != INTERLEAVE and not word.startswith((f"{COMPARE_TO}=", f"{FLAG}="))
+    ]
+    return arm("a", shlex.join(words)), arm("b", shlex.join((COMMAND, *own)))

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.batch import cell_plans, summary
-from benchmarking.batch import manifest as manifests
 from benchmarking.batch.estimate import Estimate, estimate
-from benchmarking.batch.manifest import BatchInfo, Manifest
 from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
@@ -41,7 +39,7 @@ from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse_process import Ingest, database
 
 if TYPE_CHECKING:
-    from benchmarking.batch.batch_run import Batch
+    from benchmarking.batch.batch_run import Batch, Manifest
 
 ESTIMATE_WAIT_S = 1.0
 """Time that an estimate waits for the database, in seconds: it is not worth more."""
@@ -71,30 +69,27 @@ def run(
         note(remark)
     arguments.finished = finished
     with flags.logging_to_stderr(arguments.log_level):
-        return _start(arguments, argv)
+        if arguments.models or arguments.model_list:  # user-written benchmarks may not need these packages
+            check_measuring()
+        flags.use_cache_dir(arguments.cache_dir)
+        if arguments.turn is not None and not arguments.dry_run:  # for benchhouse ab, which stores the runs
+            command = (NAME, *without_turn_flag(argv))
+            return take_turn(
+                arguments.turn,
+                lambda: cell_plans.plans(arguments, command, uuid7(), Machine()),
+                quiet=arguments.quiet,
+                arguments=vars(arguments),
+                device_wait_s=arguments.lock_timeout,
+            )
+        if arguments.resume:
+            return _resume(arguments, argv)
+        with open_target(arguments, arguments.devices) as target:
+            return _start(target, arguments, argv)
 
 
-def _start(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    if arguments.models or arguments.model_list:  # user-written benchmarks may not need these packages
-        check_measuring()
-    flags.use_cache_dir(arguments.cache_dir)
-    if arguments.turn is not None and not arguments.dry_run:  # for benchhouse ab, which stores the runs
-        command = (NAME, *without_turn_flag(argv))
-        return take_turn(
-            arguments.turn,
-            lambda: cell_plans.plans(arguments, command, uuid7(), Machine()),
-            quiet=arguments.quiet,
-            arguments=vars(arguments),
-            device_wait_s=arguments.lock_timeout,
-        )
-    if arguments.resume:
-        return _resume(arguments, argv)
-    with open_target(arguments, arguments.devices) as target:
-        return _start_on(target, arguments, argv)
-
-
-def _start_on(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    from benchmarking.batch.batch_run import Batch
+def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    from benchmarking.batch.batch_run import Batch, Manifest
+    from benchmarking.batch.summary import BatchInfo
 
     session_id = uuid7()
     plans = cell_plans.plans(arguments, (NAME, *argv), session_id, target.machine)
@@ -156,8 +151,11 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
 def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Continue the newest unfinished batch in the folder, or the one with this command's settings. A batch that may not
     be continued is refused before a cluster is started for it."""
+    from benchmarking.batch.batch_run import Batch, Manifest, unfinished
+    from benchmarking.sweep.run.supervisor import check_location
+
     folder = Path(arguments.output_dir)
-    found = manifests.unfinished(folder)
+    found = unfinished(folder)
     if not found:
         raise UsageError(f"--resume: no unfinished batch in {folder}")
     spool.prepare(folder)
@@ -171,35 +169,29 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             raise StorageError(f"{found[0]} was finished by another process in the meantime")
         manifest = newest
     try:
-        return _continue(manifest, arguments)
+        db_path = arguments.db_path or manifest.own_path(manifest.info.db_path, "--db-path", also=default_database())
+        arguments.report = arguments.report or manifest.own_path(manifest.info.report, "--report")
+        _check_report(arguments.report, manifest.plans)
+        for plan in manifest.plans:
+            check_location(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
+        ingest = _ingest(db_path and absolute_database(db_path), arguments)
+        with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
+            batch = Batch(
+                *(manifest.path.parent, manifest, ingest),
+                quiet=arguments.quiet,
+                device_wait_s=arguments.lock_timeout,
+                cluster=target.cluster,
+            )
+            return _measure(batch, target, arguments)
     finally:
         manifest.release()
-
-
-def _continue(manifest: Manifest, arguments: argparse.Namespace) -> int:
-    from benchmarking.batch.batch_run import Batch
-    from benchmarking.sweep.run.supervisor import check_location
-
-    info = manifest.info
-    db_path = arguments.db_path or manifest.own_path(info.db_path, "--db-path", also=default_database())
-    arguments.report = arguments.report or manifest.own_path(info.report, "--report")
-    _check_report(arguments.report, manifest.plans)
-    for plan in manifest.plans:
-        check_location(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
-    ingest = _ingest(db_path and absolute_database(db_path), arguments)
-    with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
-        batch = Batch(
-            *(manifest.path.parent, manifest, ingest),
-            quiet=arguments.quiet,
-            device_wait_s=arguments.lock_timeout,
-            cluster=target.cluster,
-        )
-        return _measure(batch, target, arguments)
 
 
 def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     """The newest unfinished batch that this command started. Raises UsageError if there is none, LockedError if it may
     be one that another process continues."""
+    from benchmarking.batch.batch_run import Manifest
+
     words = redacted([word for word in argv if word != "--resume"])
     in_use: LockedError | None = None
     for path in paths:
@@ -247,8 +239,15 @@ def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int
         note(f"summary: {Path(arguments.output_dir) / summary.FILE_NAME}")
     if arguments.save:
         arguments.finished(batch.folder, summarised)
-    if arguments.report is not None:
-        _report(batch, summarised, arguments)
+    if arguments.report is not None:  # from the run files, or from the database if some were removed after storing
+        from visualize.report.report_file import write_session_report
+
+        files = [str(batch.folder / cell.run_file) for cell in summarised.cells if cell.run_file is not None]
+        stored_in = summarised.database if any(cell.status == "stored" for cell in summarised.cells) else None
+        write_session_report(
+            Path(arguments.report), summarised.session_id, files if stored_in is None else (), stored_in
+        )
+        note(f"report: {arguments.report}")
     failed = summary.failures(summarised.cells)
     for line in failed:
         note(f"failed: {line}")
@@ -266,38 +265,20 @@ def _check_report(path: str | None, plans: Sequence[CellPlan] = ()) -> None:
     check_request(Path(path), sum(len(plan.points) for plan in plans))
 
 
-def _report(batch: Batch, summarised: BatchSummary, arguments: argparse.Namespace) -> None:
-    """Write the report from the run files, or from the database if some files were removed after storing."""
-    from visualize.report.report_file import write_session_report
-
-    files = [str(batch.folder / cell.run_file) for cell in summarised.cells if cell.run_file is not None]
-    database = summarised.database if any(cell.status == "stored" for cell in summarised.cells) else None
-    write_session_report(Path(arguments.report), summarised.session_id, files if database is None else (), database)
-    note(f"report: {arguments.report}")
-
-
 def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
-    finished = sum(cell.run_file is not None for cell in batch.cells)
-    words = [
-        *as_typed("batch").split(" "),
-        "--resume",
-        "--output-dir",
-        str(batch.folder),
-        *_resume_flags(batch.manifest, arguments),
-    ]
-    words += target_flags(arguments)
-    outcome = f"saved; continue with {shlex.join(words)}"
-    note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")
-
-
-def _resume_flags(manifest: Manifest, arguments: argparse.Namespace) -> list[str]:
-    """The arguments that a later --resume needs again on its command line."""
-    info, words = manifest.info, list[str]()
-    for flag, path, also in (("--db-path", info.db_path, default_database()), ("--report", info.report, None)):
+    """Say how far it came, and the command that continues it, with the arguments that --resume does not keep."""
+    manifest = batch.manifest
+    words = [*as_typed("batch").split(" "), "--resume", "--output-dir", str(batch.folder)]
+    of_flags = (("--db-path", manifest.info.db_path, default_database()), ("--report", manifest.info.report, None))
+    for flag, path, also in of_flags:
         words += [flag, path] if path is not None and not manifest.owns(path, also) else []
     codes = {foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path) for cell in manifest.cells}
     foreign = {code.flag: getattr(arguments, code.key) or code.path for code in codes if code is not None}
-    return [*words, *(word for flag, value in sorted(foreign.items()) for word in (flag, value))]
+    words += [word for flag, value in sorted(foreign.items()) for word in (flag, value)]
+    words += target_flags(arguments)
+    finished = sum(cell.run_file is not None for cell in batch.cells)
+    outcome = f"saved; continue with {shlex.join(words)}"
+    note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")
 
 
 def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None:

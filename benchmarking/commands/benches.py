@@ -73,7 +73,15 @@ def main(argv: Sequence[str]) -> int:
     if model is not None:
         return _measure_exported(model, in_our_words(words, MODEL_WORDS))
     if "--list-models" in argv:
-        return _list_models()
+        paths = _exported()
+        for path, name in sorted({path: name for name, path in reversed(paths.items())}.items()):
+            print(f"{name}  {path}")
+        if not paths:
+            note(
+                f"no exported model in ./{MODELS} or this folder: make one with {as_typed('export-model')} MODEL, or "
+                f"see the models that can be exported with {as_typed('run')} --list-models"
+            )
+        return EXIT_OK
     if "--print-example" in argv:
         from benchmarking.benches.discovery import EXAMPLE
 
@@ -154,15 +162,3 @@ def _exported() -> dict[str, str]:
             found.setdefault(folder.name.removesuffix("-onnx"), str(folder))
             found.setdefault(folder.name, str(folder))
     return found
-
-
-def _list_models() -> int:
-    paths = _exported()
-    for path, name in sorted({path: name for name, path in reversed(paths.items())}.items()):
-        print(f"{name}  {path}")
-    if not paths:
-        note(
-            f"no exported model in ./{MODELS} or this folder: make one with {as_typed('export-model')} MODEL, or see "
-            f"the models that can be exported with {as_typed('run')} --list-models"
-        )
-    return EXIT_OK

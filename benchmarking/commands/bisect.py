@@ -22,7 +22,6 @@ from pathlib import Path
 from time import monotonic
 
 from benchmarking.bisection.commit_search import (
-    Conclusion,
     Log,
     Role,
     Step,
@@ -72,7 +71,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parser = _parser()
+    parser = Parser(
+        prog=NAME,
+        usage="%(prog)s GOOD BAD [flags] -- COMMAND",
+        description=__doc__,
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
+    )
+    commits = parser.add_argument_group("commits")
+    commits.add_argument(
+        "good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N"
+    )
+    commits.add_argument("bad", metavar="BAD", help="later commit with the change")
+    measurement = parser.add_argument_group("measurement of each commit")
+    ab.add_measurement_flags(measurement)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE.json",
+        help="log of the steps, also written as FILE.txt; an existing log is continued",
+    )
+    flags.add_saved(output)
+    flags.add_keeping(output)
+    flags.add_output_format(output)
     words = list(argv)
     split = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_args(words[:split])
@@ -87,27 +108,19 @@ def _run(argv: Sequence[str]) -> int:
     with temporary_folder("benchhouse-bisect") as folder:
         (folder / "commits").mkdir()
         history = History(Path.cwd(), folder / "commits")
-        return _bisect(_Bisection(arguments, command, history), as_json=arguments.json)
-
-
-def _bisect(bisection: _Bisection, *, as_json: bool) -> int:
-    log, history = bisection.log, bisection.history
-    check_sides(history, log.good, log.bad)
-    found = search(history, log.good, log.bad, bisection.measure, bisection.say)
-    text = conclusion_text(found, history)
-    bisection.finish(_document(found, history), text)
-    if as_json:
-        print(json.dumps(to_json(bisection.log), indent=2, ensure_ascii=False))
-    else:
-        print(log_text(bisection.log, text), end="")
-    return EXIT_OK if found.kind in ("found", "equal") else EXIT_NOT_ENOUGH_DATA
-
-
-def _document(found: Conclusion, history: History) -> Json:
-    """The conclusion in JSON, with subject, author and time of its commits."""
-    commits = [{"commit": one, **to_json(history.text(one))} for one in found.commits]
-    document: Json = {**to_json(found), "commits": commits}
-    return document
+        bisection = _Bisection(arguments, command, history)
+        log, history = bisection.log, bisection.history
+        check_sides(history, log.good, log.bad)
+        found = search(history, log.good, log.bad, bisection.measure, bisection.say)
+        text = conclusion_text(found, history)
+        stated = [{"commit": one, **to_json(history.text(one))} for one in found.commits]
+        document: Json = {**to_json(found), "commits": stated}
+        bisection.finish(document, text)
+        if arguments.json:
+            print(json.dumps(to_json(bisection.log), indent=2, ensure_ascii=False))
+        else:
+            print(log_text(bisection.log, text), end="")
+        return EXIT_OK if found.kind in ("found", "equal") else EXIT_NOT_ENOUGH_DATA
 
 
 class _Bisection:
@@ -164,7 +177,9 @@ class _Bisection:
 
     def _compare(self, step: Step) -> Step:
         """The step with its points and its outcome."""
-        requested = {} if step.role == "whole" else changed_points(self._endpoints_step.points)
+        requested = {}
+        if step.role != "whole":
+            requested = changed_points(next(one for one in self.log.steps if one.role == "whole").points)
 
         def needs_more_rounds(comparison: Json) -> bool:
             if step.role in ("step", "merge base"):
@@ -195,10 +210,6 @@ class _Bisection:
             run_ids={letter: tuple(ids) for letter, ids in found.run_ids.items()},
         )
 
-    @property
-    def _endpoints_step(self) -> Step:
-        return next(one for one in self.log.steps if one.role == "whole")
-
 
 def _check_log(path: Path | None) -> None:
     """Raise UsageError for a log that would overwrite another file."""
@@ -211,30 +222,3 @@ def _check_log(path: Path | None) -> None:
     text = path.with_suffix(".txt")
     if text.exists() and not path.exists():
         raise UsageError(f"--log {path}: {text} already exists: choose another path")
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        usage="%(prog)s GOOD BAD [flags] -- COMMAND",
-        description=__doc__,
-        epilog=f"{EXAMPLES}\n{EXIT_CODES}",
-    )
-    commits = parser.add_argument_group("commits")
-    commits.add_argument(
-        "good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N"
-    )
-    commits.add_argument("bad", metavar="BAD", help="later commit with the change")
-    measurement = parser.add_argument_group("measurement of each commit")
-    ab.add_measurement_flags(measurement)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--log",
-        type=Path,
-        metavar="FILE.json",
-        help="log of the steps, also written as FILE.txt; an existing log is continued",
-    )
-    flags.add_saved(output)
-    flags.add_keeping(output)
-    flags.add_output_format(output)
-    return parser

@@ -45,7 +45,7 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
 from benchmarking.scripts import states
-from benchmarking.scripts.tables import results_table, state_text, states_table
+from benchmarking.scripts.states import results_table, state_text, states_table
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
@@ -61,7 +61,57 @@ examples:
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = Parser(
+        prog=NAME, description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
+    for name, action, what in (
+        ("list", _list, "list every build"),
+        ("stats", _stats, "show number and total size of builds by kind, and free disk space"),
+    ):
+        one = _action(actions, name, action, what)
+        add_settings(one, SHARED, "json")
+        if name == "stats":
+            one.add_argument(
+                "build",
+                nargs="?",
+                metavar="BUILD",
+                help="model of a script whose results to show (default: all builds)",
+            )
+    shown = _action(actions, "print", _print, "show everything about one build")
+    shown.add_argument("build", metavar="BUILD", help="name of a script's model, or digest, or a unique prefix")
+    add_settings(shown, SHARED, "json")
+    selection = _action(actions, "delete", _delete, "delete builds").add_argument_group(
+        "selection", "A build is deleted if it meets all of these conditions."
+    )
+    selection.add_argument(
+        "digest",
+        nargs="*",
+        metavar="DIGEST",
+        help="digest, or name of a script's model, or a unique prefix of either (default: any)",
+    )
+    selection.add_argument(
+        "--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)"
+    )
+    selection.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
+    selection.add_argument(
+        "--older-than",
+        type=non_negative_number,
+        metavar="DAYS",
+        help="minimum days since the last use (default: any)",
+    )
+    selection.add_argument("--all", action="store_true", help="all builds; requires --yes")
+    add_settings(selection, COMMON, "yes", helps={"yes": "confirmation of --all"})
+    report = _action(actions, "report", _report, "write the list as CSV")
+    add_settings(
+        report,
+        COMMON,
+        "output",
+        kinds={"output": NEW_FILE},
+        helps={"output": "CSV file"},
+        default_words={"output": "stdout"},
+    )
+    arguments = parser.parse_args(argv)
     flags.use_cache_dir(arguments.cache_dir, writes=False)
     root = BuildStore().root
     contents = read_contents(root)
@@ -177,40 +227,6 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
     return EXIT_FAILED if freed.in_use else EXIT_OK
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME, description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
-    for name, action, what in (
-        ("list", _list, "list every build"),
-        ("stats", _stats, "show number and total size of builds by kind, and free disk space"),
-    ):
-        one = _action(actions, name, action, what)
-        add_settings(one, SHARED, "json")
-        if name == "stats":
-            one.add_argument(
-                "build",
-                nargs="?",
-                metavar="BUILD",
-                help="model of a script whose results to show (default: all builds)",
-            )
-    shown = _action(actions, "print", _print, "show everything about one build")
-    shown.add_argument("build", metavar="BUILD", help="name of a script's model, or digest, or a unique prefix")
-    add_settings(shown, SHARED, "json")
-    _add_choice(_action(actions, "delete", _delete, "delete builds"))
-    report = _action(actions, "report", _report, "write the list as CSV")
-    add_settings(
-        report,
-        COMMON,
-        "output",
-        kinds={"output": NEW_FILE},
-        helps={"output": "CSV file"},
-        default_words={"output": "stdout"},
-    )
-    return parser
-
-
 def _action(actions: argparse._SubParsersAction[Parser], name: str, action: object, what: str) -> Parser:
     parser = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
     cache = parser.add_argument_group("cache")
@@ -218,29 +234,6 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
     many_need(*cache._group_actions)
     parser.set_defaults(action=action)
     return parser
-
-
-def _add_choice(parser: Parser) -> None:
-    """The flags that select builds to delete."""
-    selection = parser.add_argument_group("selection", "A build is deleted if it meets all of these conditions.")
-    selection.add_argument(
-        "digest",
-        nargs="*",
-        metavar="DIGEST",
-        help="digest, or name of a script's model, or a unique prefix of either (default: any)",
-    )
-    selection.add_argument(
-        "--kind", metavar="KIND", help="kind from the list, such as onnx or reference (default: any)"
-    )
-    selection.add_argument("--model", metavar="MODEL", help="model the build was made from (default: any)")
-    selection.add_argument(
-        "--older-than",
-        type=non_negative_number,
-        metavar="DAYS",
-        help="minimum days since the last use (default: any)",
-    )
-    selection.add_argument("--all", action="store_true", help="all builds; requires --yes")
-    add_settings(selection, COMMON, "yes", helps={"yes": "confirmation of --all"})
 
 
 HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")

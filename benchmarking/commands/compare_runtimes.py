@@ -7,7 +7,6 @@ geometric mean over all points, the best and the worst.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
-from benchmarking.sweep.plan.several_runtimes import ALL, RuntimePlans, plan_runtimes, show_runtimes
+from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.warehouse_process import database
 
@@ -54,7 +53,14 @@ def main(argv: Sequence[str]) -> int:
         arguments.launches = ROUNDS_TO_PROVE
     check_measuring()
     flags.use_cache_dir(arguments.cache_dir)
-    planned = _planned(arguments, argv)
+    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
+    runtimes = arguments.runtimes or _compared()
+    if len(runtimes) < 2 and runtimes != (ALL,):
+        raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
+    planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
+    if len(planned.plans) < 2:
+        reasons = "; ".join(f"{runtime}: {why}" for runtime, why in planned.refused.items())
+        raise UnsupportedError(f"nothing to compare {planned.plans[0].cell.runtime} with: {reasons}")
     show = show_runtimes(command_session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
     planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)
@@ -88,19 +94,6 @@ def _write(
     assert isinstance(document, dict)
     spool.write(output, {**document, "interrupted": True} if is_interrupted else document)
     note(f"comparison{' of what was measured' if is_interrupted else ''}: {output}")
-
-
-def _planned(arguments: argparse.Namespace, argv: Sequence[str]) -> RuntimePlans:
-    """The plans. Raises UsageError if there is nothing to compare."""
-    request = flags.request(arguments, arguments.model_id, (NAME, *argv))
-    runtimes = arguments.runtimes or _compared()
-    if len(runtimes) < 2 and runtimes != (ALL,):
-        raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
-    planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
-    if len(planned.plans) < 2:
-        reasons = "; ".join(f"{runtime}: {why}" for runtime, why in planned.refused.items())
-        raise UnsupportedError(f"nothing to compare {planned.plans[0].cell.runtime} with: {reasons}")
-    return planned
 
 
 def _compared() -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import Parser, command, note, notes, positive_int
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
-from benchmarking.core.records import Cell, Point, Workload
+from benchmarking.core.records import Cell, Point
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.suggestions import in_our_words
@@ -61,48 +61,6 @@ CHECKED_TOKENS = 4
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    arguments = _parser().parse_args(in_our_words(argv, WORDS))
-    flags.use_cache_dir(arguments.build_cache)
-    file = _file(arguments)
-    hub_cache = nullcontext() if arguments.cache_dir is None else environment_variable(HUB_CACHE, arguments.cache_dir)
-    with temporary_folder(NAME) as temporary, hub_cache:
-        export = _export(arguments)
-        if file is not None:
-            export = replace(export, folder=temporary / MODELS)
-        check_request(export)
-        if arguments.output_dir is None and not arguments.quiet:
-            note(f"file: {file}" if file is not None else f"folder: {export.folder}")
-        finished = export_to_folder(export, notes(quiet=arguments.quiet))
-        if file is not None:
-            finished = replace(finished, files=pack(export.folder, file))
-            export = replace(export, folder=file.parent)
-    print(_json(export, finished) if arguments.json else _text(finished, stdout_page()))
-    return EXIT_OK
-
-
-def _file(arguments: argparse.Namespace) -> Path | None:
-    """The file of --output, or of --output-name NAME.onnx; None for a folder. Raises UsageError if it exists."""
-    name: str | None = arguments.output_name
-    if arguments.output is not None:
-        flag, path = f"--output {arguments.output}", Path(arguments.output)
-        if name is not None or arguments.output_dir is not None:
-            raise UsageError(f"{flag} is the whole path: remove --output-name and --output-dir")
-        if path.suffix != ENDING or path.stem == ENDING:
-            raise UsageError(f"{flag}: expected a file FILE{ENDING}; a folder of files is --output-dir")
-    elif name is None or not name.endswith(ENDING) or name == ENDING:
-        return None
-    else:
-        flag = f"--output-name {name}"
-        _check_name(name)
-        path = Path(arguments.output_dir or (MODELS if Path(MODELS).is_dir() else ".")) / name
-    if arguments.format != "onnx":
-        raise UsageError(f"{flag} is an ONNX file: remove --format {arguments.format}, or give a folder")
-    if path.exists():
-        raise UsageError(f"{flag}: {path} exists: choose another name, or delete it")
-    return path
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=NAME,
         usage="%(prog)s MODEL [--output FILE | --output-dir DIR] [flags]",
@@ -156,7 +114,54 @@ def _parser() -> argparse.ArgumentParser:
     add_settings(
         output, SHARED, "json", "quiet", helps={"json": "files and error on stdout as JSON (default: a table)"}
     )
-    return parser
+    arguments = parser.parse_args(in_our_words(argv, WORDS))
+    flags.use_cache_dir(arguments.build_cache)
+    file = _file(arguments)
+    hub_cache = nullcontext() if arguments.cache_dir is None else environment_variable(HUB_CACHE, arguments.cache_dir)
+    with temporary_folder(NAME) as temporary, hub_cache:
+        export = _export(arguments)
+        if file is not None:
+            export = replace(export, folder=temporary / MODELS)
+        check_request(export)
+        if arguments.output_dir is None and not arguments.quiet:
+            note(f"file: {file}" if file is not None else f"folder: {export.folder}")
+        finished = export_to_folder(export, notes(quiet=arguments.quiet))
+        if file is not None:
+            finished = replace(finished, files=pack(export.folder, file))
+            export = replace(export, folder=file.parent)
+    document = {
+        "model_id": export.cell.workload.model_id,
+        "task": export.cell.workload.task,
+        "format": export.format,
+        "precision": export.cell.precision,
+        "folder": str(export.folder),
+        "files": dict(finished.files),
+        "agreement": dict(finished.agreement),
+    }
+    print(json.dumps(document, indent=1) if arguments.json else _text(finished, stdout_page()))
+    return EXIT_OK
+
+
+def _file(arguments: argparse.Namespace) -> Path | None:
+    """The file of --output, or of --output-name NAME.onnx; None for a folder. Raises UsageError if it exists."""
+    name: str | None = arguments.output_name
+    if arguments.output is not None:
+        flag, path = f"--output {arguments.output}", Path(arguments.output)
+        if name is not None or arguments.output_dir is not None:
+            raise UsageError(f"{flag} is the whole path: remove --output-name and --output-dir")
+        if path.suffix != ENDING or path.stem == ENDING:
+            raise UsageError(f"{flag}: expected a file FILE{ENDING}; a folder of files is --output-dir")
+    elif name is None or not name.endswith(ENDING) or name == ENDING:
+        return None
+    else:
+        flag = f"--output-name {name}"
+        _check_name(name)
+        path = Path(arguments.output_dir or (MODELS if Path(MODELS).is_dir() else ".")) / name
+    if arguments.format != "onnx":
+        raise UsageError(f"{flag} is an ONNX file: remove --format {arguments.format}, or give a folder")
+    if path.exists():
+        raise UsageError(f"{flag}: {path} exists: choose another name, or delete it")
+    return path
 
 
 def _export(arguments: argparse.Namespace) -> Export:
@@ -199,9 +204,28 @@ def _export(arguments: argparse.Namespace) -> Export:
         model = Path(workload.model_id.rstrip("/")).name
         precision = "" if arguments.precision == "float32" else f"-{arguments.precision}"
         folder = Path(parent or ".") / (name or f"{model}{precision}-{arguments.format}")
+    family = plugin_of(workload)
+    axes = {name: values[0] for name, values in family.axes(workload).items()}
+    default = axes.pop("sequence_length", None)
+    if arguments.max_length is not None and default is None:
+        raise UsageError(
+            f"--max-length {arguments.max_length}: {workload.model_id} has no token inputs: remove the flag"
+        )
+    short = default if default is None or family.counts_image_tokens else min(int(default), DEFAULT_LENGTH)
+    length = short if arguments.max_length is None else arguments.max_length
+    point = Point(
+        batch_size=1,
+        sequence_length=None if length is None else int(length),
+        new_tokens=CHECKED_TOKENS if axes.pop("new_tokens", None) is not None else None,
+        axes={
+            name: 2 if name == "steps" else int(value) if value == int(value) else value for name, value in axes.items()
+        },
+    )
+    if (problem := family.check(workload, point)) is not None:
+        raise UsageError(problem)
     return Export(
         cell=cell,
-        point=_point(workload, arguments.max_length),
+        point=point,
         format=arguments.format,
         folder=folder,
         opset=arguments.opset or DEFAULT_OPSET,
@@ -215,28 +239,6 @@ def _check_name(name: str) -> None:
         )
 
 
-def _point(workload: Workload, max_length: int | None) -> Point:
-    """One sequence of the requested length, with the family's defaults on the other axes."""
-    family = plugin_of(workload)
-    axes = {name: values[0] for name, values in family.axes(workload).items()}
-    default = axes.pop("sequence_length", None)
-    if max_length is not None and default is None:
-        raise UsageError(f"--max-length {max_length}: {workload.model_id} has no token inputs: remove the flag")
-    short = default if default is None or family.counts_image_tokens else min(int(default), DEFAULT_LENGTH)
-    length = short if max_length is None else max_length
-    point = Point(
-        batch_size=1,
-        sequence_length=None if length is None else int(length),
-        new_tokens=CHECKED_TOKENS if axes.pop("new_tokens", None) is not None else None,
-        axes={
-            name: 2 if name == "steps" else int(value) if value == int(value) else value for name, value in axes.items()
-        },
-    )
-    if (problem := family.check(workload, point)) is not None:
-        raise UsageError(problem)
-    return point
-
-
 def _text(finished: FinishedExport, page: Page) -> str:
     """A row per file with its size, then the agreement."""
     rows = tuple((name, size_text(size_bytes)) for name, size_bytes in finished.files.items())
@@ -248,18 +250,3 @@ def _text(finished: FinishedExport, page: Page) -> str:
     how = [] if error is None else [f"relative L2 {error:.2g}"]
     how += [] if tokens is None else [f"{tokens:.0%} of tokens equal"]
     return "\n".join([files, f"agrees with torch: {', '.join(how)} (at {'; '.join(points)})"])
-
-
-def _json(export: Export, finished: FinishedExport) -> str:
-    return json.dumps(
-        {
-            "model_id": export.cell.workload.model_id,
-            "task": export.cell.workload.task,
-            "format": export.format,
-            "precision": export.cell.precision,
-            "folder": str(export.folder),
-            "files": dict(finished.files),
-            "agreement": dict(finished.agreement),
-        },
-        indent=1,
-    )

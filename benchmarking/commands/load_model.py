@@ -55,7 +55,22 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float], traffics: 
         raise UsageError(f"--precision {arguments.precision} requires --url: use one of {', '.join(PRECISIONS)}")
     has_one_size = all(traffic.has_one_size for traffic in traffics)
     if arguments.scenario is not None:
-        _check_scenario(arguments, limits)
+        scenario = arguments.scenario
+        if (arguments.request_rates is not None) != (scenario == "server"):
+            raise UsageError(
+                "--scenario server requires --request-rate (queries per second)"
+                if scenario == "server"
+                else f"--request-rate requires --scenario server: {scenario} has no rate"
+            )
+        if scenario == "server" and set(limits) not in LIMITS:
+            raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
+        if scenario == "offline" and arguments.num_requests is None:
+            raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
+        samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
+        if samples > MAX_REQUESTS:
+            raise UsageError(
+                f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions"
+            )
         if not has_one_size:
             raise UsageError(
                 "--scenario requires fixed lengths: set --input-length and --output-length to numbers such as 128"
@@ -64,24 +79,6 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float], traffics: 
         raise UsageError(
             "random lengths in a closed loop require --num-requests: every length is prepared before the load"
         )
-
-
-def _check_scenario(arguments: argparse.Namespace, limits: Mapping[str, float]) -> None:
-    """Raise UsageError for flags that a scenario of MLPerf requires or excludes."""
-    scenario = arguments.scenario
-    if (arguments.request_rates is not None) != (scenario == "server"):
-        raise UsageError(
-            "--scenario server requires --request-rate (queries per second)"
-            if scenario == "server"
-            else f"--request-rate requires --scenario server: {scenario} has no rate"
-        )
-    if scenario == "server" and set(limits) not in LIMITS:
-        raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
-    if scenario == "offline" and arguments.num_requests is None:
-        raise UsageError("--scenario offline requires --num-requests: the samples sent at once (24576 in MLPerf)")
-    samples = (arguments.num_requests or 0) * (arguments.samples_per_query if scenario == "multi-stream" else 1)
-    if samples > MAX_REQUESTS:
-        raise UsageError(f"{samples} samples exceed the limit of {MAX_REQUESTS} per repetition: use more --repetitions")
 
 
 def scenario_levels(arguments: argparse.Namespace) -> list[Level]:
@@ -107,11 +104,36 @@ def loads(
         where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
         check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
     if arguments.loadgen_logs is not None:
-        _check_folder(arguments.loadgen_logs)
+        try:
+            Path(arguments.loadgen_logs).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=arguments.loadgen_logs):
+                pass
+        except OSError as error:
+            raise StorageError(
+                f"cannot write to --loadgen-logs {arguments.loadgen_logs}: {error.strerror}: choose another path"
+            ) from error
     flags.use_cache_dir(arguments.cache_dir)
     from benchmarking.load.model import LoopLoad
 
-    request, session_id = _request(arguments, command), uuid7()
+    request = Request(
+        model_id=arguments.model_id,
+        device=arguments.device,
+        runtime=arguments.runtime,
+        precision=arguments.precision or "float32",
+        task=arguments.task,
+        weights=arguments.weights,
+        batch_sizes=(arguments.batch_size,),
+        shared_axes=frozenset({"sequence_length", "new_tokens"}),
+        num_threads=arguments.num_threads,
+        cpu_list=arguments.cpu_list,
+        options=options_in(vars(arguments)),
+        rebuild=arguments.rebuild,
+        settings=settings("quick"),
+        command=command,
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
+    session_id = uuid7()
     found: list[ModelLoad] = []
     for traffic in traffics:
         plan = _plan(request, session_id, levels, traffic, arguments.repetitions)
@@ -203,16 +225,6 @@ def _scenario_load(
     )
 
 
-def _check_folder(folder: str) -> None:
-    """Create the folder of loadgen's logs and check that it is writable, before anything runs. Raises StorageError."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise StorageError(f"cannot write to --loadgen-logs {folder}: {error.strerror}: choose another path") from error
-
-
 def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:
     """The settings that are stored with the run."""
     return {
@@ -223,24 +235,3 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Json]:
         **({"timeout_s": arguments.timeout} if arguments.scenario is None else {}),
         "seed": arguments.seed,
     }
-
-
-def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
-    return Request(
-        model_id=arguments.model_id,
-        device=arguments.device,
-        runtime=arguments.runtime,
-        precision=arguments.precision or "float32",
-        task=arguments.task,
-        weights=arguments.weights,
-        batch_sizes=(arguments.batch_size,),
-        shared_axes=frozenset({"sequence_length", "new_tokens"}),
-        num_threads=arguments.num_threads,
-        cpu_list=arguments.cpu_list,
-        options=options_in(vars(arguments)),
-        rebuild=arguments.rebuild,
-        settings=settings("quick"),
-        command=command,
-        tags=dict(arguments.tag),
-        description=arguments.description,
-    )

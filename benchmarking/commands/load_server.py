@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from benchmarking.commands import load_model, load_served, load_table
+from benchmarking.commands import load_model
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
@@ -34,7 +34,7 @@ from benchmarking.core.signals import run_tasks
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
-from benchmarking.load import server_plan
+from benchmarking.load import load_table, server_plan
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import (
     SearchInterrupted,
@@ -44,19 +44,20 @@ from benchmarking.load.curve import (
     with_knee,
 )
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import WORDS
+from benchmarking.load.latency_limits import WORDS
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
-from benchmarking.load.server import (
+from benchmarking.load.server_load import (
     Generator,
     Measured,
     ServerLoad,
     check_listening,
+    measurements_of_own,
     own_processors,
     processors_of,
     server_processes,
     tokenizer,
 )
-from benchmarking.load.server_metrics import PATH, device_use, read
+from benchmarking.load.server_pages import PATH, device_use, read
 from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import options_in
@@ -125,9 +126,7 @@ def main(argv: Sequence[str]) -> int:
         load = _server_load(arguments, limits, traffics[0], generator, say)
         if servers:
             cpus = generator.others or None
-            measurements = load_served.measurements(
-                arguments, load, servers, cpus, levels, traffics, measured, recorded
-            )
+            measurements = measurements_of_own(arguments, load, servers, cpus, levels, traffics, measured, recorded)
         else:
             measurements = load.measurements(traffics, measured)
     else:
@@ -226,6 +225,8 @@ def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool)
 def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Generator:
     """The generator, bound to its processors and with its capacity measured. Raises UsageError and BenchhouseError if
     no request could be sent."""
+    from benchmarking.load.capacity import capacity_per_s
+
     target = _target(arguments)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
@@ -238,7 +239,11 @@ def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Gen
         bind(arguments.cpu_list)
     own = own_processors()
     others = sorted(set(before) - set(own or []))
-    return Generator(cpus=own, others=others, capacity_per_s=_capacity(arguments, others, say), tokenizer=counts)
+    capacity = None
+    if arguments.capacity_seconds > 0:  # measured against a server on other processors if the generator is bound
+        capacity = run_tasks(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
+        say(f"the generator can send {capacity:,.0f} requests/s")
+    return Generator(cpus=own, others=others, capacity_per_s=capacity, tokenizer=counts)
 
 
 def _server_load(
@@ -362,17 +367,6 @@ def _address(flag: str, url: str) -> str:
         why = ", since it is stored: use $OPENAI_API_KEY" if flag == "--url" else ": use an exporter without"
         raise UsageError(f"{flag} must not contain a user name or password{why}")
     return url
-
-
-def _capacity(arguments: argparse.Namespace, others: Sequence[int], say: Callable[[str], None]) -> float | None:
-    """The maximum request rate of the generator, measured against a server on other processors if it is bound."""
-    from benchmarking.load.capacity import capacity_per_s
-
-    if arguments.capacity_seconds <= 0:
-        return None
-    found = run_tasks(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
-    say(f"the generator can send {found:,.0f} requests/s")
-    return found
 
 
 def _written(run: Run, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -232,11 +232,25 @@ class MLRuntimeProfiler:
             raise UsageError(f"num_runs takes a whole number from 1: got {num_runs}")
         given = (texts,) if isinstance(texts, str) else tuple(texts or ())
         try:
-            request = Request(**self._fields, **_sizes(axes))
+            known = ("batch_size", "sequence_length", "new_token")
+            named = {name.removesuffix("s"): value for name, value in axes.items()}
+            if unknown := sorted(set(named) - set(known)):
+                raise UsageError(
+                    f"profile_inference has no axis {unknown[0]!r}: it has batch_size, sequence_length, new_tokens"
+                )
+            sizes: dict[str, Any] = {f"{name}s": (value,) for name, value in {"batch_size": 1, **named}.items()}
+            request = Request(**self._fields, **sizes)
         except TypeError as error:
             raise UsageError(f"profile_inference: {error}") from error
         if given:
-            tokens = _tokens(request, given)
+            from benchmarking.workloads.support.processing import has_processor, load, token_count
+
+            workload = workload_of(request)
+            if workload.path is not None and has_processor(Path(workload.path), "text"):
+                count = token_count(load(Path(workload.path), "text"), given)
+            else:
+                count = max(1, *(len(text.split()) for text in given))
+            tokens = min(count, workload.max_sequence_length or count)
             request = dataclasses.replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
         request = dataclasses.replace(request, command=tuple(sys.argv))
         self._num_runs, self._request, self._compared = num_runs, request, []
@@ -286,29 +300,6 @@ class MLRuntimeProfiler:
         if self._found is None:
             raise UsageError("there is no profile yet: call profile_inference first")
         return self._found
-
-
-def _sizes(axes: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes of a point as fields of a request; the batch size is 1 by default."""
-    known = ("batch_size", "sequence_length", "new_token")
-    named = {name.removesuffix("s"): value for name, value in axes.items()}
-    if unknown := sorted(set(named) - set(known)):
-        raise UsageError(
-            f"profile_inference has no axis {unknown[0]!r}: it has batch_size, sequence_length, new_tokens"
-        )
-    return {f"{name}s": (value,) for name, value in {"batch_size": 1, **named}.items()}
-
-
-def _tokens(request: Request, texts: Sequence[str]) -> int:
-    """Tokens of the longest text, at most the model's limit."""
-    from benchmarking.workloads.support.processing import has_processor, load, token_count
-
-    workload = workload_of(request)
-    if workload.path is not None and has_processor(Path(workload.path), "text"):
-        count = token_count(load(Path(workload.path), "text"), texts)
-    else:
-        count = max(1, *(len(text.split()) for text in texts))
-    return min(count, workload.max_sequence_length or count)
 
 
 def _name(profile: Profile) -> str:

@@ -40,7 +40,7 @@ from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.command_session import store_run
-from benchmarking.sweep.run.warehouse_process import Ingest, database
+from benchmarking.sweep.run.warehouse_process import database
 from benchmarking.sweep.show.profile_report import profile_text
 from benchmarking.workloads.support.families import chosen_texts
 
@@ -64,7 +64,27 @@ def main(argv: Sequence[str]) -> int:
     check_measuring("profiling")
     flags.use_cache_dir(arguments.cache_dir)
     say = notes(quiet=arguments.quiet)
-    request = _request(arguments, (NAME, *argv))
+    request = Request(
+        model_id=arguments.model_id,
+        device=arguments.device,
+        runtime=arguments.runtime,
+        precision=arguments.precision,
+        task=arguments.task,
+        weights=arguments.weights,
+        batch_sizes=(arguments.batch_size,),
+        sequence_lengths=None if arguments.sequence_length is None else (arguments.sequence_length,),
+        new_tokens=None if arguments.new_tokens is None else (arguments.new_tokens,),
+        num_threads=arguments.num_threads,
+        cpu_list=arguments.cpu_list,
+        **flags.graph_inputs(arguments),
+        options=options_in(vars(arguments)),
+        rebuild=arguments.rebuild,
+        settings=settings("quick"),
+        timeout_s=arguments.timeout,
+        command=(NAME, *argv),
+        tags=dict(arguments.tag),
+        description=arguments.description,
+    )
     plan = plan_profile(request, uuid7())
     file = None
     if arguments.output is not None:
@@ -90,38 +110,6 @@ def main(argv: Sequence[str]) -> int:
         print("\n\n".join(profile_text(made, page) for made in profiles))
         if len(profiles) > 1:
             print("\n" + comparison_text(profiles, page))
-    return _keep(found, arguments, ingest, file)
-
-
-def _request(arguments: argparse.Namespace, command: tuple[str, ...]) -> Request:
-    """The request of the flags."""
-    return Request(
-        model_id=arguments.model_id,
-        device=arguments.device,
-        runtime=arguments.runtime,
-        precision=arguments.precision,
-        task=arguments.task,
-        weights=arguments.weights,
-        batch_sizes=(arguments.batch_size,),
-        sequence_lengths=None if arguments.sequence_length is None else (arguments.sequence_length,),
-        new_tokens=None if arguments.new_tokens is None else (arguments.new_tokens,),
-        num_threads=arguments.num_threads,
-        cpu_list=arguments.cpu_list,
-        **flags.graph_inputs(arguments),
-        options=options_in(vars(arguments)),
-        rebuild=arguments.rebuild,
-        settings=settings("quick"),
-        timeout_s=arguments.timeout,
-        command=command,
-        tags=dict(arguments.tag),
-        description=arguments.description,
-    )
-
-
-def _keep(
-    found: Sequence[Profiled], arguments: argparse.Namespace, ingest: Ingest | None, file: Path | None = None
-) -> int:
-    """Write the files and store the profiles; returns the exit code. `file` is that of the first profile."""
     folder, tensorboard = _folders(arguments)
     code = EXIT_OK
     if (place := folder or (None if file is None else file.parent) or tensorboard) is None:

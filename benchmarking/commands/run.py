@@ -57,69 +57,65 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
             return listings.show(listing(), as_json=arguments.json)
     is_lean = arguments.lean_cache and not arguments.dry_run
     with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
-        return _measure(arguments, argv, finished)
-
-
-def _measure(arguments: argparse.Namespace, argv: Sequence[str], finished: Callable[[Run], None]) -> int:
-    check_measuring("measuring")
-    show = command_session.Show(json=arguments.json, quiet=arguments.quiet)
-    output_dir = Path(arguments.output_dir)
-    if arguments.resume:
-        with (
-            command_session.unfinished(
-                output_dir, arguments.model_id, on_cluster=arguments.cluster is not None
-            ) as files,
-            open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
-        ):
-            return command_session.resume(
-                files,
-                _database(arguments),
-                show,
+        check_measuring("measuring")
+        show = command_session.Show(json=arguments.json, quiet=arguments.quiet)
+        output_dir = Path(arguments.output_dir)
+        if arguments.resume:
+            with (
+                command_session.unfinished(
+                    output_dir, arguments.model_id, on_cluster=arguments.cluster is not None
+                ) as files,
+                open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
+            ):
+                return command_session.resume(
+                    files,
+                    _database(arguments),
+                    show,
+                    arguments=vars(arguments),
+                    device_wait_s=arguments.lock_timeout,
+                    executor=target.executor,
+                )
+        _check_local_only(arguments)
+        if arguments.benches is not None:
+            raise UsageError(f"--benches requires --resume: to measure benchmarks, use {as_typed('batch')} --benches")
+        if arguments.calibrate_device:
+            return _calibrate(arguments, argv, show)
+        if arguments.model_id is None:
+            raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
+        if arguments.turn is not None and not arguments.dry_run:
+            return take_turn(
+                arguments.turn,
+                lambda: _plans(arguments, argv, show, Machine())[0],
+                quiet=arguments.quiet,
                 arguments=vars(arguments),
                 device_wait_s=arguments.lock_timeout,
-                executor=target.executor,
             )
-    _check_local_only(arguments)
-    if arguments.benches is not None:
-        raise UsageError(f"--benches requires --resume: to measure benchmarks, use {as_typed('batch')} --benches")
-    if arguments.calibrate_device:
-        return _calibrate(arguments, argv, show)
-    if arguments.model_id is None:
-        raise UsageError("MODEL is missing: name a model on the hub, a folder, or a model from --list-models")
-    if arguments.turn is not None and not arguments.dry_run:
-        return take_turn(
-            arguments.turn,
-            lambda: _plans(arguments, argv, show, Machine())[0],
-            quiet=arguments.quiet,
-            arguments=vars(arguments),
-            device_wait_s=arguments.lock_timeout,
-        )
-    ab.check_comparison_flags(arguments)
-    if arguments.interleave and not arguments.dry_run:  # the stored run and this command in alternating launches
-        looks = ab.planned_looks(arguments.launches or ab.DEFAULT_ROUNDS, arguments.launches or ab.MAX_ROUNDS)
-        options = ab.output_options(arguments, fail_on=arguments.fail_on)
-        return ab.run_comparison(ab.arms(arguments, argv), looks, options)
-    several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
-    if several or arguments.compare_to is not None or _names_several(arguments.runtimes or ()):
-        arguments.launches = arguments.launches or ROUNDS_TO_PROVE  # rather many launches than long ones
-    with open_target(arguments, (arguments.device,)) as target:
-        plans, show = _plans(arguments, argv, show, target.machine)
-        if arguments.dry_run:
-            if arguments.save:
-                check_folder(output_dir)
-                check_database(arguments.db_path)
-            return command_session.show_plans(plans, show)
-        compared: list[int] = []
-        if arguments.compare_to is not None:
-            show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans], compared)
-        saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
-        code = command_session.run_plans(
-            *(plans, saved_in, _database(arguments), show),
-            device_wait_s=wait_s,
-            executor=target.executor,
-            finished=finished,
-        )
-        return code or (max(compared, default=EXIT_NOT_ENOUGH_DATA) if arguments.fail_on else EXIT_OK)
+        ab.check_comparison_flags(arguments)
+        if arguments.interleave and not arguments.dry_run:  # the stored run and this command in alternating launches
+            looks = ab.planned_looks(arguments.launches or ab.DEFAULT_ROUNDS, arguments.launches or ab.MAX_ROUNDS)
+            options = ab.output_options(arguments, fail_on=arguments.fail_on)
+            return ab.run_comparison(ab.arms(arguments, argv), looks, options)
+        several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
+        if several or arguments.compare_to is not None or _names_several(arguments.runtimes or ()):
+            arguments.launches = arguments.launches or ROUNDS_TO_PROVE  # rather many launches than long ones
+        with open_target(arguments, (arguments.device,)) as target:
+            plans, show = _plans(arguments, argv, show, target.machine)
+            if arguments.dry_run:
+                if arguments.save:
+                    check_folder(output_dir)
+                    check_database(arguments.db_path)
+                return command_session.show_plans(plans, show)
+            compared: list[int] = []
+            if arguments.compare_to is not None:
+                show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans], compared)
+            saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
+            code = command_session.run_plans(
+                *(plans, saved_in, _database(arguments), show),
+                device_wait_s=wait_s,
+                executor=target.executor,
+                finished=finished,
+            )
+            return code or (max(compared, default=EXIT_NOT_ENOUGH_DATA) if arguments.fail_on else EXIT_OK)
 
 
 def _check_local_only(arguments: argparse.Namespace) -> None:
@@ -161,7 +157,7 @@ def _names_several(runtimes: Sequence[str]) -> bool:
 
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command_session.Show) -> int:
     """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
-    from benchmarking.benches.planning import BenchPlanning
+    from benchmarking.benches.runner import BenchPlanning
     from benchmarking.calibration.calibration_plans import outline, plan_calibration
     from benchmarking.measure.peaks import table
 

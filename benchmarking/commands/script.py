@@ -39,9 +39,8 @@ from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number, visible_lines
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.analysis import Analysis
-from benchmarking.scripts.planning import outlines, split_arguments, targets
-from benchmarking.scripts.session import Models, Selection, analyse_each
-from benchmarking.scripts.tables import builds_table
+from benchmarking.scripts.script_models import Models, Selection, analyse_each, outlines, split_arguments, targets
+from benchmarking.scripts.states import builds_table
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, check_shared_options, options_in
 from benchmarking.sweep.plan.request import Request
@@ -114,7 +113,12 @@ def _run(argv: Sequence[str]) -> int:
     words = lists_joined(in_our_words(_own_arguments(argv), WORDS), "--device", ".py")
     arguments = parser.parse_args(words)
     resolve_target(arguments)
-    _check_local_only(arguments)
+    if arguments.cluster is not None:  # flags that do not work on another machine
+        for flag in ("analyze_only", "build_only", "sequence_file"):
+            if getattr(arguments, flag):
+                raise UsageError(
+                    f"--{flag.replace('_', '-')} works on this machine only: remove --backend and --use-slurm"
+                )
     scripts = targets(arguments.script, arguments.search_dir, everything=arguments.all)
     script_arguments = split_arguments(arguments.script_args)
     check_measuring("measuring the models of a script")
@@ -139,7 +143,19 @@ def _run(argv: Sequence[str]) -> int:
             analyses = iter(list(analyses))  # an unknown hash is found before anything is measured
         if not arguments.analyze_only:
             with open_target(arguments, arguments.devices, [one.path for one in scripts]) as target:
-                request = _request(arguments, argv)
+                request = Request(
+                    model_id="",
+                    options=(options := options_in(vars(arguments))),
+                    shared_options=frozenset(options),
+                    rebuild=arguments.rebuild,
+                    build_only=arguments.build_only,
+                    settings=flags.chosen_settings(arguments),
+                    timeout_s=arguments.timeout,
+                    skip_unsupported=arguments.skip_unsupported,
+                    command=(NAME, *argv),
+                    tags=dict(arguments.tag),
+                    description=arguments.description,
+                )
                 act = _build if arguments.build_only else _measure
                 code = act(models, analyses, selection, request, arguments, target)
     if arguments.analyze_only and arguments.json:
@@ -160,15 +176,6 @@ def _run(argv: Sequence[str]) -> int:
             where = "" if analysis.log is None else f"in {analysis.log}; "
             note(f"{analysis.name}: the whole traceback is {where}shown with BENCHHOUSE_TRACEBACK=1")
     return EXIT_FAILED if models.failures else code
-
-
-def _check_local_only(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that do not work on another machine."""
-    if arguments.cluster is None:
-        return
-    for flag in ("analyze_only", "build_only", "sequence_file"):
-        if getattr(arguments, flag):
-            raise UsageError(f"--{flag.replace('_', '-')} works on this machine only: remove --backend and --use-slurm")
 
 
 def _build(
@@ -236,23 +243,6 @@ def _measure(
     if arguments.json:
         print(json.dumps({"scripts": _scripts_json(models), "runs": [to_json(run) for run in runs]}, indent=1))
     return max(codes)
-
-
-def _request(arguments: argparse.Namespace, argv: Sequence[str]) -> Request:
-    """The request that all models share."""
-    return Request(
-        model_id="",
-        options=(options := options_in(vars(arguments))),
-        shared_options=frozenset(options),
-        rebuild=arguments.rebuild,
-        build_only=arguments.build_only,
-        settings=flags.chosen_settings(arguments),
-        timeout_s=arguments.timeout,
-        skip_unsupported=arguments.skip_unsupported,
-        command=(NAME, *argv),
-        tags=dict(arguments.tag),
-        description=arguments.description,
-    )
 
 
 def _scripts_json(models: Models) -> list[Json]:

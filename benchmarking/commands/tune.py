@@ -86,8 +86,21 @@ def main(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir, writes=not arguments.dry_run)
     limits = parse_limits(",".join(arguments.limit), LIMITS) if arguments.limit else {}
     goal = Goal(objective=arguments.objective, limits=limits)
-    choices = _choices(arguments)
-    prices = _prices(arguments)
+    given = Choices(
+        runtimes=arguments.runtimes or (),
+        precisions=arguments.precisions or (),
+        batch_sizes=arguments.batch_sizes or (),
+        num_threads=arguments.num_threads or (),
+    )
+    choices = given if arguments.space is None else given.or_of(spaces.read_choices(arguments.space))
+    if arguments.price is None:
+        if arguments.objective == "cost":
+            raise UsageError("--objective cost requires --price FILE, with the price per hour of the device")
+        prices: Any = None
+    else:
+        from db.analysis.recommend.recommendation import read_prices
+
+        prices = read_prices(arguments.price)
     if arguments.resume and not arguments.save:
         raise UsageError("--resume and --no-save exclude each other: an interrupted search is in --output-dir")
     request = _request(arguments, ("tune", *argv), goal)
@@ -196,27 +209,6 @@ def _parser() -> Parser:
     return parser
 
 
-def _choices(arguments: argparse.Namespace) -> Choices:
-    """The restrictions of the flags, then those of the file."""
-    given = Choices(
-        runtimes=arguments.runtimes or (),
-        precisions=arguments.precisions or (),
-        batch_sizes=arguments.batch_sizes or (),
-        num_threads=arguments.num_threads or (),
-    )
-    return given if arguments.space is None else given.or_of(spaces.read_choices(arguments.space))
-
-
-def _prices(arguments: argparse.Namespace) -> Any:
-    if arguments.price is None:
-        if arguments.objective == "cost":
-            raise UsageError("--objective cost requires --price FILE, with the price per hour of the device")
-        return None
-    from db.analysis.recommend.recommendation import read_prices
-
-    return read_prices(arguments.price)
-
-
 def _request(arguments: argparse.Namespace, command: tuple[str, ...], goal: Goal) -> Request:
     def one(name: str) -> tuple[Any, ...] | None:
         value = getattr(arguments, name)
@@ -259,7 +251,7 @@ def _show_space(found: Space, *, as_json: bool) -> int:
 
 def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) -> int:
     """Print the answer; returns the exit code."""
-    from db.analysis.recommend.options import option_of, workload_of
+    from db.analysis.recommend.measured_options import option_of, workload_of
     from db.analysis.recommend.recommendation import decided, misses, with_prices
 
     limits: Any = search.goal.limits
@@ -311,7 +303,7 @@ def _text(
     prices: Any,
 ) -> str:
     """The answer for a terminal."""
-    from db.analysis.recommend.text import recommendation_text, recommendation_words
+    from db.analysis.recommend.recommendation_text import recommendation_text, recommendation_words
 
     page = stdout_page()
     limits: Any = search.goal.limits

@@ -401,11 +401,45 @@ class _Http2Connection(asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
+        from h2 import events
         from h2.exceptions import ProtocolError
 
         try:
             for event in self._state.receive_data(data):
-                self._on(event)
+                match event:
+                    case events.DataReceived():
+                        self._state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                        if (exchange := self._exchanges.get(event.stream_id)) is not None:
+                            exchange.add(event.data)
+                    case events.ResponseReceived():
+                        if (exchange := self._exchanges.get(event.stream_id)) is not None:
+                            # The head of an HTTP/2 response.
+                            head = dict(event.headers)
+                            status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
+                            if len(status) != STATUS_DIGITS or not status.isdigit():
+                                exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
+                            elif encoding != IDENTITY:
+                                exchange.refuse_encoding(encoding)
+                            else:
+                                exchange.status = int(status)
+                    case events.StreamEnded():
+                        if (exchange := self._exchanges.get(event.stream_id)) is not None:
+                            exchange.finish()
+                        if event.stream_id in self._unsent:  # a refusal before the request was fully sent
+                            self.leave(event.stream_id)
+                        self._exchanges.pop(event.stream_id, None)
+                    case events.StreamReset():
+                        self._fail(event.stream_id, f"the server reset the stream: {event.error_code!r}")
+                    case events.WindowUpdated():
+                        for stream in tuple(self._unsent):
+                            self._send(stream)
+                    case events.RemoteSettingsChanged():
+                        if not self.ready.done():
+                            self.ready.set_result(None)
+                    case events.ConnectionTerminated():
+                        self._is_leaving = True
+                        for stream in [one for one in self._exchanges if one > (event.last_stream_id or 0)]:
+                            self._fail(stream, f"the server accepts no more requests: {event.error_code!r}")
         except ProtocolError as error:
             self._end("transfer", f"the response is not HTTP/2: {error}")
             self.transport.abort()
@@ -414,44 +448,6 @@ class _Http2Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end("truncated", str(error or "the connection was closed before the end of the response"))
-
-    def _on(self, event: Any) -> None:
-        from h2 import events
-
-        match event:
-            case events.DataReceived():
-                self._state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                    exchange.add(event.data)
-            case events.ResponseReceived():
-                if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                    # The head of an HTTP/2 response.
-                    head = dict(event.headers)
-                    status, encoding = head[b":status"], head.get(b"content-encoding", IDENTITY)
-                    if len(status) != STATUS_DIGITS or not status.isdigit():
-                        exchange.fail("transfer", f"invalid status of the response: {status[:MAX_DETAIL]!r}")
-                    elif encoding != IDENTITY:
-                        exchange.refuse_encoding(encoding)
-                    else:
-                        exchange.status = int(status)
-            case events.StreamEnded():
-                if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                    exchange.finish()
-                if event.stream_id in self._unsent:  # a refusal before the request was fully sent
-                    self.leave(event.stream_id)
-                self._exchanges.pop(event.stream_id, None)
-            case events.StreamReset():
-                self._fail(event.stream_id, f"the server reset the stream: {event.error_code!r}")
-            case events.WindowUpdated():
-                for stream in tuple(self._unsent):
-                    self._send(stream)
-            case events.RemoteSettingsChanged():
-                if not self.ready.done():
-                    self.ready.set_result(None)
-            case events.ConnectionTerminated():
-                self._is_leaving = True
-                for stream in [one for one in self._exchanges if one > (event.last_stream_id or 0)]:
-                    self._fail(stream, f"the server accepts no more requests: {event.error_code!r}")
 
     def _send(self, stream: int) -> None:
         """Send as much of a body as flow control permits."""

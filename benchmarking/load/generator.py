@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
 from typing import Any
@@ -16,7 +16,7 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.load.connections import MAX_DETAIL, MAX_REFUSAL, RequestError, Target, client_of
-from benchmarking.load.limits import judged
+from benchmarking.load.latency_limits import judged
 from benchmarking.load.traffic import Conversation, PlannedRequest, Traffic
 
 SPIN_S = 0.002
@@ -146,8 +146,11 @@ class _Reply:
             raise RequestError("wrong_json", f"expected an object: {_start(data)}")
         if "error" in event:
             raise RequestError("server_error", json.dumps(event["error"]))
-        if (usage := event.get("usage")) is not None:
-            _count(usage, self.sent)
+        if isinstance(usage := event.get("usage"), dict):
+            details = usage.get("prompt_tokens_details")
+            self.sent.tokens_in = _whole(usage.get("prompt_tokens"))
+            self.sent.tokens_out = _whole(usage.get("completion_tokens"))
+            self.sent.cached_tokens = _whole(details.get("cached_tokens") if isinstance(details, dict) else None)
         # The output in an event of either endpoint, including reasoning and tool calls, None if there is
         # none; and whether the event states the reason for finishing.
         choices = event.get("choices")
@@ -193,9 +196,30 @@ class Generator:
         """Send all requests of a level; returns them in the order of their scheduled starts once the last has ended."""
         planned = traffic.conversations()
         if level.is_open:
-            found = await self._open(traffic, level, planned)
+            assert level.rate is not None
+            chosen = list(islice(planned, level.requests))
+            loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
+            offsets = traffic.schedule(level.rate, [turns[0] for turns in chosen])
+            start_s = loop.time()
+            for place, (turns, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
+                await _until(start_s + offset_s)
+                tasks.add(task := loop.create_task(self._converse(turns, start_s + offset_s, place, found)))
+                task.add_done_callback(tasks.discard)
+            await asyncio.gather(*tasks)
         else:
-            found = await self._closed(traffic, level, planned)
+            # A fixed number of conversations: the next starts when one has ended
+            loop, found = asyncio.get_running_loop(), list[Sent]()
+            places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
+            end_s = loop.time() + level.duration_s if level.number is None else math.inf
+
+            async def one_place() -> None:
+                while loop.time() < end_s:
+                    place, turns = next(places, None), next(planned, None)
+                    if place is None or turns is None:
+                        return
+                    await self._converse(turns, loop.time(), place, found, end_s)
+
+            await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
         return sorted(found, key=lambda one: one.intended_s)
 
     async def send(self, planned: PlannedRequest, sent: Sent, history: Sequence[str] = ()) -> None:
@@ -217,40 +241,11 @@ class Generator:
                 sent.error, sent.detail = "timed_out", f"not finished within {self.target.timeout_s:g} s"
         except RequestError as error:
             if not reply.is_whole or error.kind == "no_output":
-                sent.error, sent.detail = error.kind, _short(str(error))
+                # First without secrets: a part of one could not be recognised.
+                sent.error, sent.detail = error.kind, without_secrets(" ".join(str(error).split()))[:MAX_DETAIL]
         sent.closed_s = loop.time()
         if sent.error is not None or sent.end_s is None:
             sent.end_s = sent.closed_s
-
-    async def _open(self, traffic: Traffic, level: Level, planned: Iterator[Conversation]) -> list[Sent]:
-        """Start every conversation at its time, no matter how many requests are in flight."""
-        assert level.rate is not None
-        chosen = list(islice(planned, level.requests))
-        loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
-        offsets = traffic.schedule(level.rate, [turns[0] for turns in chosen])
-        start_s = loop.time()
-        for place, (turns, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
-            await _until(start_s + offset_s)
-            tasks.add(task := loop.create_task(self._converse(turns, start_s + offset_s, place, found)))
-            task.add_done_callback(tasks.discard)
-        await asyncio.gather(*tasks)
-        return found
-
-    async def _closed(self, traffic: Traffic, level: Level, planned: Iterator[Conversation]) -> list[Sent]:
-        """Keep a fixed number of conversations going: the next starts when one has ended."""
-        loop, found = asyncio.get_running_loop(), list[Sent]()
-        places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
-        end_s = loop.time() + level.duration_s if level.number is None else math.inf
-
-        async def one_place() -> None:
-            while loop.time() < end_s:
-                place, turns = next(places, None), next(planned, None)
-                if place is None or turns is None:
-                    return
-                await self._converse(turns, loop.time(), place, found, end_s)
-
-        await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
-        return found
 
     async def _converse(
         self, turns: Conversation, start_s: float, place: int, found: list[Sent], end_s: float = math.inf
@@ -401,23 +396,9 @@ def _tool_call(delta: Mapping[str, Any]) -> str | None:
     return "".join(one for one in pieces if isinstance(one, str)) or None
 
 
-def _count(usage: Any, sent: Sent) -> None:
-    """Record the server's token counts."""
-    if isinstance(usage, dict):
-        details = usage.get("prompt_tokens_details")
-        cached = details.get("cached_tokens") if isinstance(details, dict) else None
-        sent.tokens_in, sent.tokens_out = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens"))
-        sent.cached_tokens = _whole(cached)
-
-
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
 
 
 def _start(data: bytes) -> str:
     return without_secrets(repr(data[:MAX_REFUSAL]))[:MAX_START]
-
-
-def _short(text: str) -> str:
-    # First without secrets: a part of one could not be recognised.
-    return without_secrets(" ".join(text.split()))[:MAX_DETAIL]

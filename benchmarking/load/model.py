@@ -33,7 +33,7 @@ from benchmarking.core.records import (
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.devices.support.kinds import has
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import judged, limits_text
+from benchmarking.load.latency_limits import judged, limits_text
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic
 from benchmarking.measure.doubt_rules import about_window
@@ -103,8 +103,14 @@ class ModelLoad(ABC):
         done: list[Requests | Measurement] = []
         answers: list[Tested] = []
         for launch in range(self.repetitions):
-            try:
-                load, answer = self._answer(make(launch))
+            wait_s = DEVICE_WAIT_S if self.device_wait_s is None else self.device_wait_s
+            try:  # in a separate worker, with the device locked against other measurements
+                job = make(launch)
+                with device_locks(lock_names(self.plan.cell.device), self.say, wait_s) as self.lock_doubts:
+                    if not self.preparations:
+                        self.preparations.append(prepared(self.plan, self.say))
+                    job = replace(job, preparation=self.preparations[0])
+                    load, answer = attended(job, Tested, self.timeout_s)
             except BenchhouseError as error:
                 done.append(without_samples(point, launch, "failed", str(error)))
                 continue
@@ -128,15 +134,6 @@ class ModelLoad(ABC):
                 found[one.requests.launch] = about_window(window, is_accelerator=is_accelerator)
         return found
 
-    def _answer(self, job: Job) -> tuple[LaunchLoad, Tested]:
-        """One repetition in a separate worker, with the device locked against other measurements."""
-        wait_s = DEVICE_WAIT_S if self.device_wait_s is None else self.device_wait_s
-        with device_locks(lock_names(self.plan.cell.device), self.say, wait_s) as self.lock_doubts:
-            if not self.preparations:
-                self.preparations.append(prepared(self.plan, self.say))
-            job = replace(job, preparation=self.preparations[0])
-            return attended(job, Tested, self.timeout_s)
-
 
 @dataclass(slots=True, kw_only=True)
 class LoopLoad(ModelLoad):
@@ -152,7 +149,22 @@ class LoopLoad(ModelLoad):
     def measured(self, level: Level) -> Result:
         def job(launch: int) -> Job:
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
-            return self._job(level, launch)
+            traffic = replace(self.traffic, seed=self.traffic.seed + launch, look=self.measured_levels)
+            requests = planned_requests(traffic, level)
+            points, sizes = points_of(self.plan.points[0], requests)
+            settings = LoopSettings(
+                starts_s=() if level.rate is None else tuple(traffic.schedule(level.rate, requests)),
+                concurrency=level.concurrency or 1,
+                number=level.number,
+                duration_s=level.duration_s,
+                sizes=sizes if len(points) > 1 else (),
+                timeout_s=self.request_timeout_s,
+                warmup=self.warmup,
+            )
+            points = points or self.plan.points[:1]
+            return LoopJob(
+                cell=self.plan.cell, launch=launch, points=points, settings=self.plan.settings, loop=settings
+            )
 
         # The point of a level. Random lengths are no axes; they belong to the series.
         template, traffic = self.plan.points[0], self.traffic
@@ -185,22 +197,6 @@ class LoopLoad(ModelLoad):
         template, found = self.plan.points[0], self.traffic.keys(self.limits, is_open=self.is_open)
         axes = {"lengths_in": template.sequence_length, "lengths_out": template.new_tokens}
         return {name: value for name, value in found.items() if axes.get(name, 1) is not None}
-
-    def _job(self, level: Level, launch: int) -> Job:
-        traffic = replace(self.traffic, seed=self.traffic.seed + launch, look=self.measured_levels)
-        requests = planned_requests(traffic, level)
-        points, sizes = points_of(self.plan.points[0], requests)
-        settings = LoopSettings(
-            starts_s=() if level.rate is None else tuple(traffic.schedule(level.rate, requests)),
-            concurrency=level.concurrency or 1,
-            number=level.number,
-            duration_s=level.duration_s,
-            sizes=sizes if len(points) > 1 else (),
-            timeout_s=self.request_timeout_s,
-            warmup=self.warmup,
-        )
-        points = points or self.plan.points[:1]
-        return LoopJob(cell=self.plan.cell, launch=launch, points=points, settings=self.plan.settings, loop=settings)
 
 
 @dataclass(slots=True, kw_only=True)

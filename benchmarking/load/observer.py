@@ -23,7 +23,7 @@ from benchmarking.core.records import Device, Doubt, Json, Readings, Requests, S
 from benchmarking.devices.support.gauges import ProcessTree, SeveralGauge, open_gauge
 from benchmarking.devices.support.kinds import processor
 from benchmarking.load.connections import Target
-from benchmarking.load.server_metrics import STATES, device_use, read, state
+from benchmarking.load.server_pages import STATES, device_use, read, state
 from benchmarking.measure.monitor import (
     RESIDENT,
     SERIES,

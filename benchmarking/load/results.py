@@ -43,7 +43,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import why_unknown
+from benchmarking.load.latency_limits import why_unknown
 from benchmarking.load.steady import Window, about_window, window_of
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure.aggregate import summarise

@@ -28,8 +28,8 @@ from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.load.connections import Target
-from benchmarking.load.fetching import LIMIT_S, ClosedError, fetch
 from benchmarking.load.generator import one_token
+from benchmarking.load.server_pages import LIMIT_S, ClosedError, fetch
 from benchmarking.load.server_plan import Combination
 
 HEALTH = ("/health", "/v2/health/ready", "/v1/models")
@@ -100,7 +100,17 @@ class Keeper:
                 process.kill()
                 code = process.wait()
         if code != 0 and self.pid is not None:
-            _kill(self.pid)
+            import signal
+
+            import psutil
+
+            with suppress(psutil.Error):
+                for one in [*psutil.Process(self.pid).children(recursive=True), psutil.Process(self.pid)]:
+                    with suppress(psutil.Error):
+                        one.kill()
+            if os.name == "posix":
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -291,21 +301,6 @@ def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
             answers = ", ".join(f"{path}: {what}" for path, what in seen.items())
             raise NotStartedError(f"not healthy within {limit_s:g} s ({answers}){server.last_words()}")
         time.sleep(min(max(WAIT_SHARE * elapsed_s, LEAST_WAIT_S), MOST_WAIT_S))
-
-
-def _kill(pid: int) -> None:
-    """Kill a server whose keeper is gone, with the processes below it and those of its group."""
-    import signal
-
-    import psutil
-
-    with suppress(psutil.Error):
-        for one in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
-            with suppress(psutil.Error):
-                one.kill()
-    if os.name == "posix":
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
 
 
 def _is_free(port: int) -> bool:

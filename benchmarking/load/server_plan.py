@@ -110,7 +110,10 @@ class Combination:
         """What distinguishes its series: the command without values, and the values."""
         words = [word if PLACE.search(word) else shlex.quote(word) for word in self.command]
         words += [f"{_flag(name)} {{{name}}}" for name in self.flags]
-        values = {f"serve_{name}": _number_or_text(value) for name, value in self.values.items()}
+        values = {
+            f"serve_{name}": (int(value) if re.fullmatch(r"0|[1-9]\d{0,8}", value) else value)
+            for name, value in self.values.items()
+        }
         return {"serve": " ".join(words), **values}
 
     @property
@@ -149,7 +152,13 @@ def servers(text: str, sweeps: Sequence[tuple[str, Sequence[str]]], model: str |
     if len(found) > MOST_COMBINATIONS:
         raise UsageError(f"{len(found)} combinations exceed the limit of {MOST_COMBINATIONS}: sweep fewer values")
     for one in found:
-        _check_program(one.filled(1))
+        words = one.filled(1)
+        name = words[0] if words else ""
+        if os.path.basename(name) != name:
+            if not os.access(name, os.X_OK) or os.path.isdir(name):
+                raise UsageError(f"--serve: {name} is not a program that can be started: correct its path")
+        elif not name or program(name) is None:
+            raise UsageError(f"--serve: {name or 'nothing'} is not found in PATH: install it, or give its path")
     return found
 
 
@@ -229,20 +238,5 @@ def _word(item: Node) -> str:
     return "" if value is None else str(value)
 
 
-def _check_program(words: Sequence[str]) -> None:
-    """Raise UsageError for a command whose program does not exist."""
-    name = words[0] if words else ""
-    if os.path.basename(name) != name:
-        if not os.access(name, os.X_OK) or os.path.isdir(name):
-            raise UsageError(f"--serve: {name} is not a program that can be started: correct its path")
-    elif not name or program(name) is None:
-        raise UsageError(f"--serve: {name or 'nothing'} is not found in PATH: install it, or give its path")
-
-
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _number_or_text(text: str) -> Scalar:
-    """A whole number as a number, so that charts can have it as an axis."""
-    return int(text) if re.fullmatch(r"0|[1-9]\d{0,8}", text) else text

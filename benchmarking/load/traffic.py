@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, Scalar
-from benchmarking.load.limits import limits_text
+from benchmarking.load.latency_limits import limits_text
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace
 
 Arrivals = Literal["constant", "poisson", "gamma", "burst", "ramp", "trace", "at_once"]
@@ -340,7 +340,26 @@ class Traffic:
             chance = random.Random(f"{self.seed} {self.salt} request {number}" + (f" turn {turn}" if turn else ""))
             length = max(1, row.tokens_in)
             if row.blocks:
-                prompt = self._of_blocks(row, length, blocks, chance)
+                size, ids = row.block_tokens, None if self.vocabulary is None else range(self.vocabulary)
+                words, tokens = list[str](), list[int]()
+                for place, name in enumerate(row.blocks[: -(-length // size)]):
+                    if name not in blocks:
+                        same = random.Random(f"{self.seed} {self.salt} block {name}")
+                        blocks[name] = (
+                            " ".join(same.choices(WORDS, k=size)) if ids is None else tuple(same.choices(ids, k=size))
+                        )
+                    block, rest = blocks[name], length - place * size
+                    if isinstance(block, tuple):
+                        tokens += block[:rest]
+                    else:
+                        words.append(block if rest >= size else " ".join(block.split()[:rest]))
+                if (missing := length - size * len(row.blocks)) > 0:
+                    own = self.prompt(missing, chance)
+                    if isinstance(own, tuple):
+                        tokens += own
+                    else:
+                        words.append(own)
+                prompt = " ".join(words) if ids is None else tuple(tokens)
             else:
                 prompt = self.prompt(max(1, length - said if trace.counts_history else length), chance)
             said = row.tokens_in + row.tokens_out
@@ -354,32 +373,6 @@ class Traffic:
                 )
             )
         return tuple(found)
-
-    def _of_blocks(
-        self, row: TraceRow, length: int, blocks: dict[str, str | tuple[int, ...]], chance: random.Random
-    ) -> str | tuple[int, ...]:
-        """A prompt of this length from the named blocks, of which the last may be a part; what they do not cover is its
-        own."""
-        size, ids = row.block_tokens, None if self.vocabulary is None else range(self.vocabulary)
-        words, tokens = list[str](), list[int]()
-        for place, name in enumerate(row.blocks[: -(-length // size)]):
-            if name not in blocks:
-                same = random.Random(f"{self.seed} {self.salt} block {name}")
-                blocks[name] = (
-                    " ".join(same.choices(WORDS, k=size)) if ids is None else tuple(same.choices(ids, k=size))
-                )
-            block, rest = blocks[name], length - place * size
-            if isinstance(block, tuple):
-                tokens += block[:rest]
-            else:
-                words.append(block if rest >= size else " ".join(block.split()[:rest]))
-        if (missing := length - size * len(row.blocks)) > 0:
-            own = self.prompt(missing, chance)
-            if isinstance(own, tuple):
-                tokens += own
-            else:
-                words.append(own)
-        return " ".join(words) if ids is None else tuple(tokens)
 
     def _of_sharegpt(self) -> list[list[PlannedRequest]]:
         """The first messages of the user in each conversation, with the lengths of the replies in words."""

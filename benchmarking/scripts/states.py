@@ -3,7 +3,7 @@
 It contains the model and its inputs, the digests of its builds in the build cache, and its results. Builds and results
 of an earlier state of the model (other input shapes or script arguments, other package versions) are stale: they are
 dropped from the file when the script is analysed again, and the build cache makes new builds, whose digests depend on
-all of these. Other weights have another hash, and therefore another folder.
+all of these. Other weights have another hash, and therefore another folder. The end has the states as text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,9 @@ from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, versions
 from benchmarking.core.records import Json, Preparation, Run, canonical_hash
+from benchmarking.core.tables import Column, table_of, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, size_text
 from benchmarking.core.untrusted.yaml_files import read_yaml
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.workloads.support.given_modules import GivenModule
@@ -294,3 +297,81 @@ def _storage_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"cannot write {folder}: {error.strerror}; choose another with --cache-dir") from error
+
+
+BUILDS = (
+    Column[BuildRecord](heading="runtime", text=lambda one: one.runtime, is_key=True),
+    Column[BuildRecord](heading="device", text=lambda one: one.device, is_key=True),
+    Column[BuildRecord](heading="precision", text=lambda one: one.precision),
+    Column[BuildRecord](heading="build", text=lambda one: one.kind or "none"),
+    Column[BuildRecord](heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
+    Column[BuildRecord](heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
+    Column[BuildRecord](
+        heading="build s", text=lambda one: None if one.build_s is None else number(one.build_s), is_number=True
+    ),
+    Column[BuildRecord](heading="digest", text=lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
+)
+RESULTS = (
+    Column[ResultRecord](heading="runtime", text=lambda one: one.runtime, is_key=True),
+    Column[ResultRecord](heading="device", text=lambda one: one.device, is_key=True),
+    Column[ResultRecord](heading="precision", text=lambda one: one.precision),
+    Column[ResultRecord](heading="point", text=lambda one: one.point),
+    Column[ResultRecord](heading="status", text=lambda one: one.status, is_state=True),
+    Column[ResultRecord](
+        heading="mean ms",
+        text=lambda one: None if one.mean_latency is None else number(one.mean_latency),
+        is_number=True,
+    ),
+    Column[ResultRecord](
+        heading="items/s", text=lambda one: None if one.throughput is None else number(one.throughput), is_number=True
+    ),
+    Column[ResultRecord](heading="measured", text=lambda one: one.measured_at[:16], spare=2),
+    Column[ResultRecord](heading="error", text=lambda one: one.error, spare=1),
+)
+STATES = (
+    Column[ScriptState](heading="script build", text=lambda one: one.name, is_key=True),
+    Column[ScriptState](heading="model", text=lambda one: one.model_id),
+    Column[ScriptState](heading="inputs", text=lambda one: one.shapes, spare=1),
+    Column[ScriptState](heading="runtimes", text=lambda one: _listed(engine.runtime for engine in one.engines)),
+    Column[ScriptState](
+        heading="opset", text=lambda one: _listed(str(engine.opset) for engine in one.engines if engine.opset)
+    ),
+    Column[ScriptState](heading="results", text=lambda one: str(len(one.results)), is_number=True),
+)
+
+
+def states_table(states: Sequence[ScriptState], page: Page = PLAIN) -> str:
+    """A row per model of a script."""
+    return table_text(table_of(STATES, states, page), page)
+
+
+def state_text(state: ScriptState, page: Page = PLAIN) -> str:
+    """The details of one state."""
+    model = state.model
+    rows = [
+        ("model", f"{state.model_id} ({model.module_class}, {model.kind})"),
+        ("script", state.script if model.line is None else f"{state.script}, line {model.line}"),
+        ("arguments", " ".join(model.script_arguments) or "none"),
+        ("hash", model.hash),
+        ("parameters", f"{model.parameter_count} ({size_text(model.weights_bytes)})"),
+        ("inputs", state.shapes),
+        ("executed", f"{model.executions}x, {number(model.seconds, 2)} s"),
+        ("updated", state.updated_at),
+        ("folder", str(state.folder)),
+    ]
+    lines = [state.name, *(f"  {key:<10}  {text}" for key, text in rows)]
+    return "\n\n".join(["\n".join(lines), builds_table(state.engines, page), results_table(state.results, page)])
+
+
+def builds_table(engines: Sequence[BuildRecord], page: Page = PLAIN) -> str:
+    """A row per build, or per runtime without one."""
+    return table_text(table_of(BUILDS, engines, page), page) if engines else "no builds"
+
+
+def results_table(results: Sequence[ResultRecord], page: Page = PLAIN) -> str:
+    """A row per measured point."""
+    return table_text(table_of(RESULTS, results, page), page) if results else "nothing measured"
+
+
+def _listed(names: Iterable[str]) -> str | None:
+    return ", ".join(dict.fromkeys(names)) or None

@@ -81,7 +81,11 @@ class Entrant:
     @property
     def excess(self) -> float | None:
         """The largest share of a limit, as the median over launches: at most 1 meets them all; None if unknown."""
-        return _largest([launch.excess for launch in self.launches.values()])
+        shares = [launch.excess for launch in self.launches.values()]
+        names = {name for one in shares for name in one}
+        found = {name: [value for one in shares if (value := one.get(name)) is not None] for name in names}
+        largest = max((median(values) for values in found.values() if values), default=0.0)
+        return largest if largest > 1 or all(found.values()) else None
 
     def log_cost(self, number: int) -> float | None:
         """The logarithm of the cost in a round; None if it was not measured in it."""
@@ -156,7 +160,13 @@ class Race:
         ranking = self.ranking(self.racing)
         while len(ranking) > 1 and self._round_s(cost_s) > left_s * self.share():
             last = ranking.pop()
-            self.leave(last.key, "no room", self._no_room(last))
+            leader = self.leader()
+            behind = ""
+            if leader is not None and leader is not last:
+                scores = self._scores([leader, last])
+                if len(scores) == 2:
+                    behind = f"; {max(0.0, math.expm1(scores[last.key] - scores[leader.key])):.0%} behind so far"
+            self.leave(last.key, "no room", f"the budget has no room to measure it longer{behind}")
 
     def readmit(self, left_s: float, cost_s: Callable[[str, Collection[str]], float]) -> bool:
         """Take back those that had no room, the best first, as far as the next round fits its share of the time left
@@ -260,15 +270,6 @@ class Race:
         count = len(differences)
         return f"{math.expm1(median(differences)):.0%} behind the best in {count} launch{'es' * (count > 1)}"
 
-    def _no_room(self, entrant: Entrant) -> str:
-        leader = self.leader()
-        behind = ""
-        if leader is not None and leader is not entrant:
-            scores = self._scores([leader, entrant])
-            if len(scores) == 2:
-                behind = f"; {max(0.0, math.expm1(scores[entrant.key] - scores[leader.key])):.0%} behind so far"
-        return f"the budget has no room to measure it longer{behind}"
-
     def _common(self, entrant: Entrant, leader: Entrant) -> list[tuple[float, float]]:
         """The logarithms of both costs in the rounds after the screening that both have."""
         both = ((leader.log_cost(number), entrant.log_cost(number)) for number in range(1, self.round + 1))
@@ -295,15 +296,6 @@ class Race:
             key: level + median(cost - middle.get(number, level) for number, cost in by_round.items())
             for key, by_round in costs.items()
         }
-
-
-def _largest(shares: Sequence[Mapping[str, float | None]]) -> float | None:
-    """The largest over limits of the median over launches; 0 without limits; None if one is unknown, unless another is
-    beyond its limit anyway."""
-    names = {name for one in shares for name in one}
-    found = {name: [value for one in shares if (value := one.get(name)) is not None] for name in names}
-    largest = max((median(values) for values in found.values() if values), default=0.0)
-    return largest if largest > 1 or all(found.values()) else None
 
 
 def _unmeasured(entrant: Entrant) -> str | None:

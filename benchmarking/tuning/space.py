@@ -166,11 +166,21 @@ def space(
     `needs_latency_only`: only the latency of a single call counts, so by default larger batches are not tried. Raises
     UsageError if nothing can run, and for a space of too many cells.
     """
+    family = plugin_of(workload)
+    only, axes = family.only_batch_size(workload), family.axes(workload)
+    # A search has one value of each further axis: the first of the default where none is given.
+    chosen: dict[str, Any] = {}
+    for name in ("sequence_length", "new_tokens"):
+        key = MEASURING[name].key
+        if name in axes and getattr(base, key) is None:
+            chosen[key] = tuple(axes[name][:1])
+    given = {name: values[:1] for name, values in axes.items() if name not in ("sequence_length", "new_tokens")}
     base = replace(
         base,
         device=_device(base, choices, workload, machine),
-        batch_sizes=_batch_sizes(choices, workload, needs_latency_only=needs_latency_only),
-        **_single_values(base, workload),
+        batch_sizes=choices.batch_sizes
+        or ((only,) if only is not None else BATCH_SIZES[:1] if needs_latency_only else BATCH_SIZES),
+        **{**chosen, "axes": {**given, **base.axes}},
         skip_unsupported=True,
     )
     left_out: dict[str, str] = {}
@@ -201,25 +211,6 @@ def _device(base: Request, choices: Choices, workload: Workload, machine: Machin
             error = error or problem
     assert error is not None
     raise error
-
-
-def _batch_sizes(choices: Choices, workload: Workload, *, needs_latency_only: bool) -> tuple[int, ...]:
-    only = plugin_of(workload).only_batch_size(workload)
-    return choices.batch_sizes or (
-        (only,) if only is not None else BATCH_SIZES[:1] if needs_latency_only else BATCH_SIZES
-    )
-
-
-def _single_values(base: Request, workload: Workload) -> dict[str, Any]:
-    """The values of the further axes, of which a search has one each: the first of the default where none is given."""
-    axes = plugin_of(workload).axes(workload)
-    chosen: dict[str, Any] = {}
-    for name in ("sequence_length", "new_tokens"):
-        key = MEASURING[name].key
-        if name in axes and getattr(base, key) is None:
-            chosen[key] = tuple(axes[name][:1])
-    given = {name: values[:1] for name, values in axes.items() if name not in ("sequence_length", "new_tokens")}
-    return {**chosen, "axes": {**given, **base.axes}}
 
 
 def _runtimes(choices: Choices, selector: str, left_out: dict[str, str]) -> list[Runtime]:
@@ -268,7 +259,14 @@ def _of_runtime(
         if isinstance(first, str):
             refused[base_name] = first
             continue
-        values = _option_values(runtime, choices, workload, first.cell.device)
+        # The values of each option to try: the default, None, and those that are worth trying or given.
+        values: dict[str, tuple[str | None, ...]] = {}
+        for option in runtime.options(workload, first.cell.device):
+            if option.name in choices.options:
+                values[option.name] = choices.options[option.name]
+            elif option.tried:
+                offered = [one for one in option.tried if not option.values or one in option.values[1:]]
+                values[option.name] = (None, *offered)
         for name, value in [(name, value) for name, tried in values.items() for value in tried if value is not None]:
             why_not = planned(Placement(), {name: value})
             if isinstance(why_not, str):
@@ -284,8 +282,15 @@ def _of_runtime(
                 departures += sum(value is not None for value in placement)
             if departures > MOST_DEPARTURES:
                 continue
-            name = ", ".join([base_name, *_words(placement, options)])
-            if _is_excluded(choices, runtime.name, precision, placement, options):
+            words = (
+                []
+                if placement.num_threads is None
+                else [f"{placement.num_threads} thread{'s' * (placement.num_threads > 1)}"]
+            )
+            words += [] if placement.cpu_list is None else [f"processors {placement.cpu_list}"]
+            name = ", ".join([base_name, *words, *(f"{option} {value}" for option, value in options.items())])
+            stated = {"runtime": runtime.name, "precision": precision, **placement._asdict(), **options}
+            if any(all(_text(stated.get(key)) == value for key, value in entry.items()) for entry in choices.exclude):
                 left_out[name] = "excluded by --space"
             elif isinstance(plan := planned(placement, options), str):
                 left_out[name] = plan
@@ -311,33 +316,3 @@ def _placements(choices: Choices, device: Device) -> tuple[Placement, ...]:
         return tuple(Placement(threads, cpus) for threads, cpus in pairs)
     kind: DeviceKind = plugins.load(DEVICES, device.type)
     return kind.placements(device)
-
-
-def _option_values(
-    runtime: Runtime, choices: Choices, workload: Workload, device: Device
-) -> dict[str, tuple[str | None, ...]]:
-    """The values of each option to try: the default, None, and those that are worth trying; of an option in `choices`,
-    the values there."""
-    values: dict[str, tuple[str | None, ...]] = {}
-    for option in runtime.options(workload, device):
-        if option.name in choices.options:
-            values[option.name] = choices.options[option.name]
-        elif option.tried:
-            offered = [one for one in option.tried if not option.values or one in option.values[1:]]
-            values[option.name] = (None, *offered)
-    return values
-
-
-def _words(placement: Placement, options: Mapping[str, Scalar]) -> list[str]:
-    words = (
-        [] if placement.num_threads is None else [f"{placement.num_threads} thread{'s' * (placement.num_threads > 1)}"]
-    )
-    words += [] if placement.cpu_list is None else [f"processors {placement.cpu_list}"]
-    return [*words, *(f"{name} {value}" for name, value in options.items())]
-
-
-def _is_excluded(
-    choices: Choices, runtime: str, precision: str, placement: Placement, options: Mapping[str, Scalar]
-) -> bool:
-    values = {"runtime": runtime, "precision": precision, **placement._asdict(), **options}
-    return any(all(_text(values.get(key)) == value for key, value in entry.items()) for entry in choices.exclude)

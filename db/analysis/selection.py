@@ -198,9 +198,20 @@ def _part(word: str) -> Selection:
         return _time(word, field, text.strip())
     column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
     if field in NUMBERS:
-        return _membership(word, column, [_number(word, value) for value in values], named=column)
-    if column == "series_id":
-        return _series_condition(word, values)
+        for value in values:
+            if not re.fullmatch(r"\d{1,9}", value):
+                raise UsageError(f"{word!r}: expected a whole number, found {value!r}")
+        return _membership(word, column, [int(value) for value in values], named=column)
+    if column == "series_id":  # also of the series that it is an alias of
+        by_id = " OR ".join(
+            f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id")
+        )
+        condition = f"""series_id IN (
+            SELECT coalesce(canonical_series_id, s.series_id)
+            FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id WHERE {by_id}
+        )"""
+        doubled = tuple(value for value in values for _ in range(2))
+        return Selection(text=word, words=condition, values=doubled, named=frozenset({"series_id"}))
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
@@ -228,19 +239,6 @@ def unknown_models(warehouse: Warehouse, *selections: Selection) -> str:
     ) + "".join(
         f"; runtime={word}: did you mean runtime={' or '.join(meant)}?" for word, meant in others.items() if meant
     )
-
-
-def _series_condition(word: str, values: list[str]) -> Selection:
-    """By the id of the series, or of the series that it is an alias of."""
-    condition_on_ids = " OR ".join(
-        f"starts_with({name}, ?)" for _ in values for name in ("s.series_id", "canonical_series_id")
-    )
-    condition = f"""series_id IN (
-        SELECT coalesce(canonical_series_id, s.series_id)
-        FROM series s LEFT JOIN series_alias alias ON alias.series_id = s.series_id WHERE {condition_on_ids}
-    )"""
-    doubled = tuple(value for value in values for _ in range(2))
-    return Selection(text=word, words=condition, values=doubled, named=frozenset({"series_id"}))
 
 
 def _id_condition(word: str) -> Selection:
@@ -318,7 +316,12 @@ def _time(word: str, field: str, text: str) -> Selection:
         if age := AGE.fullmatch(text):
             time = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=int(age[1]) * HOURS[age[2]])
         else:
-            time = datetime.combine(date.fromisoformat(text), datetime.min.time()) if is_day else _utc(text)
+            time = (
+                datetime.combine(date.fromisoformat(text), datetime.min.time())
+                if is_day
+                else datetime.fromisoformat(text)
+            )
+            time = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         raise UsageError(
             f"{word!r}: expected a date or time in ISO 8601, such as {field}=2026-01-01, or an age, such as {field}=7d"
@@ -327,17 +330,6 @@ def _time(word: str, field: str, text: str) -> Selection:
         return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
     end = time + timedelta(days=1) if is_day else time
     return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
-
-
-def _utc(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-
-
-def _number(word: str, text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise UsageError(f"{word!r}: expected a whole number, found {text!r}")
-    return int(text)
 
 
 CUSTOM_NAMES = """

@@ -21,7 +21,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import choice, command, names
-from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
@@ -144,8 +144,7 @@ def _raise(arguments: argparse.Namespace) -> int:
 def _set(arguments: argparse.Namespace) -> int:
     from db.analysis.gate.alerts import TRIAGES, set_triage
 
-    if arguments.triage not in TRIAGES:
-        raise UsageError(f"unknown triage {arguments.triage!r}: known: {', '.join(TRIAGES)}")
+    choice(arguments.triage, TRIAGES, "triage")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)
     if arguments.json:
@@ -159,10 +158,6 @@ def _point(row: Mapping[str, Any]) -> str:
     from benchmarking.core.records import Point
 
     return Point.from_columns({**row, "axes": json.dumps(row["axes"])}).label
-
-
-def _is_confirmed(row: Mapping[str, Any]) -> str:
-    return "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes"
 
 
 def _commits(row: Mapping[str, Any]) -> str:
@@ -184,7 +179,10 @@ COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
         is_number=True,
     ),
     Column(heading="commits", text=_commits),
-    Column(heading="confirmed", text=_is_confirmed),
+    Column(
+        heading="confirmed",
+        text=lambda row: "no" if row["confirmed_by"] is None and row["change_point_id"] is None else "yes",
+    ),
     Column(heading="raised", text=lambda row: row["created_at"].isoformat(sep=" ", timespec="minutes")),
     Column(heading="triage", text=itemgetter("triage")),
     Column(heading="note", text=itemgetter("note")),

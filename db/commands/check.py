@@ -25,11 +25,11 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import Parser, command, file_to_write, note
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
+from benchmarking.core.plugins import check_measuring
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
-from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,
     add_metrics,
@@ -46,7 +46,6 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from benchmarking.core.metrics import Metric
     from db.analysis.gate.findings import Finding, FlaggedRun, Verdict
     from db.analysis.gate.quality import QualityCheck
 
@@ -61,7 +60,8 @@ examples:
 """
 EXIT_CODES = """
 exit codes:
-  0  nothing regressed; series with too few runs are listed
+  0  nothing that could be judged regressed or has a worse quality, also if only qualities could be judged; series
+     with too few runs are listed
   1  something regressed, has a worse quality, or failed although it worked before; also if nearly everything moved
      together (the machine, not the code)
   2  usage
@@ -83,17 +83,35 @@ def main(argv: Sequence[str]) -> int:
         return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
     selection = selection_in(arguments, arguments.selection)
 
-    from db.analysis.gate.findings import exit_code
+    from db.analysis.gate.candidates import Scope, candidates
+    from db.analysis.gate.findings import confirm, exit_code, flagged_runs, judge_candidates, with_commands
+    from db.analysis.gate.quality import check_quality
 
     if not arguments.no_alerts:
         from db.analysis.history.changes import refresh_changes
 
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-    findings, flagged, quality = _findings(arguments, selection, metrics)
-    if not findings:
-        return _no_findings(arguments)
-    if arguments.confirm:
-        findings = _confirmed(arguments, findings, flagged)
+    few: Verdict = "not enough data"
+    scope = Scope(run=arguments.run, session=None if arguments.session == "latest" else arguments.session)
+    with open_to_read(arguments) as warehouse:
+        findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
+        runs = {one.candidate.run_id: (one.candidate.session_id, one.candidate.subject) for one in findings}
+        quality = check_quality(warehouse, runs)
+        flagged = flagged_runs(warehouse, findings)
+        short = flagged_runs(warehouse, findings, few) if exit_code(findings) == EXIT_NOT_ENOUGH_DATA else ()
+    findings = with_commands(findings, flagged, _command)
+    findings = with_commands(findings, short, _command, few) if short else findings
+    if not findings:  # a usage error for a named selection, exit code 3 for a database without results
+        if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
+            why = unknown_models_in(arguments, arguments.selection) or ": see benchhouse history"
+            raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
+        return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")
+    if arguments.confirm:  # regressions are measured again, in a fresh session per run
+        if flagged:
+            check_measuring()
+        findings = confirm(
+            findings, flagged, lambda one: _measure_again(arguments, one), lambda: open_to_read(arguments)
+        )
     try:
         if not arguments.no_alerts:
             _store_alerts(arguments, findings, quality)
@@ -136,39 +154,11 @@ def _parser() -> Parser:
     return parser
 
 
-def _findings(
-    arguments: argparse.Namespace, selection: Selection, metrics: Sequence[Metric]
-) -> tuple[tuple[Finding, ...], tuple[FlaggedRun, ...], tuple[QualityCheck, ...]]:
-    """The findings, the runs that contain a regression, and the quality of the runs."""
-    from db.analysis.gate.candidates import Scope, candidates
-    from db.analysis.gate.findings import exit_code, flagged_runs, judge_candidates, with_commands
-    from db.analysis.gate.quality import check_quality
-
-    few: Verdict = "not enough data"
-    scope = Scope(run=arguments.run, session=None if arguments.session == "latest" else arguments.session)
-    with open_to_read(arguments) as warehouse:
-        findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
-        runs = {one.candidate.run_id: (one.candidate.session_id, one.candidate.subject) for one in findings}
-        quality = check_quality(warehouse, runs)
-        flagged = flagged_runs(warehouse, findings)
-        short = flagged_runs(warehouse, findings, few) if exit_code(findings) == EXIT_NOT_ENOUGH_DATA else ()
-    findings = with_commands(findings, flagged, _command)
-    return (with_commands(findings, short, _command, few) if short else findings), flagged, quality
-
-
 def _command(flagged: FlaggedRun) -> str:
     """The command that measures a flagged run again, for a shell."""
     from benchmarking.sweep.plan.repetition import repeated_request
 
     return shlex.join(words_as_typed(repeated_request(flagged.run, flagged.points).command))
-
-
-def _no_findings(arguments: argparse.Namespace) -> int:
-    """Report an empty selection: usage error for a named one, exit code 3 for a database without results."""
-    if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
-        why = unknown_models_in(arguments, arguments.selection) or ": see benchhouse history"
-        raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
-    return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")
 
 
 def _nothing_to_judge(arguments: argparse.Namespace, why: str) -> int:
@@ -183,18 +173,6 @@ def _nothing_to_judge(arguments: argparse.Namespace, why: str) -> int:
         else:
             _write("--github", arguments.github, body)
     return EXIT_NOT_ENOUGH_DATA
-
-
-def _confirmed(
-    arguments: argparse.Namespace, findings: Sequence[Finding], flagged: Sequence[FlaggedRun]
-) -> tuple[Finding, ...]:
-    """The findings after measuring regressions again, in a fresh session per run."""
-    from benchmarking.core.plugins import check_measuring
-    from db.analysis.gate.findings import confirm
-
-    if flagged:
-        check_measuring()
-    return confirm(findings, flagged, lambda one: _measure_again(arguments, one), lambda: open_to_read(arguments))
 
 
 def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:

@@ -43,7 +43,7 @@ from db.commands.arguments import (
     selection_in,
 )
 from db.connection import Connection
-from db.files import temporary_sibling
+from db.file_copy import temporary_sibling
 from db.warehouse import Warehouse
 
 NAME = "benchhouse compact"

@@ -12,7 +12,6 @@ exit code tells whether any point has a verdict; with --fail-on slower, also whi
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,14 +77,22 @@ def main(argv: Sequence[str]) -> int:
     if arguments.baseline is not None and arguments.by is None:
         raise UsageError("--baseline is a value of --by: add --by FIELD")
     if arguments.profiles:
-        return _compare_profiles(arguments)
+        from db.analysis.compare.compared_profiles import compare_profiles, comparison_json, profiles_text
+
+        first, second = map(Selection.parse, arguments.selections)
+        with open_to_read(arguments) as warehouse:
+            compared = compare_profiles(warehouse, first, second)
+        if arguments.json:
+            print_json(comparison_json(compared))
+        else:
+            print(profiles_text(compared, stdout_page()))
+        return EXIT_OK
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     across = [across_column(word) for word in arguments.across]
     selections = [selection_in(arguments, text) for text in arguments.selections]
 
     with open_to_read(arguments) as warehouse:
-        from db.analysis.compare.comparison import compare, compare_within
-        from db.analysis.compare.quality import compared_quality
+        from db.analysis.compare.comparison import compare, compare_within, compared_quality
 
         if arguments.by is None:
             before, after = selections
@@ -101,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")
         return EXIT_NOT_ENOUGH_DATA
     from benchmarking.core.records import to_json
-    from db.analysis.compare.text import comparison_markdown, comparison_text
+    from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
 
     gate = comparison.gate(metric, arguments.fail_on) if arguments.fail_on else None
     if arguments.json:
@@ -117,20 +124,6 @@ def main(argv: Sequence[str]) -> int:
         why = unknown_models_in(arguments, *arguments.selections)
         note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}{why}")
         return EXIT_NOT_ENOUGH_DATA
-    return EXIT_OK
-
-
-def _compare_profiles(arguments: argparse.Namespace) -> int:
-    """Compare the newest profile of each selection."""
-    from db.analysis.compare.profiles import compare_profiles, comparison_json, comparison_text
-
-    before, after = map(Selection.parse, arguments.selections)
-    with open_to_read(arguments) as warehouse:
-        comparison = compare_profiles(warehouse, before, after)
-    if arguments.json:
-        print_json(comparison_json(comparison))
-    else:
-        print(comparison_text(comparison, stdout_page()))
     return EXIT_OK
 
 

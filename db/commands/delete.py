@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from db.commands.arguments import (
     selection_in,
     unknown_models_in,
 )
-from db.files import publish
+from db.file_copy import publish
 
 NAME = "benchhouse delete"
 EXAMPLES = """
@@ -142,17 +142,12 @@ def _moved(run: dict[str, Any]) -> Moved:
         folder = path.parent / TRASH
         folder.mkdir(exist_ok=True)
         # Linked, then unlinked: a rename would replace a file that another command has just put there.
-        target = next(name for name in _names(folder / path.name) if publish(path, name))
+        names = (path.with_name(f"{path.stem}.{number}{path.suffix}").name for number in itertools.count(1))
+        target = next(folder / name for name in itertools.chain([path.name], names) if publish(path, folder / name))
         path.unlink(missing_ok=True)
     except (OSError, StorageError) as error:
         return Moved(path=str(path), problem=f"cannot be moved: {getattr(error, 'strerror', None) or error}")
     return Moved(path=str(path), trash=str(target))
-
-
-def _names(path: Path) -> Iterator[Path]:
-    """The path, then the same with a number."""
-    yield path
-    yield from (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in itertools.count(1))
 
 
 def _report(

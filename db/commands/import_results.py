@@ -153,6 +153,7 @@ def _date(text: str) -> datetime:
 def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
     """Import the files and print a line for each as it is done; those with new runs beside earlier ones are added to
     `again`."""
+    from benchmarking.core.run_file import MAX_RAW
     from db.importers.support.given_values import GivenValues
     from db.importers.support.importing import files_in, import_files
 
@@ -177,7 +178,19 @@ def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
                 outcomes.append(one)
                 if not arguments.json:
                     display.close()
-                    _show_file(one, arguments)
+                    if one.compacted:
+                        too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
+                        note(f"{NAME}: {one.path}: {too_many}")
+                    for text in one.left_out[:MAX_SHOWN]:
+                        note(f"{NAME}: {one.path}: left out {text}")
+                    if len(one.left_out) > MAX_SHOWN:
+                        note(f"{NAME}: {one.path}: left out {len(one.left_out) - MAX_SHOWN} more (--json lists all)")
+                    if one.state == "refused":
+                        text = one.reason or ""
+                        reason = text if text.startswith(str(one.path)) else f"{one.path}: {text}"
+                        note(f"{NAME}: refused {reason}")
+                    else:
+                        print(_line(one, "would import" if arguments.dry_run else "imported"), flush=True)
     finally:
         display.close()
     return outcomes
@@ -236,25 +249,6 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
     finally:
         for warehouse in opened:
             warehouse.close()
-
-
-def _show_file(one: Imported, arguments: argparse.Namespace) -> None:
-    """Print an imported file on stdout; a refused one, and what was left out of a file, on stderr."""
-    from benchmarking.core.run_file import MAX_RAW
-
-    if one.compacted:
-        too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
-        note(f"{NAME}: {one.path}: {too_many}")
-    for text in one.left_out[:MAX_SHOWN]:
-        note(f"{NAME}: {one.path}: left out {text}")
-    if len(one.left_out) > MAX_SHOWN:
-        note(f"{NAME}: {one.path}: left out {len(one.left_out) - MAX_SHOWN} more (--json lists all)")
-    if one.state == "refused":
-        text = one.reason or ""
-        reason = text if text.startswith(str(one.path)) else f"{one.path}: {text}"
-        note(f"{NAME}: refused {reason}")
-    else:
-        print(_line(one, "would import" if arguments.dry_run else "imported"), flush=True)
 
 
 def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:

@@ -5,12 +5,11 @@ What this one already has is skipped. A warehouse that contradicts it is refused
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -19,9 +18,6 @@ from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.storage_paths import check_database, database_exists
 from db.commands.arguments import add_database, add_shared, command_parser, print_json
-
-if TYPE_CHECKING:
-    from db.warehouse import Warehouse
 
 NAME = "benchhouse merge"
 EXAMPLES = """
@@ -64,12 +60,21 @@ def main(argv: Sequence[str]) -> int:
     add_database(parser, "DuckDB file, or ducklake:..., to merge into")
     arguments = parser.parse_args(argv)
 
+    from db.connection import MEMORY
     from db.upkeep.merging import ConflictError, merge
+    from db.warehouse import Warehouse
 
     for path in arguments.others:
         if not database_exists(path):
             raise UsageError(f"{path} does not exist: give a warehouse to merge")
-    with _open(arguments) as warehouse:
+    is_new = arguments.dry_run and not database_exists(arguments.db_path)
+    if is_new:
+        check_database(arguments.db_path)
+    with (
+        Warehouse.open(MEMORY)
+        if is_new
+        else Warehouse.open(arguments.db_path, read_only=arguments.dry_run, lock_timeout_s=arguments.lock_timeout)
+    ) as warehouse:
         report: Report = {"database": arguments.db_path, "dry_run": arguments.dry_run, "merged": [], "refused": []}
         for path in arguments.others:
             try:  # a refused warehouse does not stop the rest
@@ -89,17 +94,6 @@ def main(argv: Sequence[str]) -> int:
         for merged in report["merged"]:
             print(f"{merged['file']} {verb} {_line(merged)}")
     return EXIT_FAILED if report["refused"] else EXIT_OK
-
-
-def _open(arguments: argparse.Namespace) -> Warehouse:
-    from db.connection import MEMORY
-    from db.warehouse import Warehouse
-
-    path = arguments.db_path
-    if arguments.dry_run and not database_exists(path):
-        check_database(path)
-        return Warehouse.open(MEMORY)
-    return Warehouse.open(path, read_only=arguments.dry_run, lock_timeout_s=arguments.lock_timeout)
 
 
 def _line(merged: Report) -> str:

@@ -47,9 +47,9 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from db.analysis.recommend.options import Workload
-    from db.analysis.recommend.recommendation import Option, Prices, Quantity, Recommendation
-    from db.analysis.recommend.serving import Limit
+    from db.analysis.recommend.measured_options import Workload
+    from db.analysis.recommend.recommendation import Prices, Quantity, Recommendation
+    from db.analysis.recommend.servers import Limit
 
 NAME = "benchhouse recommend"
 EXAMPLES = """
@@ -109,7 +109,16 @@ POINT_FLAGS = {
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    _check(arguments)
+    if arguments.request_rate is None:
+        if arguments.share is not None:
+            raise UsageError("--share applies to requests under load only: add --request-rate")
+        limits = _limits(arguments, LIMITS)
+    else:
+        if unsuitable := [flag for flag in CALL_FLAGS if _flag_value(arguments, flag) is not None]:
+            raise UsageError(f"{' and '.join(unsuitable)} does not apply with --request-rate: remove it")
+        limits = _limits(arguments, tuple(REQUEST_LIMITS))
+        if arguments.share is not None and not 0 < arguments.share <= 1:
+            raise UsageError(f"--share: expected a number above 0 and at most 1: got {arguments.share:g}")
     words = [
         f"{field}={_flag_value(arguments, flag)}"
         for flag, (field, _) in POINT_FLAGS.items()
@@ -117,14 +126,24 @@ def main(argv: Sequence[str]) -> int:
     ]
     selection = selection_in(arguments, ",".join([*words, *([arguments.among] if arguments.among else [])]))
     if arguments.request_rate is not None:
-        return _servers(arguments, selection)
-    limits = _limits(arguments, LIMITS)
+        return _servers(arguments, selection, limits)
     prices = _prices(arguments)
-    options = _options(arguments, selection)
-    if not options:
-        return EXIT_NOT_ENOUGH_DATA
 
+    from db.analysis.recommend.measured_options import models, options_by_workload, why_no_options
     from db.analysis.recommend.recommendation import recommend, with_prices
+
+    with open_to_read(arguments) as warehouse:
+        arguments.model_id = redacted_path(arguments.model_id)
+        options = options_by_workload(warehouse, arguments.model_id, selection)
+        if not options:
+            known_models = models(warehouse)
+            if not known_models:
+                note(f"{NAME}: not enough data: {arguments.db_path} has no results")
+                return EXIT_NOT_ENOUGH_DATA
+            choice(arguments.model_id, known_models, "model")
+            reason = why_no_options(warehouse, arguments.model_id, selection)
+            note(f"{NAME}: not enough data: no result of {arguments.model_id} can be compared: {reason}")
+            return EXIT_NOT_ENOUGH_DATA
 
     recommendations = {
         workload: recommend([with_prices(one, prices) for one in members], limits, arguments.prefer)
@@ -132,21 +151,6 @@ def main(argv: Sequence[str]) -> int:
     }
     _print(arguments, recommendations, limits, prices)
     return EXIT_OK if any(one.best is not None for one in recommendations.values()) else EXIT_FAILED
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that do not go together."""
-    if arguments.request_rate is None:
-        if arguments.share is not None:
-            raise UsageError("--share applies to requests under load only: add --request-rate")
-        _limits(arguments, LIMITS)
-        return
-    unsuitable = [flag for flag in CALL_FLAGS if _flag_value(arguments, flag) is not None]
-    if unsuitable:
-        raise UsageError(f"{' and '.join(unsuitable)} does not apply with --request-rate: remove it")
-    _limits(arguments, tuple(REQUEST_LIMITS))
-    if arguments.share is not None and not 0 < arguments.share <= 1:
-        raise UsageError(f"--share: expected a number above 0 and at most 1: got {arguments.share:g}")
 
 
 def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, float]:
@@ -226,31 +230,12 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
     return read_prices(arguments.price)
 
 
-def _options(arguments: argparse.Namespace, selection: Selection) -> dict[Workload, tuple[Option, ...]]:
-    """The options by workload; if there are none, the reason goes to stderr. Raises UsageError for a model without
-    results."""
-    from db.analysis.recommend.options import models, options_by_workload, why_no_options
+def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping[str, float]) -> int:
+    """The recommendation for a rate of requests, within the given limits; returns the exit code."""
+    from db.analysis.recommend.measured_options import models
+    from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
 
-    with open_to_read(arguments) as warehouse:
-        arguments.model_id = redacted_path(arguments.model_id)
-        options = options_by_workload(warehouse, arguments.model_id, selection)
-        if not options:
-            known_models = models(warehouse)
-            if not known_models:
-                note(f"{NAME}: not enough data: {arguments.db_path} has no results")
-                return {}
-            choice(arguments.model_id, known_models, "model")
-            reason = why_no_options(warehouse, arguments.model_id, selection)
-            note(f"{NAME}: not enough data: no result of {arguments.model_id} can be compared: {reason}")
-    return options
-
-
-def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
-    """The recommendation for a rate of requests; returns the exit code."""
-    from db.analysis.recommend.options import models
-    from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
-
-    limits = {REQUEST_LIMITS[name]: value for name, value in _limits(arguments, tuple(REQUEST_LIMITS)).items()}
+    limits = {REQUEST_LIMITS[name]: value for name, value in given.items()}
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
     prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
@@ -291,7 +276,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection) -> int:
         }
         print_json(document)
     else:
-        from db.analysis.recommend.text import recommendation_text, servers_words
+        from db.analysis.recommend.recommendation_text import recommendation_text, servers_words
 
         page = stdout_page()
         texts = [
@@ -344,7 +329,7 @@ def _print(
             }
         )
     else:
-        from db.analysis.recommend.text import recommendation_text, recommendation_words
+        from db.analysis.recommend.recommendation_text import recommendation_text, recommendation_words
 
         currency, page = None if prices is None else prices.currency, stdout_page()
         texts = [

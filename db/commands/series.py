@@ -7,7 +7,6 @@ rewritten, and unalias removes the alias.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -62,69 +61,61 @@ def main(argv: Sequence[str]) -> int:
         add_database(subcommand)
     arguments = parser.parse_args(argv)
     if arguments.what == "list":
-        _list(arguments)
-    else:
-        _change(arguments)
-    return EXIT_OK
+        from db.analysis.history.histories import list_series
 
+        selection = selection_in(arguments, arguments.selection)
+        with open_to_read(arguments) as warehouse:
+            rows = list_series(warehouse, selection)
+        if arguments.json:
+            print_json([plain_values(row, lambda name: "JSON" if name in JSON_COLUMNS else "") for row in rows])
+        elif rows:
+            from benchmarking.core.records import Point
 
-def _list(arguments: argparse.Namespace) -> None:
-    from db.analysis.history.histories import list_series
-
-    selection = selection_in(arguments, arguments.selection)
-    with open_to_read(arguments) as warehouse:
-        rows = list_series(warehouse, selection)
-    if arguments.json:
-        print_json([plain_values(row, lambda name: "JSON" if name in JSON_COLUMNS else "") for row in rows])
-    elif rows:
-        from benchmarking.core.records import Point
-
-        subject = ("series", "model", "hardware", "runtime", "precision", "point")
-        headings = (*subject, "runs", "first", "newest", "alias of")
-        cells = tuple(
-            (
-                row["series_id"],
-                row["model_id"],
-                row["device_name"] or row["device_type"] or "-",
-                row["runtime"],
-                row["precision"],
-                Point.from_columns(row).label,
-                str(row["runs"]),
-                f"{row['first_at']:%Y-%m-%d}",
-                f"{row['newest_at']:%Y-%m-%d}",
-                f"{row['read_as']}: {row['reason']}" if row["read_as"] else "",
+            subject = ("series", "model", "hardware", "runtime", "precision", "point")
+            headings = (*subject, "runs", "first", "newest", "alias of")
+            cells = tuple(
+                (
+                    row["series_id"],
+                    row["model_id"],
+                    row["device_name"] or row["device_type"] or "-",
+                    row["runtime"],
+                    row["precision"],
+                    Point.from_columns(row).label,
+                    str(row["runs"]),
+                    f"{row['first_at']:%Y-%m-%d}",
+                    f"{row['newest_at']:%Y-%m-%d}",
+                    f"{row['read_as']}: {row['reason']}" if row["read_as"] else "",
+                )
+                for row in rows
             )
-            for row in rows
-        )
-        table = Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
-        print(table_text(table, stdout_page()))
-    else:
-        why = unknown_models_in(arguments, arguments.selection)
-        note(f"{NAME}: no series in {arguments.selection or 'this database'}{why}")
-
-
-def _change(arguments: argparse.Namespace) -> None:
+            table = Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
+            print(table_text(table, stdout_page()))
+        else:
+            why = unknown_models_in(arguments, arguments.selection)
+            note(f"{NAME}: no series in {arguments.selection or 'this database'}{why}")
+        return EXIT_OK
     from db.analysis.history.histories import alias_series, unalias_series
 
     if arguments.what == "alias" and not arguments.reason.strip():
         raise UsageError("--reason is empty: say why the two are one history")
     with open_to_write(arguments) as warehouse:
         if arguments.what == "alias":
-            alias = alias_series(warehouse, arguments.old, arguments.new, arguments.reason)
-            words = f"{alias.series_id} is now an alias of {alias.read_as}"
+            changed = alias_series(warehouse, arguments.old, arguments.new, arguments.reason)
+            words = f"{changed.series_id} is now an alias of {changed.read_as}"
         else:
-            alias = unalias_series(warehouse, arguments.old)
-            words = f"{alias.series_id} is no longer an alias of {alias.read_as}"
+            changed = unalias_series(warehouse, arguments.old)
+            words = f"{changed.series_id} is no longer an alias of {changed.read_as}"
     if arguments.json:
         from dataclasses import asdict
 
-        print_json(asdict(alias))
-        return
-    note_on_repointed = f"; aliases of {alias.series_id} that moved along: {alias.repointed}" if alias.repointed else ""
-    print(words + note_on_repointed)
-    for name, (old, new) in alias.differs.items():
+        print_json(asdict(changed))
+        return EXIT_OK
+    moved = f"; aliases of {changed.series_id} that moved along: {changed.repointed}" if changed.repointed else ""
+    print(words + moved)
+    for name, (old, new) in changed.differs.items():
         values = (visible(json.dumps(value, ensure_ascii=False)) for value in (old, new))
         print(f"  {name}: {' / '.join(values)}")
+    return EXIT_OK
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
     from db.analysis.history.histories import NEWEST_SUBJECTS, RATES
-    from db.analysis.settings import SETTINGS
+    from db.values import SETTINGS
 
     now = datetime.now(UTC).replace(tzinfo=None)
     bars = bars_for(sys.stdout.encoding)
@@ -144,15 +144,13 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
         value(heading=NEXT, text=lambda row: next_launch_text(row["launch_values"]), spare=4),
         *(value(heading=_heading(name), text=partial(_number, name=name)) for name in names[-1:]),
         value(heading="peak MB", text=_peak_memory, spare=1),
-        Column(heading="trend", text=lambda row: _trend(row["trend"], bars)),
+        Column(
+            heading="trend",
+            text=lambda row: sparkline(row["trend"], TREND_WIDTH, bars) if len(row["trend"]) > 1 else None,
+        ),
         Column(heading="age", text=lambda row: age((now - row["started_at"]).total_seconds())),
         Column(heading="state", text=_state, is_state=True),
     )
-
-
-def _trend(values: Sequence[float], bars: str) -> str | None:
-    """None for a series with one value, which has no trend."""
-    return sparkline(values, TREND_WIDTH, bars) if len(values) > 1 else None
 
 
 def _heading(name: str) -> str:

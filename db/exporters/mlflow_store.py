@@ -23,7 +23,7 @@ from benchmarking.core.records import Result, Run, dumps
 from benchmarking.core.temporary import temporary_folder
 from db.exporters.support.exporting import ExportRequest, Tables
 from db.exporters.support.selected_runs import Scope, whole_runs
-from db.files import make_folder
+from db.file_copy import make_folder
 from db.rows import utc
 
 if TYPE_CHECKING:

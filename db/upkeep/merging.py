@@ -20,8 +20,8 @@ from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.storage_paths import LakePlace, is_lake
 from benchmarking.core.temporary import temporary_folder
 from db import latest_results
+from db.conflicts import CONTENTS, Conflict, Relation, all_column_types, conflicts, conflicts_text
 from db.connection import FILE_FORMAT, Connection, connect, copy_database, quoted
-from db.contents import CONTENTS, Conflict, Relation, all_column_types, conflicts, conflicts_text
 from db.upkeep.verify import CHECKS
 from db.warehouse import OutdatedError, Warehouse
 

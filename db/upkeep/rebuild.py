@@ -15,12 +15,11 @@ from pathlib import Path
 
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.temporary import temporary_folder
+from db.conflicts import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.connection import FILE_FORMAT, LOG_ENDINGS, connect, file_id, quoted
-from db.contents import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.driver_errors import problem_of
-from db.files import make_folder, publish, temporary_sibling
-from db.ingestion import RUN_TABLES
-from db.loading import Loaded, ingest_files
+from db.file_copy import make_folder, publish, temporary_sibling
+from db.ingestion import RUN_TABLES, Loaded, load_files
 from db.upkeep.merging import Merged, merge, upgraded
 from db.upkeep.verify import damage
 from db.warehouse import Warehouse
@@ -76,7 +75,7 @@ def rebuild(path: Path, files: Sequence[Path], *, lock_timeout_s: float = 30.0) 
                 old_fault = problem_of(error)
         file_before = file_id(str(path))
         with Warehouse.open(part) as warehouse:
-            loaded = ingest_files(warehouse, files)
+            loaded = load_files(warehouse, files)
             if not loaded.loaded:
                 raise StorageError(f"none of {len(files)} files is a readable run: {path} was left unchanged")
             rebuilt = _with_old(warehouse, path, loaded, old_fault) if path.exists() else Rebuilt(loaded=loaded)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,11 +19,13 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
 from benchmarking.core.records import Precision, canonical_hash
+from benchmarking.core.storage_paths import is_lake
+from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import latest_results, migrate
-from db.connection import MEMORY, quoted
-from db.driver_errors import problem_of
-from db.warehouse import Warehouse
+from db.connection import FILE_FORMAT, MEMORY, connect, copy_database, database_files, quoted
+from db.driver_errors import DamagedError, problem_of
+from db.warehouse import OutdatedError, Warehouse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +81,7 @@ def verify(warehouse: Warehouse) -> list[Finding]:
                 findings.append(Finding(kind="schema", subject=step.name, problem=f"migration {step.name} {how}"))
     if findings:  # the other checks need a readable file with the right schema
         return findings
-    return [
-        *_contents(warehouse),
-        *_names(warehouse),
-        *_hashes(warehouse),
-        *_checksums(warehouse),
-    ]
+    return list(_contents(warehouse))
 
 
 def repair(warehouse: Warehouse) -> int:
@@ -129,9 +127,9 @@ def _schema_of(warehouse: Warehouse) -> dict[str, str]:
 
 
 def _contents(warehouse: Warehouse) -> Iterator[Finding]:
-    """The rows that the queries find, and rows of a lake with the same primary key, which a file would refuse."""
+    """Faults of the rows, whatever the schema."""
     checks = list(CHECKS)
-    if warehouse.is_lake:
+    if warehouse.is_lake:  # rows with the same primary key, which a file would refuse
         _, keys = _expected_schema()
         checked = {(table, key) for table, key, _ in KEYS}
         for table, columns in keys.items():
@@ -140,11 +138,8 @@ def _contents(warehouse: Warehouse) -> Iterator[Finding]:
     for kind, sql in checks:
         for row in warehouse.query(sql).dicts():
             yield Finding(kind=kind, subject=row["subject"], problem=row["problem"])
-
-
-def _names(warehouse: Warehouse) -> Iterator[Finding]:
-    """Families, runtimes and devices without a plugin in this program, and unknown precisions. Runtimes and devices of
-    other tools may have any name, and so may servers under load."""
+    # Families, runtimes and devices without a plugin in this program, and unknown precisions. Runtimes and devices of
+    # other tools may have any name, and so may servers under load.
     for column, names, condition in (
         ("architecture_type", plugins.family_names(), "TRUE"),
         ("precision", get_args(Precision), "TRUE"),
@@ -154,20 +149,14 @@ def _names(warehouse: Warehouse) -> Iterator[Finding]:
         for row in warehouse.query(NAMES.format(column=column, which=condition), [list(names)]).dicts():
             problem = f"{column} {row['name']!r} of {row['runs']} runs is unknown: expected one of {', '.join(names)}"
             yield Finding(kind="name", subject=row["name"], problem=problem)
-
-
-def _hashes(warehouse: Warehouse) -> Iterator[Finding]:
-    """Ids that are not the hash of their row's keys."""
+    # Ids that are not the hash of their row's keys.
     for table, column in (("hardware_info", "hardware_id"), ("series", "series_id")):
         for row in warehouse.query(f"SELECT {column} AS id, hashed_keys FROM {table} ORDER BY 1").dicts():
             expected = canonical_hash(json.loads(row["hashed_keys"]))[: len(row["id"])]
             if row["id"] != expected:
                 problem = f"{table}: {column} {row['id']} is not the hash of its hashed_keys ({expected})"
                 yield Finding(kind="hash", subject=row["id"], problem=problem)
-
-
-def _checksums(warehouse: Warehouse) -> Iterator[Finding]:
-    """Run files that were changed after loading. A missing file is not a fault: its runs are stored."""
+    # Run files that were changed after loading. A missing file is not a fault: its runs are stored.
     sql = "SELECT run_id, source, source_sha256 FROM benchmark_runs WHERE source_sha256 IS NOT NULL ORDER BY source"
     for row in warehouse.query(sql).dicts():
         if row["source"] is None or not os.path.isfile(row["source"]):
@@ -484,3 +473,75 @@ def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
     except StorageError as error:
         return f"cannot be read: {problem_of(error)}"
     return None if count == len(keys) else f"finds {count} of {len(keys)} rows"
+
+
+RUN_FOLDERS = "SELECT DISTINCT source FROM benchmark_runs WHERE source IS NOT NULL"
+
+
+def verify_file(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
+    """All faults of the warehouse in a file, which is only read. Raises StorageError if it cannot be read."""
+    with inspected(path, lock_timeout_s=lock_timeout_s) as warehouse:
+        return [*verify(warehouse), *unread_log(path, lock_timeout_s=lock_timeout_s)]
+
+
+@contextmanager
+def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse]:
+    """The warehouse in a file, read-only; a warehouse of an older version as an upgraded copy. Raises StorageError."""
+    try:
+        warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
+    except (OutdatedError, DamagedError) as error:
+        if is_lake(path):
+            raise
+        with _copied(Path(path), lock_timeout_s) as copy:
+            try:
+                warehouse = Warehouse.open(copy, keeps_old=False)
+            except StorageError:
+                raise error from None  # the error names the file, not its copy
+            warehouse.file_version = error.version if isinstance(error, OutdatedError) else None
+            with warehouse:
+                yield warehouse
+        return
+    with warehouse:
+        yield warehouse
+
+
+def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
+    """Leftovers of killed processes next to the file, in the folders of its run files, and among temporary files."""
+    own_folder = [] if is_lake(path) else [Path(path).resolve().parent]
+    with suppress(StorageError):
+        sources = [Path(row["source"]).parent for row in warehouse.query(RUN_FOLDERS).dicts()]
+        folders = dict.fromkeys([*own_folder, *sources])
+        return [leftover for folder in folders for leftover in leftovers(folder)]
+    return [leftover for folder in own_folder for leftover in leftovers(folder)]
+
+
+def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
+    """A log that DuckDB silently ignores, which shows only when the log is to be written into the file.
+
+    Call this before the file is opened for writing.
+    """
+    log = Path(database_files(path)[".wal"]) if path.is_symlink() else path.with_name(f"{path.name}.wal")
+    size = log.stat().st_size if log.is_file() else 0
+    if not size:
+        return []
+    with _copied(path, lock_timeout_s) as copy:
+        try:
+            Warehouse.open(copy, keeps_old=False).close()
+        except DamagedError:
+            return []  # opening the file reports this as an error, so it is not a finding
+        log_copy = copy.with_name(f"{copy.name}.wal")
+        if not log_copy.exists() or log_copy.stat().st_size != size:
+            return []
+    problem = f"the log {log} ({size} bytes) was not read: it is damaged, or belongs to another file"
+    return [Finding(kind="damage", subject=str(log), problem=problem)]
+
+
+@contextmanager
+def _copied(path: Path, lock_timeout_s: float) -> Iterator[Path]:
+    """A temporary copy of the file and its log, made under the file's lock."""
+    with temporary_folder("benchhouse-inspection") as folder:
+        copy = folder / path.name
+        with suppress(DamagedError):  # a log that cannot be read; the lock was free
+            connect(str(path), FILE_FORMAT, read_only=True, lock_timeout_s=lock_timeout_s).close()
+        copy_database(path, copy)
+        yield copy

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from benchmarking.batch.batch_run import Batch
-from benchmarking.batch.manifest import BatchInfo, Manifest
+from benchmarking.batch.batch_run import Batch, Manifest
+from benchmarking.batch.summary import BatchInfo
 from benchmarking.cluster.connection import Membership
 from benchmarking.cluster.coordinator import ClusterSweep
 from benchmarking.cluster.execution import WorkerContext

@@ -23,7 +23,7 @@ from benchmarking.devices.support.kinds import device_named
 from benchmarking.measure.context import PROFILES
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.runtimes.support.torch.model_loading import verify
-from benchmarking.scripts import session, states
+from benchmarking.scripts import script_models, states
 from benchmarking.scripts.analysis import (
     KERAS_ELSEWHERE,
     NO_MODELS,
@@ -34,7 +34,7 @@ from benchmarking.scripts.analysis import (
     analysed,
     choose,
 )
-from benchmarking.scripts.planning import targets
+from benchmarking.scripts.script_models import targets
 from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN
@@ -585,7 +585,7 @@ def test_a_module_without_tensor_inputs_has_no_graph(cache, tmp_path):
 
 
 def test_scripts_are_measured_from_python_despite_failures(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "analyse", lambda request, log, limit_s: analysed(request))  # in this process
+    monkeypatch.setattr(script_models, "analyse", lambda request, log, limit_s: analysed(request))  # in this process
     script, hopeless = tmp_path / "two words.py", tmp_path / "hopeless.py"
     script.write_text("import sys, torch\nassert sys.argv[1:] == ['a b']\ntorch.nn.Linear(8, 8)(torch.ones(3, 8))")
     hopeless.write_text("import sys\nsys.exit('no data')")
@@ -655,7 +655,7 @@ def test_wrong_arguments_are_usage_errors(capsys, monkeypatch):
     ],
 )
 def test_invalid_flags_are_reported_before_the_script_runs(flags, message, cache, monkeypatch, capsys):
-    monkeypatch.setattr(session, "analyse", lambda *arguments: pytest.fail("the script ran"))
+    monkeypatch.setattr(script_models, "analyse", lambda *arguments: pytest.fail("the script ran"))
     assert benchit.main([str(SCRIPTS / "net.py"), *flags]) == 2
     assert message in capsys.readouterr().err
 

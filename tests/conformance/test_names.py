@@ -28,7 +28,7 @@ HOMONYMS = {
         "eager": "a variant of the benchmark",
     },
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
-    "benchmarking/benches/planning.py": {"bench": "the source of a workload, and a key of its facts"},
+    "benchmarking/benches/runner.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
     "benchmarking/core/untrusted/secret_texts.py": {
         "onnxruntime": "a word of other texts",
@@ -64,7 +64,7 @@ HOMONYMS = {
     "benchmarking/graphs/export_folder.py": {"openvino": "a file format"},
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
     "benchmarking/graphs/exported_model.py": {"onnxruntime": "a package"},
-    "benchmarking/load/server_metrics.py": {"llamacpp": "the beginning of the metrics of llama-server"},
+    "benchmarking/load/server_pages.py": {"llamacpp": "the beginning of the metrics of llama-server"},
     "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device", "cuda": "CTranslate2's device"},
     "benchmarking/runtimes/onnxruntime_genai.py": {
@@ -95,7 +95,7 @@ HOMONYMS = {
     "benchmarking/workloads/support/synthetic_inputs.py": {"vision": "a word in the keys of configurations"},
     "benchmarking/workloads/support/transformers_models.py": {"eager": "transformers' plain attention"},
     "db/commands/export_results.py": {"openvino": "a file format"},
-    "db/contents.py": {"null": "JSON"},
+    "db/conflicts.py": {"null": "JSON"},
 }
 
 

@@ -13,17 +13,17 @@ from benchmarking.core import run_file
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Samples, dumps, to_json
 from benchmarking.core.run_file import QUANTILES, LargeSamples
-from db import loading
+from db import ingestion
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 
 PEAK = """
 import sys
 from pathlib import Path
-from db.loading import ingest_files
+from db.ingestion import load_files
 from db.warehouse import Warehouse
 with Warehouse.open(sys.argv[1]) as warehouse:
-    print(ingest_files(warehouse, [Path(path) for path in sys.argv[2:]]).refused)
+    print(load_files(warehouse, [Path(path) for path in sys.argv[2:]]).refused)
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
@@ -73,10 +73,10 @@ def test_a_run_read_block_by_block_is_stored_as_one_read_at_once(warehouse, spoo
     raw = "SELECT result_id, launch, sample_count, mean, median, p99 FROM raw_benchmark_data ORDER BY ALL"
     statistics = warehouse.query(raw).dicts()
     streamed()
-    assert loading.ingest_files(warehouse, [path]).present == (path,)
+    assert ingestion.load_files(warehouse, [path]).present == (path,)
     for table in ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "series_heads"):
         warehouse.query(f"DELETE FROM {table}")
-    assert loading.ingest_files(warehouse, [path]).loaded == (path,)
+    assert ingestion.load_files(warehouse, [path]).loaded == (path,)
     assert warehouse.query("SELECT * FROM raw_samples ORDER BY ALL").dicts() == before
     assert [list(row.values()) for row in warehouse.query(raw).dicts()] == [
         [pytest.approx(value, rel=1e-12) if isinstance(value, float) else value for value in row.values()]
@@ -93,7 +93,7 @@ def test_a_run_with_too_many_samples_is_stored_with_quantiles_and_a_note(
     monkeypatch.setattr(run_file, "MAX_RAW", 1200)
     assert main(["--ingest", str(path), "--verify", "--db-path", str(database)]) == 0
     assert f"{path}: more than" in capsys.readouterr().err
-    assert loading.ingest_files(warehouse, [path]).compacted == (path,)
+    assert ingestion.load_files(warehouse, [path]).compacted == (path,)
     rows = warehouse.query("SELECT * FROM raw_benchmark_data").dicts()
     values = {
         (result.result_id, one.launch): one.values

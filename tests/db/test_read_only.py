@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from db.setup_benchmark_db import main
-from db.upkeep.inspection import verify_file
+from db.upkeep.verify import verify_file
 from db.warehouse import Warehouse
 
 COMMANDS = """

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarking.core.records import dumps, to_json
-from db.loading import ingest_files
+from db.ingestion import load_files
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -194,7 +194,7 @@ def test_a_run_file_with_any_value_changed_is_refused_or_passes_verify(tmp_path,
             except (KeyError, IndexError, TypeError):
                 return  # within what another change replaced
         path.write_text(json.dumps(run))
-        done = ingest_files(warehouse, [path])
+        done = load_files(warehouse, [path])
         assert all("\n" not in reason for _, reason in done.refused)
         if done.refused:
             return

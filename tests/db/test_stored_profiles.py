@@ -11,8 +11,8 @@ from benchmarking.core.codec import dumps
 from benchmarking.core.errors import FormatError
 from benchmarking.core.profiles import profile_from_json
 from benchmarking.core.records import to_json
-from db import loading, service
-from db.analysis.compare.profiles import compare_profiles
+from db import ingestion, service
+from db.analysis.compare.compared_profiles import compare_profiles
 from db.analysis.selection import Selection
 from db.upkeep.merging import merge
 from db.upkeep.verify import verify
@@ -50,7 +50,7 @@ def test_files_of_runs_and_profiles_are_loaded_together_and_traces_are_skipped(w
     (tmp_path / "trace_a.json").write_text("{}")
     (tmp_path / "onnx_comparison_a.json").write_text("{}")
     for outcome in ("loaded", "present"):
-        done = loading.ingest_files(warehouse, loading.run_files([tmp_path]))
+        done = ingestion.load_files(warehouse, ingestion.run_files([tmp_path]))
         assert len(getattr(done, outcome)) == 2
         assert done.refused == ()
     assert counts(warehouse) == {**ONE, "runs": 1}

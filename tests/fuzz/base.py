@@ -68,7 +68,8 @@ def database(folder: Path) -> Path:
 @cache
 def unfinished(folder: Path) -> tuple[Path, Path]:
     """The files of an unfinished run and of an unfinished batch of it, on the null device."""
-    from benchmarking.batch.manifest import BatchInfo, Manifest
+    from benchmarking.batch.batch_run import Manifest
+    from benchmarking.batch.summary import BatchInfo
     from benchmarking.measure.context import settings
     from benchmarking.sweep.plan.request import Request, plan_cell
     from benchmarking.sweep.run import journal

@@ -17,7 +17,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.records import Run
 from db import latest_results, migrate
 from db.connection import WRITER
-from db.files import make_folder, publish, temporary_sibling
+from db.file_copy import make_folder, publish, temporary_sibling
 from db.ingestion import RUN_TABLES, SHARED_TABLES
 from db.rows import arrow_table, run_rows
 from db.warehouse import Warehouse

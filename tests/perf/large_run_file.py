@@ -27,12 +27,12 @@ LOAD = """
 import sys
 from pathlib import Path
 from benchmarking.core import run_file
-from db import loading
+from db import ingestion
 from db.warehouse import Warehouse
 if sys.argv[3] == "--json":
     run_file.LARGE_BYTES = Path(sys.argv[2]).stat().st_size
 with Warehouse.open(sys.argv[1]) as warehouse:
-    done = loading.ingest_files(warehouse, [Path(sys.argv[2])])
+    done = ingestion.load_files(warehouse, [Path(sys.argv[2])])
 assert not done.refused, done.refused
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """

@@ -36,7 +36,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.records import Run, dumps
 from db.analysis.compare.comparison import compare
 from db.analysis.selection import Selection
-from db.loading import ingest_files
+from db.ingestion import load_files
 from db.run_records import stored_runs
 from db.warehouse import Warehouse
 
@@ -89,7 +89,7 @@ def ingest(folder: Path, count: int) -> None:
     path = folder / "ingest.duckdb"
     with Warehouse.open(path) as warehouse:
         start = time.perf_counter()
-        done = ingest_files(warehouse, sorted(files.iterdir()))
+        done = load_files(warehouse, sorted(files.iterdir()))
         took_s = time.perf_counter() - start
         warehouse.query("CHECKPOINT")
         column, table = (stored_bytes(warehouse, column) / samples for column in ("samples", None))

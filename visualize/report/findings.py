@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
 from benchmarking.core.text import listed, number, visible
-from db.analysis.recommend.options import why_no_energy
+from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
 from visualize.drawing.rows import grouped, measured_apart, trust

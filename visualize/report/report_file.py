@@ -26,7 +26,7 @@ from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
 from db.analysis.selection import judged_metric
-from db.files import make_folder, temporary_sibling
+from db.file_copy import make_folder, temporary_sibling
 from visualize import sources
 from visualize.drawing.rows import Selection
 from visualize.pages.elements import Grid

@@ -2,12 +2,13 @@
 
 All comparable results of a side count. If runs of both sides overlapped on one host and their launches alternated (both
 launches of a round began before those of the next round), rounds are compared; otherwise sessions are.
+The quality of the models of both sides is compared run by run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -15,10 +16,14 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
 from benchmarking.core.metrics import Metric
+from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.tables import NOTHING
+from benchmarking.core.text import number
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
+from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
-from db.analysis.compare.differing import why_not_compared
+from db.analysis.common_shift import Shift, common_shift
 from db.analysis.compare.matching import (
     Matched,
     MayDiffer,
@@ -27,16 +32,20 @@ from db.analysis.compare.matching import (
     allowed_across,
     differences,
     match,
+    why_not_compared,
 )
-from db.analysis.compare.quality import QualityFinding
 from db.analysis.compare.series_sessions import session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
-from db.analysis.environment import Shift, common_shift
 from db.analysis.selection import Selection
-from db.analysis.settings import SETTINGS
+from db.run_records import qualities
+from db.values import SETTINGS
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
 
 SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS)
 """Columns that identify what was measured, besides the point."""
@@ -153,7 +162,10 @@ def compare_within(
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
         groups.setdefault(str(result.columns[column]), []).append(result)
     if baseline is None:
-        usual = _usual_baseline(column)
+        usual: str | None = "float32" if column == "precision" else None
+        if column == "runtime":
+            runtimes = (plugins.load(plugins.RUNTIMES, name) for name in plugins.names(plugins.RUNTIMES))
+            usual = next(str(runtime.name) for runtime in runtimes if runtime.is_default)
         baseline = usual if usual in groups else next(iter(groups), "")
     may_differ = allowed_across({column, *across})
     matches = [
@@ -166,14 +178,6 @@ def compare_within(
     )
     others = ", ".join(value for value in groups if value != baseline)
     return _comparison(warehouse, matched, metric, baseline, others, may_differ)
-
-
-def _usual_baseline(column: str) -> str | None:
-    """The default runtime, or full precision; None for other columns."""
-    if column == "runtime":
-        runtimes = (plugins.load(plugins.RUNTIMES, name) for name in plugins.names(plugins.RUNTIMES))
-        return next(str(runtime.name) for runtime in runtimes if runtime.is_default)
-    return "float32" if column == "precision" else None
 
 
 def contrasted_columns(before: Selection, after: Selection) -> frozenset[str]:
@@ -277,12 +281,23 @@ def _pair(
     overlapping: Sequence[tuple[Measured, Measured]],
     details: Details,
 ) -> Pair:
-    if (reason := _why_not_comparable(before, after)) is not None:
+    if {one.result_id for one in before.comparable} & {one.result_id for one in after.comparable}:
+        return Pair(why_not_comparable=SAME_RESULT)
+    named = (("A", before.result.unfit), ("B", after.result.unfit))
+    if reason := "; ".join(f"{name}: {why}" for name, why in named if why is not None):
         return Pair(why_not_comparable=reason)
     interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
     looks = Counter(ab for ab, _ in interleaved if ab is not None)
     sides = before.comparable, after.comparable
-    positions = _session_positions(sides, details)
+    # session_id -> its index in the time line of all sessions of both sides' series
+    results = [one for side in sides for one in side]
+    times: dict[str, datetime] = {}
+    for series_id in {one.series_id for one in results}:
+        times |= {one.session_id: one.time for one in details.other_sessions.get(series_id, ())}
+    for one in results:
+        times[one.session_id] = max(one.history_time, times.get(one.session_id, one.history_time))
+    in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
+    positions = {session_id: position for position, session_id in enumerate(in_order)}
     sessions = [_sessions(side, positions, details) for side in sides]
     scatter = [_scatter(side, side_sessions, details) for side, side_sessions in zip(sides, sessions, strict=True)]
     if len({one.series_id for side in sides for one in side}) == 1:  # what one side shows holds for the other
@@ -322,18 +337,6 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]
     ]
 
 
-def _session_positions(sides: Iterable[Sequence[Measured]], details: Details) -> dict[str, int]:
-    """session_id -> its index in the time line of all sessions of both sides' series."""
-    results = [one for side in sides for one in side]
-    times: dict[str, datetime] = {}
-    for series_id in {one.series_id for one in results}:
-        times |= {one.session_id: one.time for one in details.other_sessions.get(series_id, ())}
-    for one in results:
-        times[one.session_id] = max(one.history_time, times.get(one.session_id, one.history_time))
-    in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
-    return {session_id: position for position, session_id in enumerate(in_order)}
-
-
 def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: Details) -> tuple[Session, ...]:
     """The side's sessions, oldest first."""
     groups: dict[str, list[Measured]] = {}
@@ -364,14 +367,6 @@ def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Det
     return session_scatter(
         values, times, [log_variance(each) for each in launches if len(each) >= judging.MIN_LAUNCHES]
     )
-
-
-def _why_not_comparable(before: Representative, after: Representative) -> str | None:
-    """Why two sides are not comparable, or None."""
-    if {one.result_id for one in before.comparable} & {one.result_id for one in after.comparable}:
-        return SAME_RESULT
-    sides = (("A", before.result), ("B", after.result))
-    return "; ".join(f"{name}: {one.unfit}" for name, one in sides if one.unfit is not None) or None
 
 
 def _finding(before: Representative, after: Representative, judgement: Judgement, details: Details) -> Finding:
@@ -425,3 +420,65 @@ def _severity(finding: Finding, metric: Metric) -> tuple[int, float]:
 
 def _environment(result: Measured) -> dict[str, str | None]:
     return {**{name: result.columns[name] for name in PROVENANCE}, **result.versions}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityFinding:
+    """A measure of quality that both sides have, and its judgement."""
+
+    subject: str
+    """What was measured on both sides: "onnxruntime float32 -> onnxruntime int4"."""
+    metric: str
+    before: float | None
+    after: float | None
+    """None if it was not measured; `judgement` has the reason."""
+    judgement: QualityVerdict
+
+    @property
+    def text(self) -> str:
+        """ "KL 0.0001 -> 0.005 nats: worse (+0.0049, 95 % interval 0.0047 .. 0.0051, margin 0.01 nats)" """
+        metric, judgement = QUALITY_METRICS[self.metric], self.judgement
+        both = " -> ".join(NOTHING if one is None else number(one) for one in (self.before, self.after))
+        values = f"{metric.heading} {both} {metric.unit}".rstrip()
+        if judgement.low is None or judgement.high is None:
+            return f"{values}: {judgement.verdict}: {judgement.reason}"
+        interval = f"95 % interval of the change {self.interval}"
+        return f"{values}: {judgement.verdict} ({interval}; margin {metric.margin_in_words})"
+
+    @property
+    def interval(self) -> str | None:
+        """The 95 % interval of the change with its unit; None without one."""
+        metric, judgement = QUALITY_METRICS[self.metric], self.judgement
+        if judgement.low is None or judgement.high is None:
+            return None
+        shown = [number(100 * one if metric.is_relative else one) for one in (judgement.low, judgement.high)]
+        return f"{' .. '.join(shown)} {'%' if metric.is_relative else metric.unit}".rstrip()
+
+
+def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple[QualityFinding, ...]:
+    """The quality of each pair of runs of the findings that both have it, in the order of the findings."""
+    pairs: dict[tuple[str, str], str] = {}
+    for one in findings:
+        sides = [" ".join(filter(None, (one.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
+        words = sides[0] if sides[0] == sides[1] else " -> ".join(sides)
+        pairs.setdefault((one.before.run_id, one.after.run_id), words)
+    known = qualities(warehouse, sorted({run for pair in pairs for run in pair}))
+    found = []
+    for (before, after), subject in pairs.items():
+        if before not in known or after not in known:
+            continue
+        first, second = known[before], known[after]
+        for name, metric in QUALITY_METRICS.items():
+            if name in first.values and name in second.values:
+                a, b = first.values[name], second.values[name]
+                judgement = judge_quality(a, b, metric, same_windows=first.same_inputs(name, second))
+                found.append(
+                    QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
+                )
+    return tuple(found)
+
+
+def quality_notes(findings: Sequence[QualityFinding]) -> list[str]:
+    """A line for each measure; with what it is about, if there are several pairs of runs."""
+    several = len({one.subject for one in findings}) > 1
+    return [f"quality{f' ({one.subject})' if several else ''}: {one.text}" for one in findings]

@@ -18,7 +18,7 @@ from benchmarking.core.records import canonical_hash
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.series_sessions import SeriesSessions, read_series_sessions
 from db.analysis.selection import POOLED, Selection, judged_value
-from db.analysis.settings import SETTINGS, settings_words
+from db.values import SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -120,8 +120,26 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         return named, canonical_hash(named)
 
     def one(row: Mapping[str, Any], run: Mapping[str, Any]) -> Measured:
-        own = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
-        return _measured(row, run, own, evidence.get(row["result_id"], NO_EVIDENCE), metric)
+        own_keys, keys_hash = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
+        wide = evidence.get(row["result_id"], NO_EVIDENCE)
+        return Measured(
+            result_id=row["result_id"],
+            run_id=row["run_id"],
+            series_id=row["series_id"],
+            session_id=run["session_id"],
+            ab=run["ab"],
+            started_at=run["started_at"],
+            finished_at=run["finished_at"],
+            history_time=run["history_time"],
+            keys=own_keys,
+            keys_hash=keys_hash,
+            value=row["value"],
+            validity=row["validity"],
+            unfit=_unfit(row, wide, metric),
+            doubts=tuple(doubt["kind"] for doubt in wide.doubts if doubt["severity"] != "info"),
+            columns=run["columns"],
+            versions=run["versions"],
+        )
 
     return [
         [one(row, own[row["run_id"]]) for row in side] for side in sides for own in (_runs_with_settings(side, runs),)
@@ -208,30 +226,6 @@ def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[
     ids = sorted({row[column] for row in rows})
     rows_read = warehouse.query(KEYS.format(table=table, column=column), {"ids": ids}).dicts()
     return {row["id"]: json.loads(row["hashed_keys"]) for row in rows_read}
-
-
-def _measured(
-    row: Mapping[str, Any], run: Mapping[str, Any], keys_and_hash: tuple[Keys, str], evidence: Evidence, metric: Metric
-) -> Measured:
-    keys, keys_hash = keys_and_hash
-    return Measured(
-        result_id=row["result_id"],
-        run_id=row["run_id"],
-        series_id=row["series_id"],
-        session_id=run["session_id"],
-        ab=run["ab"],
-        started_at=run["started_at"],
-        finished_at=run["finished_at"],
-        history_time=run["history_time"],
-        keys=keys,
-        keys_hash=keys_hash,
-        value=row["value"],
-        validity=row["validity"],
-        unfit=_unfit(row, evidence, metric),
-        doubts=tuple(doubt["kind"] for doubt in evidence.doubts if doubt["severity"] != "info"),
-        columns=run["columns"],
-        versions=run["versions"],
-    )
 
 
 def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | None:

@@ -18,7 +18,7 @@ from db.analysis.gate.quality import DETECTOR_VERSION as QUALITY_DETECTOR_VERSIO
 from db.analysis.gate.quality import QualityCheck
 from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
-from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -121,7 +121,16 @@ def store_alerts(
             if alert is None:
                 connection.execute(INSERT, row)
             else:
-                connection.execute(EXTEND, _extension(alert, result_ids, row["confirmed_by"]))
+                parameters = alert["parameters"]
+                results = list(dict.fromkeys((*parameters["results"], *result_ids)))
+                connection.execute(
+                    EXTEND,
+                    {
+                        "alert_id": alert["alert_id"],
+                        "parameters": json.dumps({**parameters, "results": results}),
+                        "confirmed_by": row["confirmed_by"],
+                    },
+                )
             alert_ids.append(row["alert_id"] if alert is None else alert["alert_id"])
         return _stored_alerts([row for row, _ in regressed], alert_ids)
 
@@ -242,16 +251,6 @@ def _new_alert(**columns: Any) -> dict[str, Any]:
         "confirmed_by": None,
         "change_point_id": None,
         **columns,
-    }
-
-
-def _extension(alert: Mapping[str, Any], result_ids: Sequence[str], confirmed_by: str | None) -> dict[str, Any]:
-    parameters = alert["parameters"]
-    results = list(dict.fromkeys((*parameters["results"], *result_ids)))
-    return {
-        "alert_id": alert["alert_id"],
-        "parameters": json.dumps({**parameters, "results": results}),
-        "confirmed_by": confirmed_by,
     }
 
 

@@ -22,7 +22,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import DETECTOR, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
-from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -174,7 +174,13 @@ def candidates(
     warehouse: Warehouse, selection: Selection, scope: Scope, metrics: Sequence[Metric]
 ) -> tuple[Candidate, ...]:
     """The newest result of each series in the scope, once per metric, with its segment."""
-    condition, values = _condition(selection, scope)
+    condition, values = f"({selection.condition})", selection.values
+    if scope.run is not None:
+        condition, values = f"{condition} AND starts_with(run_id, ?)", (*values, scope.run)
+    elif scope.session is not None:
+        condition, values = f"{condition} AND starts_with(session_id, ?)", (*values, scope.session)
+    else:
+        condition, values = f"{condition} AND {NEWEST_SESSION.format(condition=condition)}", values * 2
     found: list[Candidate] = []
     for metric in metrics:
         rows = _results(warehouse, condition, values, metric)
@@ -191,15 +197,6 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
     )
     rows = _results(warehouse, condition, (run_id, since), metric)
     return {row["series_id"]: _candidate(row, metric, ((),)) for row in rows}
-
-
-def _condition(selection: Selection, scope: Scope) -> tuple[str, tuple[object, ...]]:
-    condition = f"({selection.condition})"
-    if scope.run is not None:
-        return f"{condition} AND starts_with(run_id, ?)", (*selection.values, scope.run)
-    if scope.session is not None:
-        return f"{condition} AND starts_with(session_id, ?)", (*selection.values, scope.session)
-    return f"{condition} AND {NEWEST_SESSION.format(condition=condition)}", selection.values * 2
 
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK,
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
-from db.analysis.environment import CommonShift, Shift, common_shift
+from db.analysis.common_shift import CommonShift, Shift, common_shift
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import DEFAULTS, Case, Judgement, Outcome, Parameters, judge_all
 from db.analysis.gate.quality import QualityCheck
@@ -140,8 +140,12 @@ def counts(findings: Iterable[Finding]) -> dict[Verdict, int]:
 
 
 def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
-    if candidate.status != "ok":
-        return _unmeasured(candidate)
+    if candidate.status != "ok":  # failed if it had numbers before, otherwise not enough data
+        reason, runs = f"{candidate.status.replace('_', ' ')}: {candidate.error}", len(candidate.segment)
+        if candidate.status == "skipped" or not runs:
+            return Finding(candidate=candidate, verdict="not enough data", reason=reason)
+        reason += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
+        return Finding(candidate=candidate, verdict="failed", reason=reason)
     if candidate.unfit is not None:
         return Finding(candidate=candidate, verdict="unfit", reason=candidate.unfit)
     if judgement is None:
@@ -150,21 +154,11 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     why = judgement.why
     if why is None and judgement.outcome == "trend":
         per_run = "" if judgement.trend_per_run is None else f" by {judgement.trend_per_run:+.2%} a run"
-        runs = "" if judgement.trend_runs is None else f" over {judgement.trend_runs} runs"
-        why = f"moves slowly{per_run}{runs}, so no single commit is to blame"
+        over = "" if judgement.trend_runs is None else f" over {judgement.trend_runs} runs"
+        why = f"moves slowly{per_run}{over}, so no single commit is to blame"
     elif why is None and judgement.together > 1:
         why = f"the newest {judgement.together} runs together"
     return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=why, judgement=judgement)
-
-
-def _unmeasured(candidate: Candidate) -> Finding:
-    """A point without numbers: failed if it had numbers before, otherwise not enough data."""
-    reason = f"{candidate.status.replace('_', ' ')}: {candidate.error}"
-    runs = len(candidate.segment)
-    if candidate.status == "skipped" or not runs:
-        return Finding(candidate=candidate, verdict="not enough data", reason=reason)
-    reason += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
-    return Finding(candidate=candidate, verdict="failed", reason=reason)
 
 
 def _session_key(finding: Finding) -> tuple[str, str, str]:

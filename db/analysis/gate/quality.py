@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric
 from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
-from db.analysis.compare.quality import QualityFinding
+from db.analysis.compare.comparison import QualityFinding
 from db.run_records import qualities
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from benchmarking.core.text import (
 from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
 from db.analysis.gate.quality import WORDS, QualityCheck
-from db.analysis.settings import SETTINGS
-from db.values import doubt_word, heading, optional_number, percent_change
+from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
 """Maximum series listed in a note; the rest are counted."""
@@ -192,7 +191,14 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
             f"earlier runs predict for all series of a check together (false alarms on at most "
             f"{parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
         )
-    lines += _reasons(findings)
+    series: dict[tuple[str, str], list[str]] = {}
+    for one in findings:
+        if one.reason is not None and one.verdict in WITH_REASON:
+            series.setdefault((one.verdict, one.reason), []).append(subject(one))
+    lines += [
+        f"{why if why.startswith(verdict) else f'{verdict}: {why}'} ({listed(names, MAX_NAMES, '; ')})"
+        for (verdict, why), names in series.items()
+    ]
     judged = [finding for finding in findings if finding.verdict in JUDGED]
     several = _differing_subjects(findings)
     labels = [" ".join([*(_subject_word(one, name) for name in several), one.candidate.point.label]) for one in judged]
@@ -249,18 +255,6 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
         return again
     words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", "--fail-on", "slower")
     return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]
-
-
-def _reasons(findings: Iterable[Finding]) -> list[str]:
-    """Each reason with its series."""
-    series: dict[tuple[str, str], list[str]] = {}
-    for one in findings:
-        if one.reason is not None and one.verdict in WITH_REASON:
-            series.setdefault((one.verdict, one.reason), []).append(subject(one))
-    return [
-        f"{why if why.startswith(verdict) else f'{verdict}: {why}'} ({listed(names, MAX_NAMES, '; ')})"
-        for (verdict, why), names in series.items()
-    ]
 
 
 def _differing_subjects(findings: Sequence[Finding]) -> list[str]:
@@ -320,35 +314,28 @@ def junit_xml(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ())
     root = ElementTree.Element("testsuites", attributes)
     suite = ElementTree.SubElement(root, "testsuite", attributes)
     for finding in findings:
-        _case(suite, finding)
+        candidate = finding.candidate
+        name = f"{candidate.point.label} {candidate.metric.column}"
+        case = ElementTree.SubElement(
+            suite, "testcase", {"classname": _safe(candidate.subject), "name": _safe(name), "time": "0"}
+        )
+        message = _safe(sentence(finding))
+        if finding.verdict in BAD:
+            failure = ElementTree.SubElement(case, "failure", {"message": message, "type": finding.verdict})
+            lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
+            lines += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
+            lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
+            lines += [f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else []
+            failure.text = "\n".join(map(_safe, lines))
+        elif finding.verdict not in JUDGED:
+            ElementTree.SubElement(case, "skipped", {"message": message})
+        else:
+            ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
     for one in quality:
         _quality_case(suite, one)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
-
-
-def _case(suite: ElementTree.Element, finding: Finding) -> None:
-    candidate = finding.candidate
-    name = f"{candidate.point.label} {candidate.metric.column}"
-    case = ElementTree.SubElement(
-        suite, "testcase", {"classname": _safe(candidate.subject), "name": _safe(name), "time": "0"}
-    )
-    message = _safe(sentence(finding))
-    if finding.verdict in BAD:
-        failure = ElementTree.SubElement(case, "failure", {"message": message, "type": finding.verdict})
-        lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
-        lines += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
-        lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
-        details = [
-            *lines,
-            *([f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else []),
-        ]
-        failure.text = "\n".join(map(_safe, details))
-    elif finding.verdict not in JUDGED:
-        ElementTree.SubElement(case, "skipped", {"message": message})
-    else:
-        ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
 
 
 def _quality_case(suite: ElementTree.Element, check: QualityCheck) -> None:
@@ -386,7 +373,13 @@ LEVELS: dict[Verdict, str] = {
 def github_comment(findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()) -> str:
     """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
     body = gate_markdown(findings, parameters, quality)
-    return f"{MARKER}\n{_truncated(body)}"
+    if len(body) > MAX_CHARACTERS:
+        lines, kept, length = body.split("\n"), 0, 0
+        while length + len(lines[kept]) < MAX_CHARACTERS:
+            length += len(lines[kept]) + 1
+            kept += 1
+        body = "\n".join([*lines[:kept], "", f"{len(lines) - kept} more lines are omitted", ""])
+    return f"{MARKER}\n{body}"
 
 
 def github_note(text: str) -> str:
@@ -435,14 +428,3 @@ def _command(level: str, title: str, message: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _truncated(body: str) -> str:
-    if len(body) <= MAX_CHARACTERS:
-        return body
-    lines = body.split("\n")
-    kept, length = 0, 0
-    while length + len(lines[kept]) < MAX_CHARACTERS:
-        length += len(lines[kept]) + 1
-        kept += 1
-    return "\n".join([*lines[:kept], "", f"{len(lines) - kept} more lines are omitted", ""])

@@ -132,19 +132,16 @@ def _attempt(body: bytes, address: str, timeout_s: float) -> tuple[str | None, b
             if 300 <= error.code < 400:
                 return f"the server answered {error.code}: redirects are not followed", True, 0.0
             is_transient = error.code >= 500 or error.code == TOO_MANY
+            text = error.headers.get("Retry-After")
             return (
                 f"the server answered {error.code}",
                 not is_transient,
-                _retry_after_s(error.headers.get("Retry-After")),
+                (float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0.0),
             )
     except urllib.error.URLError as error:
         return f"no connection ({type(error.reason).__name__})", False, 0.0
     except (OSError, HTTPException, ValueError) as error:
         return f"no connection ({type(error).__name__})", False, 0.0
-
-
-def _retry_after_s(text: str | None) -> float:
-    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else 0.0
 
 
 def _is_loopback(host: str) -> bool:

@@ -24,7 +24,7 @@ from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
-from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from db.analysis.environment import CommonShift, Shift, common_shift
+from db.analysis.common_shift import CommonShift, Shift, common_shift
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
-from db.analysis.settings import SETTING_COLUMNS, SETTINGS, settings_words
 from db.connection import literal
 from db.migrate import view_query
+from db.values import SETTING_COLUMNS, SETTINGS, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

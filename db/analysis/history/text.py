@@ -13,8 +13,7 @@ from benchmarking.core.text import BARS, markdown_escaped, markdown_table, numbe
 from benchmarking.core.verdicts.trends import Trend
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
 from db.analysis.history.regressions import Regression
-from db.analysis.settings import SETTINGS
-from db.values import heading, percent_change
+from db.values import SETTINGS, heading, percent_change
 
 SHOWN = (*SUBJECTS, SETTINGS)
 ENVIRONMENT = "environment?"

@@ -218,7 +218,8 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     The default aim is cost if all have a price, latency if the only limit is on throughput, otherwise throughput.
     """
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
-    chosen = _aim(limits, axes) if aim is None else aim
+    is_rate_only = "throughput" in limits and not any(quantity in limits for quantity in WAITING)
+    chosen = aim or ("cost" if "cost" in axes else "latency" if is_rate_only else "throughput")
     # The options that no other option beats: at least as good on all axes and better on one.
     scores = [tuple(_goodness(option, axis) for axis in axes) for option in options]
     front = [
@@ -227,7 +228,14 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
         if not any(other != score and all(a <= b for a, b in zip(other, score, strict=True)) for other in scores)
     ]
     rated = [Rated(option=one, misses=misses(one, limits), is_on_front=one in front) for one in options]
-    in_order = sorted(rated, key=lambda one: _order(one, chosen))
+    # Options that meet the limits first, best first; among equals valid before noisy.
+    in_order = sorted(
+        rated,
+        key=lambda one: (
+            *(one.unknown, one.excess, _goodness(one.option, chosen)),
+            *(one.option.validity != "valid", one.option.latency_ms),
+        ),
+    )
     fitting = [one for one in in_order if one.fits]
     equals = [one for one in fitting if _is_equal(fitting[0].option, one.option, chosen)]
     equals.sort(key=_preference)
@@ -351,31 +359,12 @@ def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:
     return axis != "energy" or len({option.energy_of for option in options}) == 1
 
 
-def _aim(limits: Mapping[Quantity, float], axes: Sequence[Aim]) -> Aim:
-    if "cost" in axes:
-        return "cost"
-    only_rate = "throughput" in limits and not any(quantity in limits for quantity in WAITING)
-    return "latency" if only_rate else "throughput"
-
-
 def _goodness(option: Option, axis: Aim) -> float:
     """A sort key on an axis: lower is better, a missing value is last."""
     value = axis_value(option, axis)
     if value is None:
         return math.inf
     return -value if axis == "throughput" else value
-
-
-def _order(rated: Rated, aim: Aim) -> tuple[float, ...]:
-    """A sort key: options that meet the limits first, best first; among equals valid before noisy."""
-    option = rated.option
-    return (
-        float(rated.unknown),
-        rated.excess,
-        _goodness(option, aim),
-        float(option.validity != "valid"),
-        option.latency_ms,
-    )
 
 
 def cost_per_million(price_per_hour: float, throughput_per_sec: float) -> float:

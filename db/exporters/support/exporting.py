@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TextIO
 from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.terminal import data_stream
-from db.files import publish, temporary_sibling
+from db.file_copy import publish, temporary_sibling
 
 if TYPE_CHECKING:
     from db.analysis.selection import Selection

@@ -11,7 +11,7 @@ import sys
 import psutil
 import pytest
 
-from benchmarking.batch import manifest
+from benchmarking.batch import batch_run
 from benchmarking.sweep.run import spool
 from db.warehouse import Warehouse
 from tests.helpers.sweeps import wait_for
@@ -51,7 +51,7 @@ def settled(folder):
             continue  # finished in between
         model = progress.plan.cell.workload.model_id
         found |= {(model, one.point.label, one.launch): one.samples[-1].values for one in progress.measurements}
-    for path in manifest.run_files(folder).values():
+    for path in batch_run.run_files(folder).values():
         run = json.loads(path.read_text())
         for result in run["results"]:
             label = "b{batch_size} s{sequence_length}".format(**result["point"])
@@ -79,18 +79,18 @@ def check_complete(tmp_path):
         {"model_id": "tiny-bert", "points": 2, "launches": 2},
         {"model_id": "tiny-gpt2", "points": 2, "launches": 2},
     ]
-    assert len(manifest.run_files(folder)) == 2
-    assert spool.unfinished(folder) == list(manifest.unfinished(folder)) == []
+    assert len(batch_run.run_files(folder)) == 2
+    assert spool.unfinished(folder) == list(batch_run.unfinished(folder)) == []
     summary = json.loads((folder / "benchmark_summary.json").read_text())
     assert (summary["status"], summary["cells_by_status"]) == ("finished", {"ok": 2})
     assert [cell["stored"] for cell in summary["cells"]] == [True, True]
 
 
 MOMENTS = {
-    "planned": lambda folder: manifest.unfinished(folder),
+    "planned": lambda folder: batch_run.unfinished(folder),
     "half": lambda folder: len(settled(folder)) >= 4,
-    "first run file": lambda folder: manifest.run_files(folder),
-    "last run file": lambda folder: len(manifest.run_files(folder)) == 2,
+    "first run file": lambda folder: batch_run.run_files(folder),
+    "last run file": lambda folder: len(batch_run.run_files(folder)) == 2,
 }
 
 
@@ -141,6 +141,6 @@ def test_an_interrupted_batch_names_commands_that_resume_it(tmp_path):
     begun = len(spool.unfinished(folder))
     single = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet", "--resume"]
     assert subprocess.run(single, capture_output=True, check=False).returncode == 0
-    assert len(manifest.run_files(folder)) == begun
+    assert len(batch_run.run_files(folder)) == begun
     assert finish(start("--resume"))[0] == 0
     check_complete(tmp_path)

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from benchmarking.benches.discovery import discover
-from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.benches.runner import BenchPlanning, plan_benches
 from benchmarking.core.provenance import utc_now
 from benchmarking.measure.context import settings
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep

@@ -12,7 +12,7 @@ import pytest
 from benchmarking import batch_benchmark, cli
 from benchmarking.benches.config import BenchmarkConfig, create_config_variants
 from benchmarking.benches.discovery import discover
-from benchmarking.benches.planning import BenchPlanning, replaced_configs
+from benchmarking.benches.runner import BenchPlanning, replaced_configs
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.measure.context import settings

@@ -127,7 +127,7 @@ def test_a_dry_run_prints_device_and_precisions_without_using_the_device(monkeyp
 
 @pytest.mark.usefixtures("known_sizes")
 def test_remarks_list_unmeasured_and_assumed_items():
-    from benchmarking.benches.planning import BenchPlanning
+    from benchmarking.benches.runner import BenchPlanning
     from benchmarking.measure.context import settings
 
     planning = BenchPlanning(session_id="s", settings=settings("quick"))

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking.commands import load_server, load_table
+from benchmarking.commands import load_server
 from benchmarking.core import load_levels
 from benchmarking.core.doubts import doubt
 from benchmarking.core.load_levels import HIGHEST_RATE
@@ -24,10 +24,10 @@ from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import Readings, dumps
 from benchmarking.core.terminal import Page
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.load import curve, server
+from benchmarking.load import curve, load_table, server_load
 from benchmarking.load.connections import Target
-from benchmarking.load.limits import why_unknown
-from benchmarking.load.server_metrics import scraped
+from benchmarking.load.latency_limits import why_unknown
+from benchmarking.load.server_pages import scraped
 from db.commands import compare, history, recommend, show
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -203,11 +203,11 @@ def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
         )
         for after in (0, 1)
     ]
-    monkeypatch.setattr(server.noise, "counters", lambda processes: readings.pop(0))
+    monkeypatch.setattr(server_load.noise, "counters", lambda processes: readings.pop(0))
     clock = iter([0.0, 10.0])
-    monkeypatch.setattr(server.time, "monotonic", lambda: next(clock))
-    window = server.Activity([]).close()
-    kinds = {one.kind for one in server.about_window(window, is_accelerator=False)}
+    monkeypatch.setattr(server_load.time, "monotonic", lambda: next(clock))
+    window = server_load.Activity([]).close()
+    kinds = {one.kind for one in server_load.about_window(window, is_accelerator=False)}
     assert kinds == {"cpu_pressure", "run_queue_wait", "steal"}
 
 

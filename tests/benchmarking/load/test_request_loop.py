@@ -15,7 +15,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import LOOP, Point
 from benchmarking.devices.null import NullHandle, Script
 from benchmarking.load.generator import Level
-from benchmarking.load.limits import judged
+from benchmarking.load.latency_limits import judged
 from benchmarking.load.model import LoopLoad
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Traffic

@@ -12,7 +12,7 @@ import pytest
 from benchmarking.core.errors import UsageError
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.load.curve import knee
-from benchmarking.load.limits import WORDS, limits_text
+from benchmarking.load.latency_limits import WORDS, limits_text
 from benchmarking.load.results import tails
 from benchmarking.load.traffic import Lengths, Pauses, Traffic, slowed
 

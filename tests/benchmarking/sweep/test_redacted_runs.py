@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
-from benchmarking.batch.manifest import BatchInfo, Manifest
+from benchmarking.batch.batch_run import Manifest
+from benchmarking.batch.summary import BatchInfo
 from benchmarking.core.records import Measurement
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.sweep.run.command_session import finish_run

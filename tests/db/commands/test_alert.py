@@ -82,7 +82,7 @@ def test_triage_is_set_by_prefix_and_keeps_its_note(listed, raised, capsys):
         (("set", "a1fe5c", "noise"), "2 alerts have an id that begins with 'a1fe5c': give a longer prefix"),
         (("set", "a1fe5c1", "ffff", "noise"), "no alert has an id that begins with 'ffff'"),
         (("set", "a1", "noise"), "expected an alert id or at least its first 4 characters"),
-        (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': known: new, regression"),
+        (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "nonsense"), "'nonsense' is not a selection"),
         ((), "required: list|raise|set"),

@@ -39,7 +39,7 @@ def test_an_export_that_fails_midway_leaves_nothing(export, tmp_path, name, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("db.exporters.support.exporting.Path.rename", full)
-    monkeypatch.setattr("db.files.os.link", full)
+    monkeypatch.setattr("db.file_copy.os.link", full)
     with pytest.raises(StorageError, match="No space left on device"):
         export(name, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

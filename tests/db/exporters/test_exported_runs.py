@@ -11,7 +11,7 @@ from statistics import stdev
 import pytest
 
 from benchmarking.core.errors import UsageError
-from db import loading
+from db import ingestion
 from db.importers.support.files import read_file
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -23,7 +23,7 @@ OF_THE_FILE = ("source", "source_sha256", "ingested_at")
 def test_run_files_load_again_with_equal_rows(export, asked_warehouse, empty_database, table_keys, tmp_path):
     assert export("json", tmp_path / "out") == []
     with Warehouse.open(shutil.copy(empty_database, tmp_path / "again.duckdb")) as again:
-        done = loading.ingest_files(again, loading.run_files([tmp_path / "out"]))
+        done = ingestion.load_files(again, ingestion.run_files([tmp_path / "out"]))
         assert (len(done.loaded), done.refused) == (4, ())
         assert verify(again) == []
         for name, key in table_keys.items():

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import dumps
-from db.loading import run_files
+from db.ingestion import run_files
 from db.setup_benchmark_db import main
 from db.upkeep.rebuild import rebuild
 from db.upkeep.verify import damage, verify

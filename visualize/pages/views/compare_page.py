@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC
 from db.analysis.compare.comparison import Comparison, compare
+from db.analysis.compare.comparison_text import ComparisonWords, comparison_words
 from db.analysis.compare.matching import across_column
-from db.analysis.compare.text import ComparisonWords, comparison_words
 from db.analysis.selection import Selection
 from db.values import percent_change
 from visualize.drawing.figure import Colour, Element, Figure, Mark, Panel, Rule, entries

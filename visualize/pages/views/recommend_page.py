@@ -17,11 +17,11 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.quality import ALL_QUALITY_LIMITS
 from benchmarking.core.text import visible
 from db.analysis.recommend import SHARE
-from db.analysis.recommend.options import Workload, options_by_workload, why_no_options
+from db.analysis.recommend.measured_options import Workload, options_by_workload, why_no_options
 from db.analysis.recommend.recommendation import AT_LEAST, Option, Quantity, Recommendation, limited_value, recommend
-from db.analysis.recommend.serving import Demand, servers_by_traffic, why_no_servers
-from db.analysis.recommend.serving import Limit as LoadLimit
-from db.analysis.recommend.text import RecommendationWords, recommendation_words, servers_words
+from db.analysis.recommend.recommendation_text import RecommendationWords, recommendation_words, servers_words
+from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
+from db.analysis.recommend.servers import Limit as LoadLimit
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Entry, Figure, Mark, entries, pareto
 from visualize.drawing.figure import Line as Series

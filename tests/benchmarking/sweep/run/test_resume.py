@@ -12,9 +12,10 @@ import sys
 import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
-from benchmarking.batch.manifest import BatchInfo, Manifest
+from benchmarking.batch.batch_run import Manifest
+from benchmarking.batch.summary import BatchInfo
 from benchmarking.benches.discovery import discover
-from benchmarking.benches.planning import BenchPlanning, plan_benches
+from benchmarking.benches.runner import BenchPlanning, plan_benches
 from benchmarking.commands import compare_runtimes
 from benchmarking.core.errors import LockedError, StorageError, UsageError
 from benchmarking.core.provenance import this_process, utc_now, uuid7

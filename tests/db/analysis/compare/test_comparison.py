@@ -12,8 +12,8 @@ from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
 from db.analysis.compare.comparison import compare, compare_within
+from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
-from db.analysis.compare.text import comparison_markdown, comparison_text
 from db.analysis.selection import POOLED, Selection
 
 LATENCY = JUDGED["latency_median_ms"]

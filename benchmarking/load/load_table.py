@@ -17,7 +17,7 @@ from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.load.curve import NOT_MET, disturbances, facts_of, is_search, meets, offered
-from benchmarking.load.limits import WORDS, limits_text
+from benchmarking.load.latency_limits import WORDS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
 UNEXPLAINED = 0.1

@@ -16,7 +16,7 @@ from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, relative_error, wrapped
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
-from db.analysis.recommend.options import Workload
+from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import (
     AT_LEAST,
     CLOSE,
@@ -30,9 +30,8 @@ from db.analysis.recommend.recommendation import (
     Recommendation,
     axis_value,
 )
-from db.analysis.recommend.serving import Demand, Limit, Server, Traffic
-from db.analysis.settings import differing_names
-from db.values import optional_number
+from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
+from db.values import differing_names, optional_number
 
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",
@@ -110,7 +109,14 @@ def recommendation_words(
     notes += [equal_note] if recommendation.equal else []
     notes += [LIMITS_NOTE] if limits else []
     doubted = [one for one in recommendation.rated if _doubts(one) is not None]
-    notes += doubt_notes((kind, _place(one, recommendation)) for one in doubted for kind in one.option.doubts)
+    # What distinguishes a doubted option from the others, without commas of its own: its place in a list of them.
+    everywhere = set.intersection(*(set(_words(one.option, recommendation)) for one in recommendation.rated))
+    names = {id(one): _words(one.option, recommendation) for one in doubted}
+    notes += doubt_notes(
+        (kind, " ".join([word for word in names[id(one)] if word not in everywhere] or names[id(one)]))
+        for one in doubted
+        for kind in one.option.doubts
+    )
     if any("slow_calls" in one.option.doubts for one in recommendation.rated):
         notes.append(f"{unit}: over the time of all calls, slow ones included; the latency is that of the median call")
     return RecommendationWords(
@@ -140,7 +146,15 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
         missed = "; ".join(_missed(miss, unit) for miss in first.misses)
         return f"no option meets the limits; the closest: {name}: {missed}"
     among = "of those that meet the limits" if limits else "of all"
-    figures = _figure(first.option, recommendation.aim, unit, currency)
+    throughput = f"{number(first.option.throughput)} {unit} at {number(first.option.latency_ms)} ms"
+    if recommendation.aim == "cost" and first.option.cost is not None:
+        figures = f"{number(first.option.cost)} {currency} per million {unit.removesuffix('/s')}, {throughput}"
+    elif recommendation.aim == "memory" and first.option.memory_mb is not None:
+        figures = f"{number(first.option.memory_mb)} MB, {throughput}"
+    elif recommendation.aim == "energy" and first.option.energy_j is not None:
+        figures = f"{number(first.option.energy_j)} J per item, {throughput}"
+    else:
+        figures = throughput
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
     one_of = "among those with " if recommendation.equal else ""
     aim = f"{one_of}{AIMS[recommendation.aim]} {among}"
@@ -247,17 +261,6 @@ def _certainty(recommendation: Recommendation) -> str:
     return f"; the next best, {_name(others[0], recommendation)}, is worse by a factor of {number(factor)}, {how}"
 
 
-def _figure(option: Option, aim: Aim, unit: str, currency: str | None) -> str:
-    throughput = f"{number(option.throughput)} {unit} at {number(option.latency_ms)} ms"
-    if aim == "cost" and option.cost is not None:
-        return f"{number(option.cost)} {currency} per million {unit.removesuffix('/s')}, {throughput}"
-    if aim == "memory" and option.memory_mb is not None:
-        return f"{number(option.memory_mb)} MB, {throughput}"
-    if aim == "energy" and option.energy_j is not None:
-        return f"{number(option.energy_j)} J per item, {throughput}"
-    return throughput
-
-
 def _missed(miss: Miss, unit: str) -> str:
     """ "latency 25 ms, 25 % over 20 ms" """
     shown = _unit(miss.quantity, unit)
@@ -281,13 +284,6 @@ def _quality(rated: Rated, measure: str) -> str | None:
 
 def _name(rated: Rated, recommendation: Recommendation) -> str:
     return ", ".join(_words(rated.option, recommendation))
-
-
-def _place(rated: Rated, recommendation: Recommendation) -> str:
-    """What distinguishes an option from the others, without commas of its own: its place in a list of them."""
-    everywhere = set.intersection(*(set(_words(one.option, recommendation)) for one in recommendation.rated))
-    words = _words(rated.option, recommendation)
-    return " ".join([word for word in words if word not in everywhere] or words)
 
 
 def _words(option: Option, recommendation: Recommendation) -> list[str]:
@@ -456,7 +452,14 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
         known = (
             "no measured rate is known to hold" if any(one.is_unknown for one in servers) else "no measured rate holds"
         )
-        return f"{known}; the closest: {_server_name(first, servers)}: {_lowest_rate_miss(first)}"
+        lowest = first.levels[0]  # how far the lowest rate is from holding
+        if lowest.holds is None:
+            why = f": {lowest.why_unknown}" if lowest.why_unknown else ""
+            missed = f"the share of requests within the limits is unknown{why}"
+        else:
+            share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
+            missed = f"{share} of the requests met the limits"
+        return f"{known}; the closest: {_server_name(first, servers)}: at {number(lowest.request_rate)}/s {missed}"
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
@@ -465,16 +468,6 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     machines = "one machine" if count == 1 else f"{count} machines"
     doubts = f"; {best.validity}, see below" if best.validity != "valid" else ""
     return f"recommended: {machines}: {_server_name(first, servers)}: {each}{price}{doubts}"
-
-
-def _lowest_rate_miss(server: Server) -> str:
-    """How far the lowest rate is from holding."""
-    lowest = server.levels[0]
-    if lowest.holds is None:
-        why = f": {lowest.why_unknown}" if lowest.why_unknown else ""
-        return f"at {number(lowest.request_rate)}/s the share of requests within the limits is unknown{why}"
-    share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
-    return f"at {number(lowest.request_rate)}/s {share} of the requests met the limits"
 
 
 def _server_name(server: Server, servers: Sequence[Server]) -> str:

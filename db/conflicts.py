@@ -149,7 +149,17 @@ def conflicts(
             conflicts_found += [Conflict(table=table, subject=subject, columns=differing)] if differing else []
     for whole, key, part in PARTS_OF:
         if part in tables:
-            rows = connection.execute(_incomplete(whole, key, part, mine, theirs)).fetchall()
+            part_key = ", ".join(dict.fromkeys((key, *CONTENTS[part].key)))
+            shared = f"SELECT {key} FROM {mine(whole)} SEMI JOIN {theirs(whole)} USING ({key})"
+            my_parts, their_parts = (
+                f"(SELECT {part_key} FROM {relation(part)} WHERE {key} IN ({shared}))" for relation in (mine, theirs)
+            )
+            rows = connection.execute(f"""
+                SELECT {key}, count(*) FILTER (side = 1), count(*) FILTER (side = 2) FROM (
+                    SELECT *, 1 AS side FROM ({my_parts} EXCEPT {their_parts})
+                    UNION ALL SELECT *, 2 FROM ({their_parts} EXCEPT {my_parts})
+                ) GROUP BY {key} ORDER BY {key}
+            """).fetchall()
             for subject, here, there in rows:
                 counts = [f"{n} of its {part} only {side}" for n, side in ((here, "here"), (there, "there")) if n]
                 problem = f"has {' and '.join(counts)}"
@@ -237,17 +247,3 @@ def _without_empty(value: Any) -> Any:
         for name, item in fields.items()
         if item is not None and item is not False and item not in ("", [], {})
     }
-
-
-def _incomplete(whole: str, key: str, part: str, mine: Relation, theirs: Relation) -> str:
-    """SQL for the rows that both have, with the number of parts that only one has."""
-    part_key = ", ".join(dict.fromkeys((key, *CONTENTS[part].key)))
-    shared = f"SELECT {key} FROM {mine(whole)} SEMI JOIN {theirs(whole)} USING ({key})"
-    sides = (f"(SELECT {part_key} FROM {relation(part)} WHERE {key} IN ({shared}))" for relation in (mine, theirs))
-    my_parts, their_parts = sides
-    return f"""
-        SELECT {key}, count(*) FILTER (side = 1), count(*) FILTER (side = 2) FROM (
-            SELECT *, 1 AS side FROM ({my_parts} EXCEPT {their_parts})
-            UNION ALL SELECT *, 2 FROM ({their_parts} EXCEPT {my_parts})
-        ) GROUP BY {key} ORDER BY {key}
-    """

@@ -6,7 +6,7 @@ import pytest
 from benchmarking.core import run_file
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import to_json
-from db import loading
+from db import ingestion
 
 
 def test_a_run_file_is_read_with_its_digest(spool_run):
@@ -57,34 +57,34 @@ def test_files_come_from_folders_in_depth_and_by_name(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     found = tuple(tmp_path / name for name in ("a.json", "b.json", "inner/d.json"))
-    assert loading.run_files([tmp_path]) == loading.run_files([tmp_path, tmp_path / "inner"]) == found
-    assert loading.run_files([tmp_path / "README.md"]) == (tmp_path / "README.md",)
-    assert loading.unfinished_files([tmp_path, tmp_path / "a.json"]) == (tmp_path / "c.partial.jsonl",)
+    assert ingestion.run_files([tmp_path]) == ingestion.run_files([tmp_path, tmp_path / "inner"]) == found
+    assert ingestion.run_files([tmp_path / "README.md"]) == (tmp_path / "README.md",)
+    assert ingestion.unfinished_files([tmp_path, tmp_path / "a.json"]) == (tmp_path / "c.partial.jsonl",)
 
 
 def test_a_bad_file_is_refused_and_the_others_go_in(warehouse, spool_run, tmp_path):
     first, _ = spool_run("1")
     (tmp_path / "runs" / "2.json").write_text("{}")
     third, _ = spool_run("3")
-    files = loading.run_files([tmp_path / "runs"])
-    done = loading.ingest_files(warehouse, files)
+    files = ingestion.run_files([tmp_path / "runs"])
+    done = ingestion.load_files(warehouse, files)
     assert (done.loaded, done.present) == ((first, third), ())
     ((refused, reason),) = done.refused
     assert refused.name == "2.json"
     assert "not a benchhouse run" in reason
-    assert loading.ingest_files(warehouse, files).present == (first, third)
+    assert ingestion.load_files(warehouse, files).present == (first, third)
 
 
 def test_the_same_run_in_two_files_goes_in_once(warehouse, spool_run, tmp_path):
     first, run = spool_run("1")
     second = tmp_path / "runs" / "2.json"
     second.write_text(json.dumps(to_json(run), indent=1))
-    assert loading.ingest_files(warehouse, [first, second]).present == (second,)
+    assert ingestion.load_files(warehouse, [first, second]).present == (second,)
 
 
 def test_where_a_run_came_from_is_stored(warehouse, spool_run, monkeypatch):
     path, _ = spool_run()
     monkeypatch.chdir(path.parent)
-    assert warehouse.ingest_file(loading.Path(path.name))
+    assert warehouse.ingest_file(ingestion.Path(path.name))
     (row,) = warehouse.query("SELECT source, source_sha256 FROM benchmark_runs").dicts()
     assert row == {"source": os.path.realpath(path), "source_sha256": run_file.read_run(path).sha256}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -14,9 +14,8 @@ from benchmarking.core.text import listed, markdown_escaped, markdown_table, wra
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
-from db.analysis.compare.comparison import Comparison, Finding, Side, Single
-from db.analysis.compare.differing import INSTEAD, in_words
-from db.analysis.compare.quality import quality_notes
+from db.analysis.compare.comparison import Comparison, Finding, Side, Single, quality_notes
+from db.analysis.compare.matching import INSTEAD, in_words
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0
@@ -85,10 +84,17 @@ def _head(comparison: Comparison) -> list[str]:
     lines = [f"{comparison.title}{mean}; A: {comparison.before}, B: {comparison.after}"]
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
-    differs = {**_common_differences(comparison), **comparison.provenance}
-    lines += ["differs: " + "; ".join(f"{name}: {_pair_text(*values)}" for name, values in differs.items())] * bool(
-        differs
-    )
+    # The keys that differ in the same way in all compared findings, except those that have a column.
+    of_findings = [one.differs for one in comparison.findings if one.judgement.change is not None]
+    shown = comparison.findings[0].subject if comparison.findings else {}
+    first = of_findings[0] if of_findings else {}
+    same = {name: values for name, values in first.items() if all(other.get(name) == values for other in of_findings)}
+    columns = {in_words({name: ("", "")}).popitem()[0] for name in same if name in shown}
+    differs = {name: values for name, values in in_words(same).items() if name not in columns} | {
+        **comparison.provenance
+    }
+    if differs:
+        lines.append("differs: " + "; ".join(f"{name}: {_pair_text(*values)}" for name, values in differs.items()))
     return [line for line in lines if line]
 
 
@@ -172,7 +178,18 @@ def _notes(comparison: Comparison) -> list[str]:
             points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_label(one))
     if len(points) > 1 or len(findings) > len(next(iter(points.values()), ())):  # else the sentence has the reason
         lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
-    lines += _launch_notes(findings, comparison.unit)
+    # Where the launches lie on two levels, and where another launch of each side would be
+    launches = {
+        f"{name} {_label(one)}": side.launch_values
+        for one in findings
+        if one.judgement.change is not None
+        for name, side in (("A", one.before), ("B", one.after))
+    }
+    ends = [f"{label} {text}" for label, values in launches.items() if (text := next_launch_text(values))]
+    what = (
+        f"{NEXT} ({comparison.unit}, with 95 % probability)" if comparison.unit else f"{NEXT} (with 95 % probability)"
+    )
+    lines += [*level_notes(launches), *([f"{what}: {listed(ends, MAX_NAMES, '; ')}"] if ends else [])]
     lines += doubt_notes(
         (kind, f"{name} {one.point}")
         for one in findings
@@ -185,37 +202,19 @@ def _notes(comparison: Comparison) -> list[str]:
     )
     if any(one.is_simulated for one in findings):
         lines.append("simulated: the numbers come from a script or an emulator, not from a device")
-    lines += _two_definitions(comparison)
+    # Why two tools' results have no point in common, and what to look at instead.
+    sides = comparison.only_before, comparison.only_after
+    before, after = ({one.definition or "this program" for one in side} for side in sides)
+    if not findings and before and after and not before & after:
+        both = " / ".join(listed(sorted(side), MAX_NAMES) for side in (before, after))
+        lines.append(f"definition: {both}: {INSTEAD['definition']}")
     lines += _only_in("A", comparison.only_before) + _only_in("B", comparison.only_after)
     return lines
-
-
-def _launch_notes(findings: Iterable[Finding], unit: str) -> list[str]:
-    """Where the launches lie on two levels, and where another launch of each side would be."""
-    launches = {
-        f"{name} {_label(one)}": side.launch_values
-        for one in findings
-        if one.judgement.change is not None
-        for name, side in (("A", one.before), ("B", one.after))
-    }
-    ends = [f"{label} {text}" for label, values in launches.items() if (text := next_launch_text(values))]
-    what = f"{NEXT} ({unit}, with 95 % probability)" if unit else f"{NEXT} (with 95 % probability)"
-    return [*level_notes(launches), *([f"{what}: {listed(ends, MAX_NAMES, '; ')}"] if ends else [])]
 
 
 def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:
     most = max((side.results for side in sides), default=1)
     return [f"{name}: up to {most} comparable results per point"] if most > 1 else []
-
-
-def _two_definitions(comparison: Comparison) -> list[str]:
-    """Why two tools' results have no point in common, and what to look at instead."""
-    sides = comparison.only_before, comparison.only_after
-    before, after = ({one.definition or "this program" for one in side} for side in sides)
-    if comparison.findings or not (before and after) or before & after:
-        return []
-    both = " / ".join(listed(sorted(side), MAX_NAMES) for side in (before, after))
-    return [f"definition: {both}: {INSTEAD['definition']}"]
 
 
 def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
@@ -243,16 +242,6 @@ def _subjects(comparison: Comparison) -> dict[str, list[str]]:
     """Column -> its value in each finding."""
     names = comparison.findings[0].subject if comparison.findings else ()
     return {name: [_pair_text(*one.subject[name]) for one in comparison.findings] for name in names}
-
-
-def _common_differences(comparison: Comparison) -> dict[str, tuple[str, str]]:
-    """The keys that differ in the same way in all compared findings, except those that have a column."""
-    differs = [one.differs for one in comparison.findings if one.judgement.change is not None]
-    shown = comparison.findings[0].subject if comparison.findings else {}
-    first = differs[0] if differs else {}
-    same = {name: values for name, values in first.items() if all(other.get(name) == values for other in differs)}
-    columns = {in_words({name: ("", "")}).popitem()[0] for name in same if name in shown}
-    return {name: values for name, values in in_words(same).items() if name not in columns}
 
 
 def _pair_text(one: object, other: object) -> str:

@@ -25,7 +25,7 @@ from benchmarking.core.load_levels import HIGHEST_RATE, LEAST_GOOD, HighestRate
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.recommend.options import stated_value
+from db.analysis.recommend.measured_options import stated_value
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
@@ -95,7 +95,7 @@ WITH judged AS (
 SELECT result_id, count(*) AS n, count(is_met) FILTER (WHERE is_met) AS met, count(*) - count(is_met) AS unknown
 FROM limited GROUP BY result_id
 """
-"""A limit on an unknown time is unknown, as for `--limit`: see `benchmarking.load.limits`."""
+"""A limit on an unknown time is unknown, as for `--limit`: see `benchmarking.load.latency_limits`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,28 +378,28 @@ def _server_key(row: Row) -> tuple[Any, ...]:
 def _server(
     rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None, searched: tuple[Row, HighestRate] | None
 ) -> Server:
-    row, levels = rows_and_levels[0][0], _one_per_rate([level for _, level in rows_and_levels])
+    row = rows_and_levels[0][0]
     if searched is not None:
-        levels = (_level_at(searched[0], searched[1].rate, None, holds=True),)
+        levels = [_level_at(searched[0], searched[1].rate, None, holds=True)]
+    else:
+        # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests
+        # met the limits counts, and an unknown one before all others.
+        worst_first = sorted(
+            (level for _, level in rows_and_levels),
+            key=lambda one: (one.holds is True, -1.0 if one.share is None else one.share),
+        )
+        worst = {level.request_rate: level for level in reversed(worst_first)}
+        levels = [worst[rate] for rate in sorted(worst)]
     names = ("hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     server = Server(
         **{name: row[name] for name in names},
         runtime_mode=_mode(row),
-        levels=levels,
+        levels=tuple(levels),
         searched=None if searched is None else searched[1],
     )
     if prices is None:
         return server
     return replace(server, price_per_hour=prices.lookup(server.hardware_id, server.device_name, server.device_type))
-
-
-def _one_per_rate(levels: Sequence[Level]) -> tuple[Level, ...]:
-    """One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests met
-    the limits counts, and an unknown one before all others."""
-    worst: dict[float, Level] = {}
-    for level in sorted(levels, key=lambda one: (one.holds is True, -1.0 if one.share is None else one.share))[::-1]:
-        worst[level.request_rate] = level
-    return tuple(worst[rate] for rate in sorted(worst))
 
 
 def _ranked(servers: Sequence[Server], demand: Demand) -> tuple[Server, ...]:

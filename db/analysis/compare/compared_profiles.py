@@ -126,7 +126,7 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
     )
 
 
-def comparison_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
+def profiles_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
     """Text for a terminal: the layers that changed most, operators, and sentences on what stands out."""
     layers = [one for one in comparison.layers if one.before_ms and one.after_ms][:MOST_LAYERS]
     sides = (("A", comparison.before), ("B", comparison.after))
