@@ -338,7 +338,11 @@ def reset_compiler() -> None:
 
 
 def _is_recompile(record: Any) -> bool:
-    """Whether the code was compiled before. Its id is frame/compilation: "1/2" is the third compilation of frame 1."""
+    """Whether the code was compiled before. Its id is frame/compilation: "1/2" is the third compilation of frame 1.
+
+    What compiled code does in its first runs (recording CUDA graphs, tuning) has a record with the same id."""
+    if getattr(record, "is_runtime", False):
+        return False
     _, _, compilation = str(record.compile_id or "").partition("/")
     return compilation.partition("_")[0] not in ("", "0")
 

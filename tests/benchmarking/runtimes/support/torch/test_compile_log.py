@@ -65,6 +65,21 @@ def test_new_shape_is_a_recompilation_with_its_reason(log):
     assert "size mismatch" in verified["recompile_reasons"][0]
 
 
+def test_recording_a_cuda_graph_is_work_of_the_compiler_and_no_recompilation(log):
+    """By torch's own timer, as its CUDA graphs use it when they are recorded for the second compilation of a frame."""
+    from torch._dynamo.utils import dynamo_timed, get_runtime_metrics_context
+    from torch._guards import CompileId
+
+    compiled(lambda x: x * 2)(torch.ones(2))
+    second = CompileId(frame_id=0, frame_compile_id=1)
+    column = "runtime_cudagraphify_time_us"
+    with dynamo_timed("record_function", compile_id=second, dynamo_compile_column_us=column):
+        pass
+    get_runtime_metrics_context().finish()
+    assert log.compiles() == 2
+    assert log.verified()["recompile_count"] == 0
+
+
 def test_exceeding_the_recompile_limit_raises(log):
     function, limit = compiled(lambda x: x * 2), torch._dynamo.config.recompile_limit
     for size in range(2, 2 + limit):
