@@ -9,16 +9,17 @@ stated one, whatever modes, tails or disturbances the nights have, since the pas
 nights, not of series, so many series do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the
 past is extended, by the factor by which normal scores would grow.
 
-The score of a series: the level is the one of four predictors that has predicted the series' past best, one night
-ahead (mean; median; and exponential smoothing, where nights resemble their neighbours), with an addition for the
-weekday or the hour if that has improved the prediction. Mean and median are taken over all nights, which keeps the
-order of the nights irrelevant; smoothing uses the nights before. The variation of a series is that of its other nights,
-shrunk towards that of all series (an empirical Bayes prior: Smyth 2004), since twenty nights alone tell little. If
-noisy nights follow noisy nights, or nights become noisier, it is that of the nights before, of which recent ones count
-more: the first night of a noisy week then stands out as much as those of earlier noisy weeks did. If nights resemble
-their neighbours and many are missing before the newest one, it is judged as the past nights are by those as far before
-them, with a higher limit. A night counts by itself and, to find smaller changes, together with the one and the two
-before it. A series with a trend (`verdicts.trends`) is predicted by its line.
+The score of a series: the level is the one of four predictors that has predicted the series' past best, one night ahead
+(mean; median; and exponential smoothing, where nights resemble their neighbours), with an addition for the weekday or
+the hour if that has improved the prediction. Mean and median are taken over all nights, which keeps the order of the
+nights irrelevant; smoothing uses the nights before. The variation of a series is that of its other nights, shrunk
+towards that of all series (an empirical Bayes prior: Smyth 2004), since twenty nights alone tell little. If noisy
+nights follow noisy nights, it is that of the nights before, of which recent ones count more: the first night of a noisy
+week then stands out as much as those of earlier noisy weeks did. If all series become noisier over the nights,
+deviations are divided by the variation that the series had in common just before. If nights resemble their neighbours
+and many are missing before the newest one, it is judged as the past nights are by those as far before them, with a
+higher limit. A night counts by itself and, to find smaller changes, together with the one and the two before it. A
+series with a trend (`verdicts.trends`) is predicted by its line.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.verdicts.judging import resolution
 from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
@@ -69,6 +71,8 @@ RECENT_PRIOR = 1.0
 """Weight of the variation of all series there, in nights."""
 LONG_GAP, MOST_OF_A_GAP = 4.0, 3
 """Ratio of a step in time to the mean one from which nights are missing; they count up to a third of the history."""
+LEAST_COURSE = 0.01
+"""Least share of the usual variance that all series have in common on a night."""
 MOST_PRIOR = 100.0
 """Maximum weight of the variation of all series, in nights."""
 LEAST_SERIES = 5
@@ -139,7 +143,9 @@ def outlooks(
         if trend is not None:
             nights_ago = np.arange(1 - values.shape[1], 1)
             values[row] -= signs[row] * math.log1p(trend.per_run) * nights_ago
-    name, levels, scores, scales = _scores(values, times, together)
+    measured = [[night.value for night in (*one.past, one.newest) if night is not None] for one in series]
+    rounding = np.array([[resolution(each, each) / math.sqrt(12)] for each in measured])
+    name, levels, scores, scales = _scores(values, times, together, rounding)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
     is_uncertain = name in SMOOTHING_NAMES and (is_confirmation or any(_nights_missing(times)[-1:]))
@@ -219,16 +225,17 @@ def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:
 
 
 def _scores(
-    values: Floats, times: Sequence[datetime | None], together: Sequence[int]
+    values: Floats, times: Sequence[datetime | None], together: Sequence[int], rounding: Floats
 ) -> tuple[str, Floats, list[Floats], Floats]:
     """The predictor; the level of each series on the newest night; its score on each night, by itself and together with
-    those before; and its scale: the deviation that has the score 1 on the newest night."""
+    those before; and its scale: the deviation that has the score 1 on the newest night. `rounding` is the deviation
+    that the steps of its clock give each series at least."""
     import numpy as np
 
     name, ahead, levels = _best_predictor(values, times)
     count = values.shape[1]
     scores, scales = [], []
-    is_changing = False
+    is_changing = is_moving = False
     is_smoothed = name in SMOOTHING_NAMES
     missing = _nights_missing(times) if is_smoothed else [0]
     if any(missing[-max(TOGETHER) :]):
@@ -243,8 +250,15 @@ def _scores(
             expected = ahead[:, : count - nights + 1] if is_smoothed else _together(levels, nights)
             deviations[:, nights - 1 :] = latest - expected
         if nights == 1:
-            is_changing = _has_noisy_times(deviations[:, :-1])
-        scale = _recent_scale(deviations) if is_changing else _scale(deviations, not is_smoothed)
+            is_moving = _become_noisier(deviations[:, :-1])
+            is_changing = not is_moving and _has_noisy_times(deviations[:, :-1])
+        if is_changing:
+            scale = _recent_scale(deviations)
+        else:
+            course = _course(deviations) if is_moving else 1.0
+            scale = _scale(deviations / course, not is_smoothed) * course
+        # A clock that has always shown the same step will show another one some night.
+        scale = np.maximum(scale, rounding / math.sqrt(nights))
         scores.append(deviations / scale)
         scales.append(scale[:, -1])
     return name, _without_newest(values, levels, name), scores, scales[0]
@@ -401,26 +415,60 @@ def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
     return scale
 
 
-def _has_noisy_times(deviations: Floats) -> bool:
-    """Whether noisy nights of a series follow noisy nights: the correlation of neighbouring nights' ranks by size, over
-    all series, is above 0 beyond chance; or whether nights become noisier, or quieter: the ranks follow the time."""
+def _ranks_by_size(deviations: Floats) -> Floats:
+    """The centred rank of each night of a series by the size of its deviation; 0 where it was not measured."""
     import numpy as np
 
     sizes = np.abs(deviations)
-    known = ~np.isnan(sizes)
     ranks = np.sign(sizes[:, :, None] - sizes[:, None, :])  # equal sizes share their rank
-    ranks = np.where(known, np.nansum(ranks, axis=2), 0.0)
+    ranked: Floats = np.where(np.isnan(sizes), 0.0, np.nansum(ranks, axis=2))
+    return ranked
+
+
+def _become_noisier(deviations: Floats) -> bool:
+    """Whether the nights of all series become noisier, or quieter: the ranks by size follow the time beyond chance."""
+    import numpy as np
+
+    ranks = _ranks_by_size(deviations)
+    since = np.arange(ranks.shape[1]) - (ranks.shape[1] - 1) / 2
+    by_night = ranks.sum(axis=0)
+    errors = (float(since**2 @ (ranks**2).sum(axis=0)) ** 0.5, float(by_night.std() * (since @ since) ** 0.5))
+    return bool(abs(float(since @ by_night)) > NOISY_TIMES * max(errors))
+
+
+def _course(deviations: Floats) -> Floats:
+    """The variation that the series have in common on each night, as a factor, by the nights before it, of which recent
+    ones count more."""
+    import numpy as np
+
+    squares = deviations**2
+    usual = np.maximum(
+        np.nanmean(np.where(np.isnan(squares).all(axis=1, keepdims=True), 0.0, squares), axis=1), LEAST_SCALE**2
+    )
+    relative = squares / usual[:, None]
+    known = ~np.isnan(relative).all(axis=0)
+    by_night = np.where(known, np.nanmean(np.where(known, relative, 0.0), axis=0), 0.0)
+    course, weight = np.empty(len(known)), 1.0
+    total = float(by_night[known][:FIRST].mean()) if known.any() else 1.0
+    for night, is_known in enumerate(known):
+        course[night] = total / weight
+        if is_known:
+            weight, total = RECENT * weight + 1, RECENT * total + by_night[night]
+    found: Floats = np.sqrt(np.maximum(course, LEAST_COURSE))
+    return found
+
+
+def _has_noisy_times(deviations: Floats) -> bool:
+    """Whether noisy nights of a series follow noisy nights: the correlation of neighbouring nights' ranks by size, over
+    all series, is above 0 beyond chance."""
+    import numpy as np
+
+    known = ~np.isnan(deviations)
+    ranks = _ranks_by_size(deviations)
     products = ranks[:, 1:] * ranks[:, :-1]
     pairs = int((products != 0).sum())
     if pairs < LEAST_PAIRS:
         return False
-    since = np.arange(ranks.shape[1]) - (ranks.shape[1] - 1) / 2
-    of_nights = ranks.sum(axis=0)
-    moving = max(
-        math.sqrt(float((since**2 * (ranks**2).sum(axis=0)).sum())), float(of_nights.std() * np.sqrt((since**2).sum()))
-    )
-    if abs(float(since @ of_nights)) > NOISY_TIMES * moving:
-        return True
     # Independent sizes correlate by -1 / n on average.
     products += np.where(products != 0, (ranks**2).mean(axis=1, keepdims=True) / known.sum(axis=1, keepdims=True), 0.0)
     by_night = products.sum(axis=0)  # series share their nights, so nights are what is independent
