@@ -31,12 +31,12 @@ ITEMS_SHA256 = "8e1bbe7a967515648ad1f924f6bca49358c273f10965380e2447e113351b6908
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "c22d7f31c3b1fad389eaaf085b5e698507006c2fdc7757373d6243530b453d5c",  # created and read by DuckDB 1.5
-    "67a5b090d3c4174e5337e792641b2b0d68967faf2e66aec73ed6088b8804057e",  # created and read by 2.0
-    "61524e5627428bec975ffd32e000ec4d9935a59a92625b70c72566f057d8b3bf",  # created by 1.5, read by 2.0
-    "724587d373ec8da3dea58334ac0f0c43893aa0c4adef7d829526f1418375ad4e",  # created by 2.0, read by 1.5
-    "025e6614df40e8bef74790a5bd13158d0c4642d45115752d883b76331af95d10",  # that, next written by 2.0, read by 1.5
-    "9ec9800554d248a955f892b7284a886705312a642a4cd5c4d344fc5d979e40af",  # the first, next written by 2.0, read by 1.5
+    "477e041b6206b92e778dfbde1cbfcf199c51bd6fe1285a18032fc52c5cb65af1",  # created and read by DuckDB 1.5
+    "dc10d926cb8e8f89e51dd134d1af8575bbeb93dc65d96c2809a3e16a29652788",  # created and read by 2.0
+    "ba00e66b674728f926652e9cde5686ffb2f8e054fbb260ac75bcb8ef881183fb",  # created by 1.5, read by 2.0
+    "0f381bf6bd38a86eac3d5c8f25a8669a6c6573e3d07cf81514891158a1cd56e9",  # created by 2.0, read by 1.5
+    "fec9dbd2e63744ddf9fe17ad322984c4d29bb31c6f52f32b4a9eb24250fdb68f",  # that, next written by 2.0, read by 1.5
+    "db07649f23a3ac3fc5501e3244b1ffc3f7431b661b8f36d749fd983e33124776",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

@@ -14,10 +14,10 @@ COMMENT ON COLUMN annotations.target_kind IS 'Kind of the note''s subject: run, 
 COMMENT ON COLUMN annotations.target_id IS 'Id of the note''s subject.';
 COMMENT ON COLUMN annotations.author IS 'Author of the note; NULL if not given.';
 
-COMMENT ON COLUMN quality_results.metric IS 'perplexity, perplexity_increase, kl_divergence, kl_divergence_p99, top1_agreement, embedding_cosine, embedding_rank_correlation, confidence_error, token_error_rate, latent_error or task_accuracy (of an imported evaluation).';
+COMMENT ON COLUMN quality_results.metric IS 'perplexity, perplexity_increase, kl_divergence, kl_divergence_p99, top1_agreement, embedding_cosine, embedding_rank_correlation, confidence_error, token_error_rate, latent_error, exact_match or choice_accuracy (of a user''s questions), or task_accuracy (of an imported evaluation).';
 COMMENT ON COLUMN quality_results.low IS 'Lower end of the 95 % interval: over windows (NULL with fewer than 5), or by the stated standard errors of an evaluation''s tasks.';
 COMMENT ON COLUMN quality_results.high IS 'Upper end of that interval.';
-COMMENT ON COLUMN quality_results.windows IS 'Windows of the text, inputs, or tasks of an evaluation, that were scored; NULL if nothing was.';
+COMMENT ON COLUMN quality_results.windows IS 'Windows of the text, inputs, prompts, or tasks of an evaluation, that were scored; NULL if nothing was.';
 
 COMMENT ON COLUMN benchmark_results.series_id IS 'The series: series.series_id.';
 COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight. Latency is that of one request, throughput that of all of them.';

@@ -26,7 +26,10 @@ STATEMENTS = "a statement is an argument, as in benchhouse query SQL; benchhouse
 RAMPED = "each level starts at its rate; what precedes its steady state is left out"
 UNWANTED = "prompts are made before a level and requests are sent once, in their order"
 RACED = "configurations are raced by what they measure; --space FILE restricts them, --budget TIME limits the search"
-QUALITY = "quality is compared with eager float32 on a text, without tasks: benchhouse run MODEL --quality"
+QUALITY = (
+    "quality is compared with eager float32 on a text: benchhouse run MODEL --quality; --quality-file FILE scores your "
+    "own prompts with expected answers"
+)
 NO_THRESHOLD = "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(

@@ -21,8 +21,9 @@ from benchmarking.core.suggestions import SIMILAR, nearest
 from benchmarking.core.text import number, visible
 
 Value = Annotated[float, Range(-1e300, 1e300)]
-Source = Literal["inputs", "evaluation"]
-"""What a measure is of: the inputs of the pass, or an imported evaluation, which `Quality.how` has under this name."""
+Source = Literal["inputs", "questions", "evaluation"]
+"""What a measure is of: the inputs of the pass; the questions of a user's file, or an imported evaluation, which
+`Quality.how` has under these names."""
 
 TEXT_WINDOWS = 16
 """Windows of a text by default: enough for an interval, and 1 024 tokens of output."""
@@ -42,6 +43,8 @@ class QualitySettings:
     """Path of a text file; None for the one in the package."""
     windows: int = TEXT_WINDOWS
     """Windows of the text; fewer if it is too short."""
+    file: str | None = None
+    """Path of a file of prompts with expected answers, which is scored too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +177,32 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         aliases=("ter",),
     ),
     QualityMetric(
+        name="exact_match",
+        unit="",
+        better="higher",
+        margin=0.01,
+        heading="exact match",
+        title="Share of prompts with the expected answer",
+        aliases=("em",),
+        needs_reference=False,
+        source="questions",
+        other_inputs="measured on other prompts or answers",
+        no_interval=f"fewer than {MIN_WINDOWS} prompts",
+    ),
+    QualityMetric(
+        name="choice_accuracy",
+        unit="",
+        better="higher",
+        margin=0.01,
+        heading="right choices",
+        title="Share of prompts whose right choice is the likeliest",
+        aliases=("choices", "multiple_choice"),
+        needs_reference=False,
+        source="questions",
+        other_inputs="measured on other prompts or choices",
+        no_interval=f"fewer than {MIN_WINDOWS} prompts",
+    ),
+    QualityMetric(
         name="task_accuracy",
         unit="",
         better="higher",
@@ -198,13 +227,25 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
 """By name. The order is that of tables."""
 OF_INPUTS = tuple(name for name, metric in QUALITY_METRICS.items() if metric.source == "inputs")
 """Those that every pass measures, or says why not."""
+OF_QUESTIONS = tuple(name for name, metric in QUALITY_METRICS.items() if metric.source == "questions")
+"""Those of a file of questions."""
 
 QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
     {"kl": "kl_divergence", "agreement": "top1_agreement", "perplexity_increase": "perplexity_increase"}
 )
-"""Limits on quality that is measured here (`benchmarking.core.shared_settings`) -> the measure."""
-ALL_QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType({**QUALITY_LIMITS, "accuracy": "task_accuracy"})
-"""Those, and the limits on imported evaluations."""
+"""Limits on quality that every pass measures (`benchmarking.core.shared_settings`) -> the measure."""
+ALL_QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
+    {**QUALITY_LIMITS, **{name: name for name in OF_QUESTIONS}, "accuracy": "task_accuracy"}
+)
+"""Those, and the limits on the scores of a file of questions and of imported evaluations."""
+TO_MEASURE: Mapping[Source, str] = MappingProxyType(
+    {
+        "inputs": "quality was not measured: benchhouse run --quality",
+        "questions": "no questions were asked: benchhouse run --quality-file FILE",
+        "evaluation": "no evaluation of this precision and engine is imported: benchhouse import results_TIME.json",
+    }
+)
+"""What to do where a measure was not measured."""
 
 
 def quality_metric(word: str) -> QualityMetric:
@@ -277,7 +318,10 @@ def quality_lines(quality: Quality) -> list[str]:
     for source, shown in by_source.items():
         how = quality.how_of(source)
         count = how.get("windows", "?")
-        if "harness" in how:
+        if "file" in how:
+            asked = sum(len(one.by_window) for name, one in quality.values.items() if source_of(name) == source)
+            where = f" ({asked} prompts of {how['file']}{_left_out(how)})"
+        elif "harness" in how:
             where = f" ({count} {'task' if count == 1 else 'tasks'} of {how['harness']})"
         elif "text" in how:
             where = f" ({count} windows of {how['text']})"
@@ -285,6 +329,16 @@ def quality_lines(quality: Quality) -> list[str]:
             where = f" (at {how['point']})" if "point" in how else ""
         lines.append(f"quality: {', '.join(shown)}{visible(where)}")
     return [*lines, *missing_lines(quality)]
+
+
+def _left_out(how: Mapping[str, Any]) -> str:
+    """The lines of a file that were no questions: "; left out: line 3 (not JSON), line 7 (no answer)"."""
+    lines, count = how.get("left_out"), how.get("left_out_count")
+    if not isinstance(lines, Mapping) or not lines:
+        return ""
+    shown = [f"line {line} ({why})" for line, why in lines.items()]
+    more = f" and {count - len(shown)} more" if isinstance(count, int) and count > len(shown) else ""
+    return f"; left out: {', '.join(shown)}{more}"
 
 
 def missing_lines(quality: Quality) -> list[str]:

@@ -14,7 +14,7 @@ Coverage on queues with known percentiles is in docs/load.md (tests/perf/load_st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
@@ -483,6 +483,23 @@ def binomial_tail(count: int, n: int, share: float) -> float:
         math.exp(log_factorial - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * logs[0] + (n - k) * logs[1])
         for k in range(count, n + 1)
     )
+
+
+def exact_share_interval(hits: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of Clopper and Pearson for a share of `count` independent trials: the shares at which `hits` or
+    more, and `hits` or fewer, have a probability of 2.5 %."""
+    tail = 0.025
+
+    def share_at(is_below: Callable[[float], bool]) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if is_below(middle) else (low, middle)
+        return (low + high) / 2
+
+    low = 0.0 if hits == 0 else share_at(lambda share: binomial_tail(hits, count, share) < tail)
+    high = 1.0 if hits == count else share_at(lambda share: 1 - binomial_tail(hits + 1, count, share) > tail)
+    return low, high
 
 
 BATCHES = 10

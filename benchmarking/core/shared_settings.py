@@ -132,6 +132,8 @@ TIMES: Mapping[str, float] = MappingProxyType({"us": 0.001, "ms": 1.0, "s": 1000
 """Units of times, in ms."""
 SIZES: Mapping[str, float] = MappingProxyType({"MB": 1.0, "GB": 1000.0, "TB": 1_000_000.0})
 """Units of memory, in MB of 10^6 bytes."""
+SHARES: Mapping[str, float] = MappingProxyType({"%": 0.01, "": 1.0})
+"""Units of shares."""
 UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
         **dict.fromkeys(("ttft", "tpot", "e2e", "latency", "latency_p90", "latency_p95", "latency_p99"), TIMES),
@@ -139,9 +141,8 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "energy": {"J": 1.0, "kJ": 1000.0},
         "throughput": {"/s": 1.0, "": 1.0},
         "kl": {"nats": 1.0, "": 1.0},
-        "agreement": {"%": 0.01, "": 1.0},
         "perplexity_increase": {"%": 1.0, "": 1.0},
-        "accuracy": {"%": 0.01, "": 1.0},
+        **dict.fromkeys(("exact_match", "choice_accuracy", "accuracy", "agreement"), SHARES),
     }
 )
 """What can be limited -> its units, in the one that values are returned in."""

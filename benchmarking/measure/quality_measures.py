@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue
-from benchmarking.core.sample_statistics import binomial_tail
+from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile
 
 if TYPE_CHECKING:
@@ -149,23 +149,6 @@ def share_value(by_window: Sequence[float], count: int) -> QualityValue:
     return QualityValue(
         value=found.value, low=min(found.low, low), high=max(found.high, high), by_window=found.by_window
     )
-
-
-def exact_share_interval(hits: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of Clopper and Pearson for a share of `count` independent trials: the shares at which `hits` or
-    more, and `hits` or fewer, have a probability of 2.5 %."""
-    tail = (1 - CONFIDENCE) / 2
-
-    def share_at(is_below: Callable[[float], bool]) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if is_below(middle) else (low, middle)
-        return (low + high) / 2
-
-    low = 0.0 if hits == 0 else share_at(lambda share: binomial_tail(hits, count, share) < tail)
-    high = 1.0 if hits == count else share_at(lambda share: 1 - binomial_tail(hits + 1, count, share) > tail)
-    return low, high
 
 
 def resampled_value(

@@ -72,7 +72,7 @@ unknown whether any rate holds
 """
 LIMITS: tuple[Quantity, ...] = (
     *("latency", "latency_p90", "latency_p95", "latency_p99", "ttft", "memory", "energy", "throughput"),
-    *("kl", "agreement", "perplexity_increase", "accuracy"),
+    *("kl", "agreement", "perplexity_increase", "exact_match", "choice_accuracy", "accuracy"),
 )
 """What a limit of a single caller can be on."""
 REQUEST_LIMITS: Mapping[str, Limit] = {"ttft": "ttft", "tpot": "tpot", "e2e": "latency", "latency": "latency"}
@@ -177,7 +177,7 @@ def _parser() -> Parser:
         metavar="LIMITS",
         help="such as latency:20ms,memory:2GB,kl:0.02: at most this latency (median), latency_p90, latency_p95, "
         "latency_p99, ttft, memory, energy (per item), kl or perplexity_increase, at least this throughput (per "
-        "second), agreement or accuracy (default: none)",
+        "second), agreement, exact_match, choice_accuracy or accuracy (default: none)",
     )
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)

@@ -11,6 +11,8 @@ SELECT
     max(value) FILTER (WHERE metric = 'confidence_error') AS confidence_error,
     max(value) FILTER (WHERE metric = 'token_error_rate') AS token_error_rate,
     max(value) FILTER (WHERE metric = 'latent_error') AS latent_error,
+    max(value) FILTER (WHERE metric = 'exact_match') AS exact_match,
+    max(value) FILTER (WHERE metric = 'choice_accuracy') AS choice_accuracy,
     max(value) FILTER (WHERE metric = 'task_accuracy') AS task_accuracy
 FROM all_measures_of_quality
 GROUP BY run_id;
@@ -26,4 +28,6 @@ COMMENT ON COLUMN all_quality.embedding_rank_correlation IS 'Spearman correlatio
 COMMENT ON COLUMN all_quality.confidence_error IS 'Mean absolute difference of the probability of the first choice from that of the eager float32 model.';
 COMMENT ON COLUMN all_quality.token_error_rate IS 'Edit distance of the generated tokens from those of the eager float32 model, relative to their number.';
 COMMENT ON COLUMN all_quality.latent_error IS 'Norm of the difference of the latents from those of the eager float32 model, relative to the norm of these.';
+COMMENT ON COLUMN all_quality.exact_match IS 'Share of the prompts of a user''s file whose greedy text is an expected answer.';
+COMMENT ON COLUMN all_quality.choice_accuracy IS 'Share of the prompts of a user''s file whose right choice has the largest log-probability.';
 COMMENT ON COLUMN all_quality.task_accuracy IS 'Mean score of the tasks of the newest imported evaluation of the same model, precision and engine.';

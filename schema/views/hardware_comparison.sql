@@ -61,6 +61,8 @@ SELECT
     quality.confidence_error,
     quality.token_error_rate,
     quality.latent_error,
+    quality.exact_match,
+    quality.choice_accuracy,
     quality.task_accuracy,
     r.model_size_mb,
     r.compile_s,

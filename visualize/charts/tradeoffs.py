@@ -29,8 +29,11 @@ from visualize.drawing.scales import number
 
 ALIKE = (*SUBJECT, *(name for name in POINT_COLUMNS if name != "concurrency"))
 """What all results of a picture of calls share."""
-QUALITIES = ("kl_divergence", "embedding_cosine", "token_error_rate", "latent_error", "task_accuracy")
-"""Measures of quality, one of which each task has, and that of imported evaluations."""
+QUALITIES = (
+    *("kl_divergence", "embedding_cosine", "token_error_rate", "latent_error"),
+    *("exact_match", "choice_accuracy", "task_accuracy"),
+)
+"""Measures of quality, one of which each task has, those of the user's questions and of imported evaluations."""
 LEVEL_NOTE = "Each point is a load level: right is faster for each user, up is more total throughput"
 NO_BETTER = "; no point beats the stepped line on both."
 

@@ -2,7 +2,9 @@
 
 Quality does not vary from launch to launch but from text to text, so the windows are the units. Runs on the same
 windows are compared window by window, d(k) = b(k) - a(k), or ln b(k) - ln a(k) for a metric with a relative margin,
-with Student's interval of mean d; others by both intervals, h^2 = h(a)^2 + h(b)^2.
+with Student's interval of mean d; others by both intervals, h^2 = h(a)^2 + h(b)^2. Questions are right or wrong, so
+no difference in any of a few does not prove that there is none: d is the share that became right less the share that
+became wrong, and its interval is made of Clopper and Pearson's of both (MOVER, Donner and Zou 2012).
 
     worse, better    the interval lies beyond the metric's margin (`QualityMetric.margin`) on that side
     equivalent       the interval lies within the margin
@@ -21,6 +23,7 @@ from typing import Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityMetric, QualityValue
+from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile
 
 QualityWord = Literal["worse", "better", "equivalent", "not judged"]
@@ -55,6 +58,9 @@ def judge_quality(
         pairs = zip(_scaled(before.by_window[:count], metric), _scaled(after.by_window[:count], metric), strict=True)
         differences = [b - a for a, b in pairs]
         change = fmean(differences)
+        if metric.source == "questions":
+            below, above = _ends_of_shares(differences)
+            return _verdict(change, below, above, metric, is_paired=True)
         half = quantile(0.5 + CONFIDENCE / 2, count - 1) * stdev(differences) / math.sqrt(count)
         return _verdict(change, half, half, metric, is_paired=True)
     a, b = _scaled([before.value, after.value], metric)
@@ -67,6 +73,15 @@ def judge_quality(
     # The ends of an interval may be at different distances from its value.
     below, above = math.hypot(a_high - a, b - b_low), math.hypot(a - a_low, b_high - b)
     return _verdict(b - a, below, above, metric, is_paired=False)
+
+
+def _ends_of_shares(differences: Sequence[float]) -> tuple[float, float]:
+    """How far the interval of a difference of shares goes below and above it."""
+    count = len(differences)
+    gains, losses = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
+    (gain_low, gain_high), (loss_low, loss_high) = (exact_share_interval(one, count) for one in (gains, losses))
+    gain, loss = gains / count, losses / count
+    return math.hypot(gain - gain_low, loss_high - loss), math.hypot(gain_high - gain, loss - loss_low)
 
 
 def _scaled(values: Sequence[float], metric: QualityMetric) -> list[float]:

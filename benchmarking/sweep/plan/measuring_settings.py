@@ -253,6 +253,16 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             applies=MODELS,
         ),
         Setting(
+            name="quality_file",
+            is_rare=True,
+            kind=TEXT,
+            metavar="FILE",
+            help="JSON Lines of prompts with an answer, and choices if any, to score too; implies --quality",
+            default_words="none",
+            is_key=True,
+            applies=MODELS,
+        ),
+        Setting(
             name="timeout",
             is_rare=True,
             kind=SECONDS,
@@ -301,20 +311,20 @@ CALLS = tuple(name for name in MEASURING if name in inspect.signature(settings).
 """How often and how long is measured: the settings that are parameters of `benchmarking.measure.context.settings`."""
 
 
-QUALITY = ("quality", "quality_text", "quality_windows")
+QUALITY = ("quality", "quality_text", "quality_windows", "quality_file")
 """The settings of the quality."""
 
 
 def measured_by(values: Mapping[str, Any]) -> Settings:
     """How often and how long is measured, and whether the quality is, by the names of `CALLS` and `QUALITY`; what is
-    missing has its default. Raises UsageError for a text that cannot be read."""
+    missing has its default. Raises UsageError for a text or file that cannot be read."""
     chosen = settings(**{name: values.get(name, MEASURING[name].default) for name in CALLS})
-    quality, text, windows = map(values.get, QUALITY)
-    if not quality and text is None and windows is None:
+    quality, text, windows, file = map(values.get, QUALITY)
+    if not quality and text is None and windows is None and file is None:
         return chosen
     from benchmarking.workloads.support.quality_inputs import quality_settings
 
-    return replace(chosen, quality=quality_settings(text, windows))
+    return replace(chosen, quality=quality_settings(text, windows, file))
 
 
 RUNTIMES = "benchmarking.runtimes"

@@ -86,9 +86,9 @@ def command_line(request: Request) -> tuple[str, ...]:
 
 
 def _quality(stored: object) -> QualitySettings | None:
-    """The stored settings of the quality; None if it was not measured, or on a user's text: a stored run may come from
-    anyone, and must not name files to read."""
-    if not isinstance(stored, dict) or stored.get("text") is not None:
+    """The stored settings of the quality; None if it was not measured, or on a user's text or file: a stored run may
+    come from anyone, and must not name files to read."""
+    if not isinstance(stored, dict) or stored.get("text") is not None or stored.get("file") is not None:
         return None
     windows = stored.get("windows")
     return QualitySettings(windows=windows) if isinstance(windows, int) and 0 < windows <= INT32_MOST else None

@@ -35,7 +35,7 @@ from benchmarking.sweep.run.process import (
     decode,
     encode,
 )
-from benchmarking.sweep.run.quality_pass import quality_point, why_not_quality
+from benchmarking.sweep.run.quality_pass import quality_points, why_not_quality
 from benchmarking.sweep.run.reference import ReferenceMaker, has_reference, needs_reference
 from benchmarking.sweep.run.worker import Send, claim_stdout, end_with_supervisor, error_text, error_traceback
 
@@ -220,7 +220,7 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
     points = job.points
     if job.quality is not None:
         with suppress(UnsupportedError):  # the quality then has this reason
-            points = (*points, quality_point(job.cell.workload, job.quality))
+            points = (*points, *quality_points(job.cell, job.quality))
     try:
         return runtime.prepare(job.cell, points, store, job.rebuild)
     except BenchhouseError:

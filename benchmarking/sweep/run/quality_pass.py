@@ -24,6 +24,7 @@ from benchmarking.core.model_contracts import QualityKind
 from benchmarking.core.plugins import version_of
 from benchmarking.core.quality import (
     MIN_WINDOWS,
+    OF_QUESTIONS,
     QUALITY_METRICS,
     Quality,
     QualitySettings,
@@ -42,8 +43,10 @@ from benchmarking.core.records import (
     canonical_hash,
 )
 from benchmarking.measure.quality_measures import OUTPUT_VALUES, WindowScores, text_values, window_scores
+from benchmarking.sweep.run.question_scores import SIZE_STEP, question_point, question_quality
 from benchmarking.workloads.support.families import family_named, plugin_of
 from benchmarking.workloads.support.quality_inputs import TextWindows, text_windows
+from benchmarking.workloads.support.questions import read_questions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,6 +108,15 @@ def quality_point(workload: Workload, settings: QualitySettings) -> Point:
     return point
 
 
+def quality_points(cell: Cell, settings: QualitySettings) -> tuple[Point, ...]:
+    """The point of the quality, and the largest of the questions. Raises what `quality_point` raises."""
+    point, workload = quality_point(cell.workload, settings), cell.workload
+    if settings.file is None or kind_of(workload) != "text":
+        return (point,)
+    largest = question_point(workload, read_questions(settings.file), size_step(cell))
+    return (point,) if largest is None else (point, largest)
+
+
 def logits_key(cell: Cell, windows: TextWindows) -> BuildKey:
     """Everything that the reference's logits of a text depend on. `cell` is the reference's own."""
     parts: dict[str, Json] = {
@@ -142,24 +154,47 @@ def measured_quality(
     settings: QualitySettings,
     reference: str | None,
     why_no_reference: str | None,
+    step: int = SIZE_STEP,
 ) -> Quality:
-    """The quality of a loaded model. `reference` is the digest of the reference, None without one. Whatever goes wrong
-    becomes the reason of missing values."""
+    """The quality of a loaded model. `reference` is the digest of the reference, None without one; `step` as in
+    `size_step`. Whatever goes wrong becomes the reason of missing values."""
     kind = kind_of(workload)
     try:
         if kind == "text":
-            return _text_quality(session, workload, settings, reference, why_no_reference)
-        return _output_quality(session, workload, settings, kind, reference, why_no_reference)
+            found = _text_quality(session, workload, settings, reference, why_no_reference)
+        else:
+            found = _output_quality(session, workload, settings, kind, reference, why_no_reference)
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
-        return left_out(workload, error)
+        found = left_out(workload, error)
+    if settings.file is None:
+        return found
+    metrics = OF_QUESTIONS
+    try:
+        file = read_questions(settings.file)
+        metrics = file.metrics
+        if kind != "text":
+            raise UnsupportedError(f"task {workload.task} does not continue a text")
+        scored = question_quality(session, workload, file, step=step)
+    except Exception as error:  # noqa: BLE001 - as above
+        scored = without_quality(_reason(error), metrics)
+    return dataclasses.replace(
+        found,
+        values={**found.values, **scored.values},
+        missing={**found.missing, **scored.missing},
+        how={**found.how, **scored.how},
+    )
 
 
 def left_out(workload: Workload, error: Exception) -> Quality:
     """A quality without values, because of an error."""
+    return without_quality(_reason(error), METRICS_OF[kind_of(workload)])
+
+
+def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())[:MAX_REASON]
     kind = NOT_SUPPORTED if isinstance(error, UnsupportedError) else FAILED
     name = "" if isinstance(error, BenchhouseError) else f"{type(error).__name__}: "
-    return without_quality(f"{kind}: {name}{text}", METRICS_OF[kind_of(workload)])
+    return f"{kind}: {name}{text}"
 
 
 def _text_quality(
@@ -277,6 +312,12 @@ def reopened(session: Session, cell: Cell, handle: DeviceHandle, settings: Quali
     runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
     if not runtime.opens_for_points:
         return session
-    point = quality_point(cell.workload, settings)
+    points = quality_points(cell, settings)
     session.close()
-    return runtime.open(cell, handle, lambda name: nullcontext(), (point,))
+    return runtime.open(cell, handle, lambda name: nullcontext(), points)
+
+
+def size_step(cell: Cell) -> int:
+    """What the lengths of the questions' calls are multiples of: 1 in an engine, which takes any."""
+    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
+    return 1 if runtime.opens_for_points else SIZE_STEP

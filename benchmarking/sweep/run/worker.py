@@ -123,7 +123,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
 
 def quality(job: Job, settings: QualitySettings, session: Session, handle: DeviceHandle, send: Send) -> Session:
     """Send the quality of the loaded model. Returns the session, which may be a new one."""
-    from benchmarking.sweep.run.quality_pass import left_out, measured_quality, reopened
+    from benchmarking.sweep.run.quality_pass import left_out, measured_quality, reopened, size_step
 
     workload, preparation = job.cell.workload, job.preparation
     reference = None if preparation is None else preparation.quality_reference
@@ -134,7 +134,8 @@ def quality(job: Job, settings: QualitySettings, session: Session, handle: Devic
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
         send(left_out(workload, error))
     else:
-        send(measured_quality(session, workload, settings, reference, None if reference else why_not))
+        why_not = None if reference else why_not
+        send(measured_quality(session, workload, settings, reference, why_not, size_step(job.cell)))
     return session
 
 

@@ -24,6 +24,7 @@ from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOW
 from benchmarking.core.records import Json, Workload
 from benchmarking.core.untrusted.input_files import open_regular, read_text
 from benchmarking.workloads.support import processing
+from benchmarking.workloads.support.questions import read_questions
 from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
 
 if TYPE_CHECKING:
@@ -53,12 +54,15 @@ class TextWindows:
         return int(self.tokens.shape[1]) - self.scored
 
 
-def quality_settings(text: str | None, windows: int | None) -> QualitySettings:
-    """The settings of the quality; None is the default. Raises UsageError for a text that cannot be read."""
+def quality_settings(text: str | None, windows: int | None, file: str | None) -> QualitySettings:
+    """The settings of the quality; None is the default. Raises UsageError for a text that cannot be read, and for a
+    file without questions."""
     if text is not None:
         checked_text(text)
-    path = None if text is None else str(Path(text).expanduser().absolute())
-    return QualitySettings(text=path, windows=TEXT_WINDOWS if windows is None else windows)
+    if file is not None:
+        read_questions(file)
+    text, file = (None if path is None else str(Path(path).expanduser().absolute()) for path in (text, file))
+    return QualitySettings(text=text, windows=TEXT_WINDOWS if windows is None else windows, file=file)
 
 
 def checked_text(path: str | None) -> str:
@@ -74,17 +78,22 @@ def checked_text(path: str | None) -> str:
     return text
 
 
+def tokenizer_of(workload: Workload) -> Any:
+    """The tokenizer in a model's folder. Raises UnsupportedError without one."""
+    folder = None if workload.path is None else Path(workload.path)
+    if folder is None or not folder.is_dir() or not processing.has_processor(folder, "text"):
+        raise UnsupportedError("the model's folder has no tokenizer")
+    return processing.load(folder, "text")
+
+
 def text_windows(workload: Workload, settings: QualitySettings) -> TextWindows:
     """The windows of the text in a model's tokens. Raises UnsupportedError for a model without a tokenizer, and for a
     text of fewer tokens than a window."""
     import numpy as np
 
-    folder = None if workload.path is None else Path(workload.path)
-    if folder is None or not folder.is_dir() or not processing.has_processor(folder, "text"):
-        raise UnsupportedError("the model's folder has no tokenizer")
-    tokenizer = processing.load(folder, "text")
+    tokenizer = tokenizer_of(workload)
     text = checked_text(settings.text)
-    prefix = _prefix(tokenizer)
+    prefix = first_tokens(tokenizer)
     context, scored = _sizes(workload, len(prefix))
     needed = context + settings.windows * scored
     ids = np.empty(0, dtype=np.int64)
@@ -121,7 +130,7 @@ def _sizes(workload: Workload, prefix: int) -> tuple[int, int]:
     return context, scored
 
 
-def _prefix(tokenizer: Any) -> list[int]:
+def first_tokens(tokenizer: Any) -> list[int]:
     """The special token with which the tokenizer begins a text; empty for most."""
     ids = list(tokenizer("", verbose=False)["input_ids"])
     return ids[:1] if ids and ids[0] == tokenizer.bos_token_id else []

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
+from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.yaml_files import read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
@@ -42,6 +42,8 @@ Quantity = Literal[
     "kl",
     "agreement",
     "perplexity_increase",
+    "exact_match",
+    "choice_accuracy",
     "accuracy",
 ]
 Aim = Literal["latency", "throughput", "memory", "energy", "cost"]
@@ -62,9 +64,11 @@ UNITS: Mapping[Quantity, str] = {
     "kl": "nats",
     "agreement": "",
     "perplexity_increase": "%",
+    "exact_match": "",
+    "choice_accuracy": "",
     "accuracy": "",
 }
-AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement", "accuracy")
+AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement", "exact_match", "choice_accuracy", "accuracy")
 """Quantities with a lower limit; others have an upper one."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 CLOSE = 0.02
@@ -314,9 +318,7 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
             return option.quality_bounds[measure], None
         if measure in option.quality:
             return None, QUALITY_METRICS[measure].no_interval
-        if QUALITY_METRICS[measure].source == "evaluation":
-            return None, "no evaluation of this precision and engine is imported: benchhouse import results_TIME.json"
-        return None, option.missing.get(measure, "quality was not measured: benchhouse run --quality")
+        return None, option.missing.get(measure, TO_MEASURE[source_of(measure)])
     if quantity == "cost":
         return option.cost, None if option.cost is not None else "no price"
     value, column = {

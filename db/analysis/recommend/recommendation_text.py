@@ -46,6 +46,8 @@ WORDS: Mapping[Quantity, str] = {
     "kl": "KL divergence",
     "agreement": "top-1 agreement",
     "perplexity_increase": "perplexity increase",
+    "exact_match": "exact match",
+    "choice_accuracy": "choice accuracy",
     "accuracy": "accuracy",
 }
 AIMS: Mapping[Aim, str] = {

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.quality import QUALITY_METRICS, quality_metric
+from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.measure.quality_measures import (
     edit_distance,
     embedding_values,
-    exact_share_interval,
     label_values,
     latent_values,
     log_softmax,

@@ -16,12 +16,12 @@ from benchmarking.commands.quality import _plans
 from benchmarking.commands.quality import main as quality
 from benchmarking.core import plugins
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.quality import Quality, QualitySettings
+from benchmarking.core.quality import Quality, QualitySettings, quality_lines
 from benchmarking.core.records import Cell, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.plan.measuring_settings import measured_by
-from benchmarking.sweep.run.quality_pass import measured_quality, quality_point, why_not_quality
+from benchmarking.sweep.run.quality_pass import measured_quality, quality_points, size_step, why_not_quality
 from benchmarking.sweep.run.reference import ReferenceMaker
 from benchmarking.workloads.support.quality_inputs import text_windows
 from benchmarking.workloads.support.resolve import resolve
@@ -42,7 +42,7 @@ def shared_builds(build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(build_cache))
 
 
-def quality_in(runtime_name: str, precision: Any, folder: Path) -> Quality:
+def quality_in(runtime_name: str, precision: Any, folder: Path, settings: QualitySettings = SETTINGS) -> Quality:
     """The quality of the model in a runtime on the CPU, as a worker measures it."""
     runtime, cpu = plugins.load("benchmarking.runtimes", runtime_name), plugins.load("benchmarking.devices", "cpu")
     workload, (device,) = resolve(str(folder)), cpu.probe()
@@ -55,15 +55,15 @@ def quality_in(runtime_name: str, precision: Any, folder: Path) -> Quality:
         runtime_mode=mode,
         precision=precision,
     )
-    points = (quality_point(workload, SETTINGS),)
+    points = quality_points(cell, settings)
     runtime.import_libraries()
     if runtime.has_build(cell):
         runtime.prepare(cell, points, BuildStore(), "if_needed")
     maker = ReferenceMaker(cell, BuildStore())
-    reference = maker.quality_digest(SETTINGS)
+    reference = maker.quality_digest(settings)
     maker.close()
     session = runtime.open(cell, open_device(runtime, cpu, device), lambda name: nullcontext(), points)
-    found = measured_quality(session, workload, SETTINGS, reference, None)
+    found = measured_quality(session, workload, settings, reference, None, size_step(cell))
     session.close()
     return found
 
@@ -129,13 +129,79 @@ def test_a_text_is_checked_before_anything_runs(tmp_path: Path, decoder: Path) -
         text_windows(resolve(str(decoder)), settings)
 
 
+PROMPTS = (
+    "It is a truth",
+    "Alice was beginning to",
+    "Call me Ishmael. Some",
+    "It was the best of",
+    "To Sherlock",
+    "We",
+)
+
+
+@pytest.fixture(scope="module")
+def questions(decoder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[float, ...]]]:
+    """A file of prompts, and which of them the model answers as expected, by transformers itself: every second expected
+    answer is the model's own, and so is every second right choice."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
+    lines, right = list[dict[str, Any]](), dict[str, list[float]]()
+    for index, prompt in enumerate(PROMPTS):
+        ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        made = model.generate(ids, max_new_tokens=16, do_sample=False, pad_token_id=1)[0, ids.shape[1] :]
+        text = tokenizer.decode(made, skip_special_tokens=True).lstrip()
+        ends = (end for end in range(2, len(text) - 3) if not text[end - 1].isspace())
+        end = next(end for end in ends if text.find(text[end : end + 3]) == end)  # what follows occurs only there
+        own = text[:end]
+        answer = own if index % 2 else f"{own}?"
+        lines.append({"prompt": prompt, "answer": ["QQ", answer], "stop": text[end : end + 3]})
+        right.setdefault("exact_match", []).append(float(answer == own))
+
+        choices = ["the old gentleman", "of the world", "a great deal"]
+        sums = []
+        for choice in choices:
+            whole = tokenizer(f"{prompt} {choice}", return_tensors="pt", add_special_tokens=False)["input_ids"]
+            with torch.inference_mode():
+                log_q = model(whole).logits[0].double().log_softmax(-1)
+            start = ids.shape[1]
+            sums.append(float(log_q[start - 1 : -1].gather(1, whole[0, start:, None]).sum()))
+        best = max(range(3), key=sums.__getitem__)
+        chosen = best if index % 2 else (best + 1) % 3
+        lines.append({"prompt": prompt, "choices": choices, "answer": chosen})
+        right.setdefault("choice_accuracy", []).append(float(chosen == best))
+    file = tmp_path_factory.mktemp("questions") / "own.jsonl"
+    file.write_text("\n".join([*map(json.dumps, lines), "not a question"]))
+    return file, {name: tuple(hits) for name, hits in right.items()}
+
+
+@pytest.mark.parametrize("runtime", ["eager", "onnxruntime", "llamacpp", "ctranslate2"])
+def test_a_file_of_questions_is_answered_as_the_model_itself_answers(
+    runtime: str, decoder: Path, questions: tuple[Path, dict[str, tuple[float, ...]]]
+) -> None:
+    file, expected = questions
+    found = quality_in(runtime, "float32", decoder, QualitySettings(windows=2, file=str(file)))
+    how = found.how_of("questions")
+    assert how["left_out"] == {"13": "not JSON, or truncated: Expecting value: line 1 column 1 (char 0)"}
+    assert {name: found.values[name].by_window for name in expected} == expected
+    assert found.values["exact_match"].value == 0.5
+    low, high = found.values["exact_match"].low, found.values["exact_match"].high
+    assert low is not None
+    assert high is not None
+    assert low < 0.2 < 0.8 < high  # six prompts say little
+    assert "12 prompts of own.jsonl; left out: line 13 (not JSON" in " ".join(quality_lines(found))
+    assert "perplexity" in found.values
+
+
 @pytest.mark.forked_children
 @pytest.mark.usefixtures("empty_working_folder")
-def test_the_command_stores_the_quality_with_the_run(decoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_stores_the_quality_with_the_run(
+    decoder: Path, questions: tuple[Path, dict[str, tuple[float, ...]]], capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ("--batch-sizes", "1", "--sequence-lengths", "16", "--new-tokens", "2", "--iterations", "2", "--quiet")
-    code = main(
-        [str(decoder), "--device", "cpu", "--precision", "bfloat16", *flags, "--quality-windows", "5", "--save"]
-    )
+    flags = (*flags, "--quality-windows", "5", "--quality-file", str(questions[0]))
+    code = main([str(decoder), "--device", "cpu", "--precision", "bfloat16", *flags, "--save"])
     assert code == 0
     (file,) = Path("benchmark_results").glob("*.json")
     saved = json.loads(file.read_text())
@@ -146,6 +212,7 @@ def test_the_command_stores_the_quality_with_the_run(decoder: Path, capsys: pyte
         (row,) = warehouse.query("SELECT * FROM hardware_comparison").dicts()
         assert row["kl_divergence"] == run.quality.values["kl_divergence"].value > 0
         assert row["embedding_cosine"] is None
+        assert row["exact_match"] == run.quality.values["exact_match"].value
         (back,) = stored_runs(warehouse, [run.run_id])
         assert back.run.quality == run.quality
     old = {name: value for name, value in saved.items() if name != "quality"}

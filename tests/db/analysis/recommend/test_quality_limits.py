@@ -15,6 +15,7 @@ from benchmarking.core.verdicts.quality_verdicts import judge_quality
 from db.commands.compare import main as compare
 from db.commands.recommend import main as recommend
 from db.commands.show import main as show
+from db.run_records import qualities
 from db.warehouse import Warehouse
 
 KL, AGREEMENT, PERPLEXITY = (QUALITY_METRICS[name] for name in ("kl_divergence", "top1_agreement", "perplexity"))
@@ -105,6 +106,58 @@ def test_verdicts_know_the_better_direction_and_the_margin() -> None:
     assert judge_quality(value(0.01), value(0.012), KL, same_windows=False).verdict == "equivalent"
     few = judge_quality(QualityValue(value=0.1), value(0.2), KL, same_windows=False)
     assert (few.verdict, few.reason) == ("not judged", "fewer than 5 windows")
+
+
+@pytest.mark.parametrize(
+    ("count", "lost", "gained", "verdict"),
+    [
+        (100, 0, 0, "not judged"),  # up to 3.6 of 100 may be lost unseen
+        (1000, 0, 0, "equivalent"),
+        (100, 10, 0, "worse"),
+        (100, 3, 0, "not judged"),
+        (100, 0, 10, "better"),
+        (1000, 30, 25, "not judged"),
+    ],
+)
+def test_answers_are_judged_by_how_many_became_right_and_wrong(
+    count: int, lost: int, gained: int, verdict: str
+) -> None:
+    before = (*[1.0] * lost, *[0.0] * gained, *[1.0] * (count - lost - gained))
+    after = (*[0.0] * lost, *[1.0] * gained, *[1.0] * (count - lost - gained))
+    sides = [value(sum(one) / count, windows=one) for one in (before, after)]
+    found = judge_quality(*sides, QUALITY_METRICS["exact_match"], same_windows=True)
+    assert found.verdict == verdict, found
+    assert found.change == pytest.approx((gained - lost) / count)
+    other = judge_quality(*sides, QUALITY_METRICS["exact_match"], same_windows=False)
+    assert other.reason == "measured on other prompts or answers"
+
+
+def test_scores_of_a_users_questions_are_kept_beside_the_other_measures_and_limited(
+    make_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hits = (1.0,) * 8 + (0.0,) * 2
+    path = str(tmp_path / "own.duckdb")
+    runs = []
+    for precision, low, inputs in (("int8", 0.75, "q"), ("int4", 0.5, "q"), ("bfloat16", 0.9, "other")):
+        score = QualityValue(value=0.8, low=low, high=0.95, by_window=hits, inputs=inputs)
+        how = {"windows": 16, "questions": {"file": "a\x1b[31m.jsonl", "left_out": {"3": "not an object"}}}
+        found = Quality(inputs="text", values={KL.name: value(0.01), "exact_match": score}, how=how)
+        runs.append(run_with(make_run, precision, found, {"int8": 1.0, "int4": 0.5, "bfloat16": 3.0}[precision]))
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(runs)
+        assert qualities(warehouse, [one.run_id for one in runs]) == {one.run_id: one.quality for one in runs}
+        rows = warehouse.query("SELECT windows, inputs FROM quality_results WHERE metric = 'exact_match'").dicts()
+        assert [(row["windows"], row["inputs"]) for row in rows] == [(10, "q"), (10, "q"), (10, "other")]
+    assert recommend(["bert-base-uncased", "--limit", "exact_match:70%", "--db-path", path]) == 0
+    assert "int8" in next(line for line in capsys.readouterr().out.splitlines() if "recommend" in line.lower())
+    assert recommend(["bert-base-uncased", "--limit", "choice_accuracy:70%", "--db-path", path]) == 1
+    assert "no questions were asked" in " ".join(capsys.readouterr().out.split())
+    assert compare(["precision=int8", "precision=bfloat16", "--db-path", path]) == 3  # of the speeds
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "exact match 0.8 -> 0.8: not judged: measured on other prompts or answers" in shown
+    assert show(["model=bert-base-uncased", "--db-path", path]) == 0
+    shown = capsys.readouterr().out
+    assert "10 prompts of a\\x1b[31m.jsonl; left out: line 3 (not an object)" in " ".join(shown.split())
 
 
 def test_each_precision_at_its_best_is_compared_with_the_most_precise_one(
