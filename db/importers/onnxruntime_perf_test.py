@@ -52,7 +52,7 @@ NUMBERS = {
 """Printed label -> metric, and the unit if the line has none."""
 FACTORS = {"ms": 1.0, "s": MS_PER_S, "%": 1.0, "bytes": bytes_to_mb(1), "": 1.0}
 COUNTS = ("Total inference requests", "Total iterations")
-COMMAND = re.compile(r"(?:^|[\s/\\])onnxruntime_perf_test(?:\.exe)?\s+(?P<arguments>-.*)")
+COMMAND = re.compile(r"(?:^|[\s/\\>$#%])onnxruntime_perf_test(?:\.exe)?\s+(?P<arguments>-.*)")
 """The command line in a log, with which an invocation begins."""
 PROVIDER = re.compile(r"-e (\w+)")
 MODEL_PATH = re.compile(r"(?:([^\s/\\]+)[/\\])?([^\s/\\]+)\.(?:onnx|ort)\b")

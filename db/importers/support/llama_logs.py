@@ -20,8 +20,8 @@ SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def cells_of(line: str) -> list[str]:
-    """The cells of a line of a Markdown table; empty for any other line."""
-    line = QUOTE.sub("", line)
+    """The cells of a line of a Markdown table, without emphasis; empty for any other line."""
+    line = QUOTE.sub("", line).replace("**", "")
     return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
 
 

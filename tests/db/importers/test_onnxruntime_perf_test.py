@@ -112,6 +112,19 @@ def test_each_invocation_in_a_log_is_a_run_with_its_own_options():
     assert {run.cell.workload.model_id for run in (first, second)} == {"squeezenet1.0-9"}
 
 
+def test_the_command_is_read_behind_the_prompt_of_windows(tmp_path):
+    lines = (
+        "D:\\ort>onnxruntime_perf_test -m times -r 1 -e dml d:\\resnet50\\model.onnx res.out",
+        "Session creation time cost:1.84149 s",
+        "Total inference time cost:0.734606 s",
+        "Total inference requests:1",
+        "Average inference time cost:734.606 ms",
+    )
+    (run,) = runs_of(written(tmp_path, "\n".join(lines)))
+    assert (run.cell.workload.model_id, run.cell.runtime_mode) == ("resnet50", {"provider": "dml"})
+    assert run.results[0].metrics["latency_mean_ms"] == 734.606
+
+
 def test_the_time_of_a_call_follows_the_time_to_submit_it():
     (run,) = runs_of(FOLDER / "two_times.csv")
     (result,) = run.results
