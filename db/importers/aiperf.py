@@ -65,17 +65,16 @@ def _is_header(cells: list[str]) -> bool:
     return cells[0] == "Metric" and {"avg", "min", "max"} <= statistics and ("std" in statistics or len(cells) == 4)
 
 
-def _of_csv(file: ForeignFile) -> Fields:
-    """The metrics of the CSV, which has no settings. Raises NoResultsError if the JSON is in the same folder."""
-    file.give_way_to(file.path.with_suffix(".json"))
-    return Fields(file, {**exported_table(file, _is_header), "input_config": {"endpoint": {"model_names": [UNNAMED]}}})
-
-
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if (aggregated := _of_several_runs(file.json)) is not None:
         yield _of_sweep(file, aggregated)
         return
-    top = _of_csv(file) if file.json is None else top_fields(file)
+    if file.json is None:  # the CSV, which has no settings
+        file.give_way_to(file.path.with_suffix(".json"))
+        settings = {"input_config": {"endpoint": {"model_names": [UNNAMED]}}}
+        top = Fields(file, {**exported_table(file, _is_header), **settings})
+    else:
+        top = top_fields(file)
     # The first versions have the metrics under "records", newer ones beside the settings.
     if file.json is not None and isinstance(records := top.peek("records"), dict):
         top = Fields(file, {**records, **{name: top.peek(name) for name in top if name != "records"}})

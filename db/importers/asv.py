@@ -205,15 +205,6 @@ def _runs(
         )
 
 
-def _parameter_names(file: ForeignFile, benchmark: str, count: int) -> Sequence[str]:
-    """The names of a benchmark's parameters, from asv's descriptions: a file of results has none."""
-    described = _described(_benchmarks(file)).get(benchmark)
-    names = described.get("param_names") if isinstance(described, dict) else None
-    if isinstance(names, list) and len(names) == count and all(isinstance(name, str) and name for name in names):
-        return names
-    return [f"param{place}" for place in range(count)]
-
-
 def _benchmarks(file: ForeignFile) -> Path:
     """asv's descriptions of all benchmarks, above the machine's folder."""
     return file.path.resolve().parent.parent / "benchmarks.json"
@@ -231,7 +222,11 @@ def _described(path: Path) -> Mapping[str, Any]:
 def _cases(entry: Fields, name: str) -> list[Case]:
     """The combinations of parameters, the last parameter varying fastest."""
     params = [value if isinstance(value, list) else [value] for value in entry.items("params")]
-    names = _parameter_names(entry.file, name, len(params))
+    # A file of results has no names of parameters, but asv's descriptions do.
+    described = _described(_benchmarks(entry.file)).get(name)
+    names = described.get("param_names") if isinstance(described, dict) else None
+    if not isinstance(names, list) or [bool(isinstance(one, str) and one) for one in names] != [True] * len(params):
+        names = [f"param{place}" for place in range(len(params))]
     count = math.prod(map(len, params))
     if count > MOST_CASES:
         entry.refuse("params", f"{count} combinations, expected at most {MOST_CASES}")

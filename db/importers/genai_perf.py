@@ -45,7 +45,13 @@ def _is_header(cells: list[str]) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top = _of_csv(file) if file.json is None else top_fields(file)
+    if file.json is None:  # the CSV, in the form of the JSON
+        file.give_way_to(file.path.with_suffix(".json"))
+        load = FOLDER.fullmatch(file.path.absolute().parent.name)
+        settings = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
+        top = Fields(file, {**exported_table(file, _is_header), "input_config": settings})
+    else:
+        top = top_fields(file)
     config = top.required(top.fields, "input_config")
     endpoint = config.fields("endpoint") or config
     analyzer = config.fields("perf_analyzer") or config
@@ -65,15 +71,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         results=[result],
         kept=top.rest(),
     )
-
-
-def _of_csv(file: ForeignFile) -> Fields:
-    """The metrics of the CSV in the form of the JSON. Raises NoResultsError if the JSON is in the same folder."""
-    file.give_way_to(file.path.with_suffix(".json"))
-    found = exported_table(file, _is_header)
-    load = FOLDER.fullmatch(file.path.absolute().parent.name)
-    found["input_config"] = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
-    return Fields(file, found)
 
 
 PLUGIN = Format(

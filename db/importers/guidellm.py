@@ -239,17 +239,6 @@ def _seconds(time: Any) -> float | None:
         return None
 
 
-def _top(file: ForeignFile) -> Fields:
-    """The report, whose numbers are text in a table."""
-    start, _ = find_header(file, _is_table) if file.json is None else (0, [])
-    if start:
-        benchmarks = list(_table(file, start))
-        metadata = next((one.pop("Runtime Info, Metadata", None) for one in benchmarks), None)
-        report = {"benchmarks": benchmarks, "metadata": metadata if isinstance(metadata, dict) else {}}
-        return Fields(file, report, numbers_are_text=True)
-    return Fields(file, yaml_object(file)) if file.json is None and _is_yaml(file) else top_fields(file)
-
-
 def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
@@ -260,7 +249,16 @@ def recognises(file: ForeignFile) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    top = _top(file)
+    start, _ = find_header(file, _is_table) if file.json is None else (0, [])
+    if start:  # a table, whose numbers are text
+        benchmarks = list(_table(file, start))
+        named = next((one.pop("Runtime Info, Metadata", None) for one in benchmarks), None)
+        report = {"benchmarks": benchmarks, "metadata": named if isinstance(named, dict) else {}}
+        top = Fields(file, report, numbers_are_text=True)
+    elif file.json is None and _is_yaml(file):
+        top = Fields(file, yaml_object(file))
+    else:
+        top = top_fields(file)
     loads = list(understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)))
     metadata = top.section("metadata")
     for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):

@@ -204,11 +204,6 @@ def _delay(load: Fields) -> str:
     return "schedule_delay" if "schedule_delay" in load else "schedule_accuracy"
 
 
-def _statistic(values: Fields, name: str) -> float | None:
-    """A statistic; the first versions call the median p50."""
-    return values.number("p50" if name == "median" and name not in values else name)
-
-
 def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     """The statistics in the file, in ms and per second."""
     latency = successes.section("latency") if "latency" in successes else successes  # the server's own metrics
@@ -226,7 +221,10 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     for times, names in ((latency, (*TIMES, *FURTHER_TIMES)), (load, ("schedule_delay",))):
         for name in names:
             values = times.section(_delay(load) if name == "schedule_delay" else name)
-            stated |= named_statistics(name, {one: _statistic(values, one) for one in STATISTICS}, COLUMNS, MS_PER_S)
+            statistics = {one: values.number(one) for one in STATISTICS if one in values}
+            if "median" not in values:  # the first versions call it p50
+                statistics["median"] = values.number("p50")
+            stated |= named_statistics(name, statistics, COLUMNS, MS_PER_S)
     return stated
 
 

@@ -304,7 +304,14 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
     elif csv_header(file, IS_HEADER):
         yield from csv_rows(file, IS_HEADER)
     elif _inserts(text):
-        yield from _sql_rows(file, text)
+        # Values are quoted but not escaped, so one that contains quote, comma, space, quote is not split correctly.
+        for number, found in enumerate(_inserts(text), 1):
+            names, values = [name.strip() for name in found[1].split(",")], found[2].split("', '")
+            if len(names) == len(values):
+                row = dict(zip(names, values, strict=True))
+                yield Fields(file, row, f"INSERT {number}", numbers_are_text=True)
+            else:
+                file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
     elif any(_headers(text.splitlines())):
         yield from _markdown_rows(file, text.splitlines())
     else:
@@ -313,16 +320,6 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
 
 def _inserts(text: str) -> list[re.Match[str]]:
     return [found for line in text.splitlines() if (found := INSERT.fullmatch(line.strip()))]
-
-
-def _sql_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
-    """Values are quoted but not escaped, so one that contains quote, comma, space, quote is not split correctly."""
-    for number, found in enumerate(_inserts(text), 1):
-        names, values = [name.strip() for name in found[1].split(",")], found[2].split("', '")
-        if len(names) != len(values):
-            file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
-            continue
-        yield Fields(file, dict(zip(names, values, strict=True)), f"INSERT {number}", numbers_are_text=True)
 
 
 def _headers(lines: Sequence[str]) -> Iterator[int]:

@@ -172,7 +172,12 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
 def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tuple[Doubt, ...]]:
     """The point, with the shapes on the command line, and a doubt if these imply another batch size."""
     batch_size = setup.count("batch_size") or 1
-    shape = _shape(_option(options, "data_shape") or _option(options, "shape") or "")
+    # The static shape of the main input: input_ids, or the only one.
+    text = _option(options, "data_shape") or _option(options, "shape") or ""
+    shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
+    shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
+    if shape is not None and not all(0 < size < 2**31 for size in shape):
+        shape = None
     point = Point(
         batch_size=batch_size,
         sequence_length=shape[1] if shape is not None and len(shape) == 2 else None,
@@ -183,13 +188,6 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
         return point, ()
     evidence: dict[str, Json] = {"batch_size": batch_size, "shape": list(shape)}
     return point, (Doubt(kind="batch_size_differs", severity="noisy", evidence=evidence),)
-
-
-def _shape(text: str) -> tuple[int, ...] | None:
-    """The static shape of the main input: input_ids, or the only one."""
-    shapes = {found[1]: tuple(map(int, found[2].split(","))) for found in SHAPE.finditer(text) if len(found[2]) < 40}
-    shape = shapes.get("input_ids") or (next(iter(shapes.values())) if len(set(shapes.values())) == 1 else None)
-    return shape if shape is not None and all(0 < size < 2**31 for size in shape) else None
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"

@@ -7,7 +7,6 @@ statistics. Numeric parameters of a test are axes; the others make separate runs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from benchmarking.core.records import Result
 from db.importers.support.building import ForeignRun, Format
@@ -76,7 +75,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
-    found = {one: _argument(parameters.any(one)) for one in parameters}
+    found = {}
+    for one in parameters:
+        value = parameters.any(one)
+        found[one] = value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
     arguments = arguments_of(name.partition("[")[0] if found else name, found)
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
@@ -90,10 +92,6 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
         kept={**benchmark.rest(), "inner_loops": calls},
     )
     return arguments, result
-
-
-def _argument(value: Any) -> int | float | str:
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
 
 
 PLUGIN = Format(

@@ -126,7 +126,12 @@ def _stored(group: Sequence[_Read], store: Store) -> Iterator[Imported]:
     runs = [read.runs for read in group if read.runs is not None]
     try:
         counts = iter(store(runs) if runs else ())
-        outcomes = [read.outcome if read.runs is None else _counted(read.outcome, next(counts)) for read in group]
+        outcomes = [read.outcome for read in group]
+        for place, read in enumerate(group):
+            if read.runs is not None:
+                new_runs = next(counts)
+                state: State = "imported" if new_runs else "present"
+                outcomes[place] = replace(read.outcome, new_runs=new_runs, state=state)
     except LockedError:
         raise
     except StorageError as error:
@@ -136,10 +141,6 @@ def _stored(group: Sequence[_Read], store: Store) -> Iterator[Imported]:
             return
         outcomes = [read.outcome if read.runs is None else _refused(read.outcome, error) for read in group]
     yield from outcomes
-
-
-def _counted(outcome: Imported, new_runs: int) -> Imported:
-    return replace(outcome, new_runs=new_runs, state="imported" if new_runs else "present")
 
 
 def _refused(outcome: Imported, error: Exception) -> Imported:

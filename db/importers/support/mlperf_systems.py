@@ -157,8 +157,10 @@ def hardware(described: Mapping[str, str | None]) -> dict[str, Any]:
     per_node = _count(described.get("accelerators_per_node")) or 1
     total = _count(described.get("total_accelerators")) or (int(counted[1]) if counted else None) or per_node * nodes
     sockets = _count(described.get("host_processors_per_node")) or 1
+    words = (accelerator or "").lower()
+    kind = next((one for one, known in ACCELERATORS.items() if any(word in words for word in known)), "accelerator")
     return {
-        "device_type": _type(accelerator) if has_accelerator else "cpu" if cpu else "unknown",
+        "device_type": kind if has_accelerator else "cpu" if cpu else "unknown",
         "device_name": accelerator if has_accelerator else cpu,
         "device_count": total if has_accelerator else sockets * nodes,
         "device_memory_bytes": _bytes(described.get("accelerator_memory_capacity")) if has_accelerator else None,
@@ -176,11 +178,6 @@ def software(framework: str | None) -> tuple[str, dict[str, str]]:
         found[1].strip().lower(): found[2] for part in text.split(",") if (found := SOFTWARE.match(part.strip()))
     }
     return first or "unknown", versions
-
-
-def _type(accelerator: str) -> str:
-    name = accelerator.lower()
-    return next((kind for kind, words in ACCELERATORS.items() if any(word in name for word in words)), "accelerator")
 
 
 def _count(text: str | None) -> int | None:
