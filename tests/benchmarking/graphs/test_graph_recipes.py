@@ -147,7 +147,7 @@ def test_asking_for_graphs_imports_nothing_heavy():
     code = (
         "import sys; from benchmarking.graphs import exported_model; "
         "from benchmarking.workloads.support.resolve import resolve;"
-        "assert session.why_not(resolve('tiny-bert', weights='random')) is None;"
+        "assert exported_model.why_not(resolve('tiny-bert', weights='random')) is None;"
         "print(sorted({'torch', 'transformers', 'numpy', 'onnx', 'onnxruntime'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
