@@ -15,7 +15,7 @@ from benchmarking.builds.inventory import lean_cache as lean
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.cluster.target import open_target, remote_arguments
 from benchmarking.core import plugins
-from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
+from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
@@ -36,10 +36,10 @@ from benchmarking.core.records import (
 from benchmarking.core.settings import takes_settings
 from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.scripts.script_models import Models, Selection, analyse_all
-from benchmarking.sweep.plan.measuring_settings import CALLS, GRAPH_INPUTS, MEASURING, QUALITY, measured_by
+from benchmarking.scripts.script_models import OF_TARGETS, Models, Selection, analyse_all
+from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
 from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 
 if TYPE_CHECKING:
@@ -51,10 +51,7 @@ if TYPE_CHECKING:
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""
-OF_REQUESTS = (
-    *("device", "runtime", "precision", "task", "weights", "num_threads", "cpu_list", *GRAPH_INPUTS),
-    *("timeout", "skip_unsupported", "rebuild"),
-)
+OF_REQUESTS = tuple(name for name in FIELDS if name not in (*AXES, "tag", "description"))
 """Settings that are None where they are not given, since most do not apply to a module as it is."""
 
 
@@ -107,11 +104,9 @@ def benchmark_model(
     """
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     metadata = {name: chosen[name] for name in ("tags", "description")}
-    names = [MEASURING[name].field or name for name in OF_REQUESTS] + [AXES[name].key for name in POINT_FIELDS]
-    given: dict[str, Any] = {name: chosen[name] for name in names}
-    given["axes"] = {name: chosen[axis.key] for name, axis in FURTHER.items() if chosen[axis.key] is not None} or None
-    given["options"] = None if options is None else dict(options)
-    request = {name: value for name, value in given.items() if value is not None}
+    request = request_fields(chosen, without=("tag", "description"))
+    if options is not None:
+        request["options"] = dict(options)
     is_named = isinstance(model, str)
     if remote.cluster is not None and (not is_named or build_only):
         what = "build_only" if is_named else "a module of this process"
@@ -201,7 +196,7 @@ def benchmark_script(
         build_only=build_only,
         settings=measured_by(chosen),
         command=tuple(sys.argv),
-        **{name: chosen[name] for name in ("rebuild", "timeout_s", "skip_unsupported", "tags", "description")},
+        **request_fields(chosen, without=OF_TARGETS),
     )
     selection = Selection(**{name: chosen[name] for name in ("devices", "runtimes", "precision")})
     selection.check(is_here=remote.cluster is None and not analyze_only)

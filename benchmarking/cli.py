@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print(
             f"{text}\nbenchhouse COMMAND --help shows the flags of a command.", EXIT_OK if arguments else EXIT_USAGE
         )
-    if arguments[0] in ("--version", "version"):
+    if arguments[0] in ("--version", "-V", "version"):
         from benchmarking import __version__
         from benchmarking.core.command_line import Parser, run_command
 

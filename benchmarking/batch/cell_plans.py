@@ -15,7 +15,7 @@ from typing import Any
 from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, SettingValues, readers
 from benchmarking.cluster.target import add_cluster, resolve_target
-from benchmarking.core.axes import AXES, BY_KEY
+from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import Parser, add_aliases, names, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
 from benchmarking.core.help_texts import few_need
@@ -33,7 +33,7 @@ from benchmarking.sweep.plan.measuring_settings import (
     runtime_options,
 )
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
-from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
+from benchmarking.sweep.plan.request import Request, plan_cell, request_fields, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes
 from benchmarking.sweep.show.progress import cell_name
 from benchmarking.workloads.support.families import axes_of
@@ -184,31 +184,19 @@ def cell_requests(entries: Sequence[Entry], flags: SettingValues, command: tuple
         of_model = {*entry.model_settings, *(key for grid in entry.model_settings.get("grids", ()) for key in grid)}
         shared_axes = (axis.name for key, axis in FAMILY_AXES.items() if key in flags or key not in of_model)
         options = options_in(merged)
-        of_all_cells = {
+        of_all_cells: dict[str, Any] = {
             "model_id": entry.model_id,
-            "task": merged.get("task"),
-            "weights": merged["weights"],
             "shared_axes": frozenset(shared_axes),
-            "cpu_list": merged.get("cpu_list"),
             "options": options,
             "shared_options": frozenset(options),
-            "rebuild": merged["rebuild"],
             "settings": measured_by(merged),
-            "timeout_s": merged["timeout"],
-            "skip_unsupported": merged["skip_unsupported"],
             "command": command,
-            "tags": merged["tags"],
-            "description": merged.get("description"),
         }
-        grids = []
-        for grid in merged["grids"]:
-            given = {**merged, **grid}
-            fields = {key: given[key] for key, axis in BY_KEY.items() if axis.is_field and key in given}
-            axes = {axis.name: given[key] for key, axis in BY_KEY.items() if not axis.is_field and key in given}
-            grids.append({**fields, "axes": axes})
+        cells = ("device", "runtime", "precision", "num_threads")
+        grids = [request_fields({**merged, **grid}, without=cells) for grid in merged["grids"]]
         lists = (merged["devices"], merged["runtimes"], merged["precisions"], merged.get("num_threads") or (None,))
         for combination in itertools.product(*lists):
-            cell = dict(zip(("device", "runtime", "precision", "num_threads"), combination, strict=True))
+            cell = dict(zip(cells, combination, strict=True))
             requested.append(
                 CellRequest(
                     location=entry.location,

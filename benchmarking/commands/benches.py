@@ -32,7 +32,7 @@ from benchmarking.core.records import Result, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.scenario_file import scenario_file
 from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
-from benchmarking.core.suggestions import flags_in, in_our_words, repeated, taken
+from benchmarking.core.suggestions import flags_in, in_our_words, repeated, taken, with_defaults
 from benchmarking.devices.support.kinds import processor
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.run import spool
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     model, words = taken(argv, "--model")
     if model is not None:
         return _measure_exported(model, in_our_words(words, MODEL_WORDS))
-    if "--list-models" in argv:
+    if "--list-models" in [word.replace("_", "-") for word in argv]:
         paths = _exported()
         for path, name in sorted({path: name for name, path in reversed(paths.items())}.items()):
             print(f"{name}  {path}")
@@ -140,10 +140,10 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
     folder = RAW if RAW.parent.is_dir() else Path(DEFAULT_OUTPUT_DIR)
     saving = () if "--no-save" in rest or "--dry-run" in rest else ("--save", "--output-dir", str(folder))
     given = [word for word in rest if word != "--no-save"]
-    runtime = ("--runtime", export_runtimes()["onnx"])
+    defaults = ("--runtime", export_runtimes()["onnx"], *MODEL_DEFAULTS)
     runs: list[Run] = []
     code = run.run(
-        ["--model-id", path or model, *runtime, *MODEL_DEFAULTS, *saving, *given], finished=runs.append, name=NAME
+        ["--model-id", path or model, *saving, *with_defaults(defaults, given)], finished=runs.append, name=NAME
     )
     if file is not None and runs:
         spool.write(file, to_json(runs[0]) if len(runs) == 1 else [to_json(run) for run in runs])

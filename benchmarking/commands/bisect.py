@@ -81,7 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     commits.add_argument(
         "good", metavar="GOOD", help="commit without the change: hash, branch or tag, optionally with ~N"
     )
-    commits.add_argument("bad", metavar="BAD", help="later commit with the change")
+    commits.add_argument("bad", nargs="?", metavar="BAD", help="later commit with the change; also GOOD..BAD")
     measurement = parser.add_argument_group("measurement of each commit")
     ab.add_measurement_flags(measurement)
     output = parser.add_argument_group("output")
@@ -97,6 +97,11 @@ def _run(argv: Sequence[str]) -> int:
     words = list(argv)
     split = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_args(words[:split])
+    if arguments.bad is None:  # GOOD..BAD, as git writes a range
+        arguments.good, _, arguments.bad = arguments.good.partition("..")
+        arguments.bad = arguments.bad.removeprefix(".")
+    if not arguments.good or not arguments.bad:
+        raise UsageError("BAD is missing: give two commits, GOOD BAD or GOOD..BAD")
     command = tuple(words[split + 1 :])
     if not command:
         raise UsageError("no command: put it after --, as in benchhouse bisect GOOD BAD -- benchhouse run M")

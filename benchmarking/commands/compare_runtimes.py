@@ -19,7 +19,7 @@ from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.storage_paths import check_database, check_folder
-from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model
+from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model, with_defaults
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
     is_theirs = "--model" in flags_in(argv) or len(words) > len(argv)
-    arguments = _parser().parse_args([*(DEFAULTS if is_theirs else ()), *in_our_words(words, WORDS)])
+    arguments = _parser().parse_args(with_defaults(DEFAULTS if is_theirs else (), in_our_words(words, WORDS)))
     if arguments.launches is None:
         arguments.launches = ROUNDS_TO_PROVE
     check_measuring()

@@ -22,7 +22,7 @@ from benchmarking.measure.loadgen import ScenarioSettings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.plan.request import Request, plan_points, requested_points, workload_of
+from benchmarking.sweep.plan.request import Request, plan_points, request_fields, requested_points, workload_of
 
 if TYPE_CHECKING:
     from benchmarking.core.command_line import Parser
@@ -117,21 +117,11 @@ def loads(
 
     request = Request(
         model_id=arguments.model_id,
-        device=arguments.device,
-        runtime=arguments.runtime,
-        precision=arguments.precision or "float32",
-        task=arguments.task,
-        weights=arguments.weights,
-        batch_sizes=(arguments.batch_size,),
         shared_axes=frozenset({"sequence_length", "new_tokens"}),
-        num_threads=arguments.num_threads,
-        cpu_list=arguments.cpu_list,
         options=options_in(vars(arguments)),
-        rebuild=arguments.rebuild,
         settings=settings("quick"),
         command=command,
-        tags=dict(arguments.tag),
-        description=arguments.description,
+        **request_fields(vars(arguments), without=("concurrency", "timeout")),  # of the levels and their requests
     )
     session_id = uuid7()
     found: list[ModelLoad] = []

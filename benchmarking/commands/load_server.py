@@ -31,6 +31,7 @@ from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.signals import run_tasks
+from benchmarking.core.text import visible
 from benchmarking.core.untrusted.redaction import redacted, redacted_record
 from benchmarking.core.untrusted.secret_texts import know_secret
 from benchmarking.devices.support.binding import bind
@@ -46,7 +47,9 @@ from benchmarking.load.curve import (
 from benchmarking.load.generator import Level
 from benchmarking.load.latency_limits import WORDS
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
+from benchmarking.load.served import models_at
 from benchmarking.load.server_load import (
+    MOST_NAMED,
     Generator,
     Measured,
     ServerLoad,
@@ -87,7 +90,7 @@ exit codes: 0 measured; 1 a level failed, or storing; 2 usage; 3 no rate fits
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    limits = parse_limits(arguments.limit, WORDS) if arguments.limit else {}
+    limits = parse_limits(",".join(arguments.limit), WORDS) if arguments.limit else {}
     _check_subject(arguments)
     traffics = _traffics(arguments)
     is_server = _is_server(arguments)
@@ -184,11 +187,14 @@ def _results(
 
 def _check_subject(arguments: argparse.Namespace) -> None:
     """Raise UsageError unless there is a model, here or on a server, with flags that apply to it."""
-    if arguments.model_id is None and arguments.serve is None:
-        what = "its name on the server" if arguments.url else "a MODEL on this machine, or with --url its name there"
-        raise UsageError(f"nothing to load: give {what}")
+    if arguments.model_id is None and arguments.serve is None and arguments.url is None:
+        raise UsageError("nothing to load: give a MODEL on this machine, or --url URL of a server")
     if "://" in (arguments.model_id or ""):
         raise UsageError(f"MODEL {arguments.model_id} is an address: give it with --url, and MODEL as the name there")
+    for ending, endpoint in (("/chat/completions", "chat"), ("/completions", "completions")):
+        if (url := (arguments.url or "").rstrip("/")).endswith(ending):
+            base = url.removesuffix(ending)
+            raise UsageError(f"--url takes the address before the endpoint: {base}, with --endpoint {endpoint}")
     is_server = _is_server(arguments)
     check_given(
         arguments,
@@ -234,6 +240,7 @@ def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Gen
     counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
     if arguments.serve is None:
         check_listening(target)
+        _check_path(target)
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
@@ -246,6 +253,13 @@ def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Gen
     return Generator(cpus=own, others=others, capacity_per_s=capacity, tokenizer=counts)
 
 
+def _check_path(target: Target) -> None:
+    """Raise UsageError for an address without a path whose server has its API at /v1."""
+    at_v1 = replace(target, url=f"{target.url.rstrip('/')}/v1")
+    if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
+        raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
+
+
 def _server_load(
     arguments: argparse.Namespace,
     limits: Mapping[str, float],
@@ -253,8 +267,17 @@ def _server_load(
     generator: Generator,
     say: Callable[[str], None],
 ) -> ServerLoad:
-    """The load on the server at --url, or on one that has not been started yet."""
+    """The load on the server at --url, or on one that has not been started yet. Raises UsageError without a MODEL
+    unless the server names exactly one."""
     target = _target(arguments)
+    if arguments.serve is None and arguments.model_id is None:
+        named = models_at(target)
+        if len(named) != 1:
+            shown = visible(", ".join(named[:MOST_NAMED]))
+            which = f"one of {shown}" if named else "its name on the server"
+            raise UsageError(f"MODEL is missing: give {which}: {target.url}/models lists {len(named) or 'none'}")
+        target = replace(target, model=named[0])
+        say(f"the server has one model: {named[0]}")
     pids = server_processes(target) if arguments.serve is None else []
     return ServerLoad(
         target=target,
@@ -391,7 +414,7 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
     )
     group = parser.add_argument_group("server or model")
-    what = "model to load here, named as in benchhouse run; with --url, its name on the server"
+    what = "model to load here, named as in benchhouse run; with --url, its name there, if the server has several"
     add_model_id(group, what, is_needed=False)
     add_settings(
         group,

@@ -230,6 +230,8 @@ class MLRuntimeProfiler:
         plugins.check_measuring()
         if num_runs < 1:
             raise UsageError(f"num_runs takes a whole number from 1: got {num_runs}")
+        if isinstance(texts, int):
+            raise UsageError(f"profile_inference takes texts first: got {texts}; a size has a name: batch_size={texts}")
         given = (texts,) if isinstance(texts, str) else tuple(texts or ())
         try:
             known = ("batch_size", "sequence_length", "new_token")

@@ -37,7 +37,7 @@ from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.plan.request import Request, request_fields
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.command_session import store_run
 from benchmarking.sweep.run.warehouse_process import database
@@ -66,24 +66,10 @@ def main(argv: Sequence[str]) -> int:
     say = notes(quiet=arguments.quiet)
     request = Request(
         model_id=arguments.model_id,
-        device=arguments.device,
-        runtime=arguments.runtime,
-        precision=arguments.precision,
-        task=arguments.task,
-        weights=arguments.weights,
-        batch_sizes=(arguments.batch_size,),
-        sequence_lengths=None if arguments.sequence_length is None else (arguments.sequence_length,),
-        new_tokens=None if arguments.new_tokens is None else (arguments.new_tokens,),
-        num_threads=arguments.num_threads,
-        cpu_list=arguments.cpu_list,
-        **flags.graph_inputs(arguments),
         options=options_in(vars(arguments)),
-        rebuild=arguments.rebuild,
         settings=settings("quick"),
-        timeout_s=arguments.timeout,
         command=(NAME, *argv),
-        tags=dict(arguments.tag),
-        description=arguments.description,
+        **request_fields(vars(arguments)),
     )
     plan = plan_profile(request, uuid7())
     file = None

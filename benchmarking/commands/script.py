@@ -39,11 +39,19 @@ from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number, visible_lines
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.analysis import Analysis
-from benchmarking.scripts.script_models import Models, Selection, analyse_each, outlines, split_arguments, targets
+from benchmarking.scripts.script_models import (
+    OF_TARGETS,
+    Models,
+    Selection,
+    analyse_each,
+    outlines,
+    split_arguments,
+    targets,
+)
 from benchmarking.scripts.states import builds_table
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, check_shared_options, options_in
-from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.plan.request import Request, request_fields
 from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.warehouse_process import database
 
@@ -147,14 +155,10 @@ def _run(argv: Sequence[str]) -> int:
                     model_id="",
                     options=(options := options_in(vars(arguments))),
                     shared_options=frozenset(options),
-                    rebuild=arguments.rebuild,
                     build_only=arguments.build_only,
                     settings=flags.chosen_settings(arguments),
-                    timeout_s=arguments.timeout,
-                    skip_unsupported=arguments.skip_unsupported,
                     command=(NAME, *argv),
-                    tags=dict(arguments.tag),
-                    description=arguments.description,
+                    **request_fields(vars(arguments), without=OF_TARGETS),
                 )
                 act = _build if arguments.build_only else _measure
                 code = act(models, analyses, selection, request, arguments, target)

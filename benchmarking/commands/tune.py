@@ -43,7 +43,7 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, RUNTIMES
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.repetition import command_line
-from benchmarking.sweep.plan.request import Request, workload_of
+from benchmarking.sweep.plan.request import Request, request_fields, workload_of
 from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.quality_pass import why_not_quality
 from benchmarking.sweep.run.warehouse_process import Ingest, database
@@ -68,6 +68,8 @@ exit codes: 0 a configuration is recommended; 1 not stored; 2 usage; 3 none meet
 """
 WINDOWS = 8
 """Windows of the text by which quality is measured, once for each cell: half of those of `run --quality`."""
+RESTRICTED = ("runtime", "precision", "batch_size", "num_threads")
+"""What a flag restricts; --space does it for the options of runtimes too."""
 MOST_ROWS = 12
 """Configurations in the table: the recommended one, its equals, and the front."""
 MOST_REASONS = 12
@@ -92,6 +94,12 @@ def main(argv: Sequence[str]) -> int:
         batch_sizes=arguments.batch_sizes or (),
         num_threads=arguments.num_threads or (),
     )
+    if arguments.space is not None and not arguments.space.exists():
+        name, equals, values = str(arguments.space).partition("=")
+        lists = (TUNING[one] for one in RESTRICTED if name in (one, TUNING[one].plural))
+        instead = next((f"give {one.list_flag} {values}" for one in lists), f"write {name}: [{values}] in it")
+        hint = instead if equals else "it does not exist (see --help-all)"
+        raise UsageError(f"--space {arguments.space} is no YAML file: {hint}")
     choices = given if arguments.space is None else given.or_of(spaces.read_choices(arguments.space))
     if arguments.price is None:
         if arguments.objective == "cost":
@@ -185,15 +193,14 @@ def _parser() -> Parser:
     add_settings(goal, TUNING, "limit", "objective", "budget", "price")
     tried = parser.add_argument_group("what is tried")
     flags.add_device(tried)
-    lists = ("runtime", "precision", "batch_size", "num_threads")
     all_of_them = dict.fromkeys(("runtime", "precision", "num_threads"), "what can run here")
     sizes = {"batch_size": ",".join(map(str, spaces.BATCH_SIZES))}
     add_settings(
         tried,
         TUNING,
-        *lists,
-        lists=lists,
-        defaults=dict.fromkeys(lists),
+        *RESTRICTED,
+        lists=RESTRICTED,
+        defaults=dict.fromkeys(RESTRICTED),
         default_words={**all_of_them, **sizes},
     )
     add_settings(tried, TUNING, "space")
@@ -210,23 +217,11 @@ def _parser() -> Parser:
 
 
 def _request(arguments: argparse.Namespace, command: tuple[str, ...], goal: Goal) -> Request:
-    def one(name: str) -> tuple[Any, ...] | None:
-        value = getattr(arguments, name)
-        return None if value is None else (value,)
-
     return Request(
         model_id=arguments.model_id,
-        device=arguments.device,
-        task=arguments.task,
-        weights=arguments.weights,
-        sequence_lengths=one("sequence_length"),
-        new_tokens=one("new_tokens"),
-        axes={name: values for name in FURTHER if (values := one(name)) is not None},
         settings=replace(settings("quick"), quality=QualitySettings(windows=WINDOWS) if goal.needs_quality else None),
-        timeout_s=arguments.timeout,
         command=command,
-        tags=dict(arguments.tag),
-        description=arguments.description,
+        **request_fields(vars(arguments), without=RESTRICTED),
     )
 
 

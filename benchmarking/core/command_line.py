@@ -26,9 +26,10 @@ from benchmarking.core.errors import (
     out_of_memory_line,
     require_address_space,
 )
+from benchmarking.core.foreign_flags import OTHER_WORDS
 from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
-from benchmarking.core.suggestions import unknown_flag, unknown_name
+from benchmarking.core.suggestions import ASSIGNMENT, stray_word, unexpected_argument, unknown_flag, unknown_name
 from benchmarking.core.terminal import guarded_streams, unguarded
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
@@ -59,22 +60,21 @@ MAX_NUMBER = 1e15
 MAX_SECONDS = 1e9
 """Maximum of other numbers: longer times are not accepted by every system."""
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h|d)")
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|sec|s|min|m|h|d)\s*")
+THOUSANDS = re.compile(r"\d+(\.\d+)?[kKmM]i?")
 SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
 PART_OF_LIST = "is_part_of_list"
-"""The attribute of a flag that takes a list: whether a word after its values, separated by a space, is one more."""
+"""The attribute of a flag that takes a list, if only in other commands: whether a word after its values, separated by a
+space, is one more."""
 FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
 NUMBERS = re.compile(r"\d+(,\d+)+")
-ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
-"""How a setting of Hydra begins: backend.device=cpu."""
-STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
 
@@ -136,6 +136,7 @@ class Parser(argparse.ArgumentParser):
         return joined
 
     def error(self, message: str) -> NoReturn:
+        message = message.replace("ignored explicit argument", "takes no value: got")
         named = re.match(r"argument (?:-\w/)?(--[\w-]+): ", message)
         if named is not None:  # the flag as it was typed, which may be another spelling
             action = self._option_string_actions.get(named[1])
@@ -162,9 +163,11 @@ class Parser(argparse.ArgumentParser):
             flag = word.partition("=")[0]
             if not FLAG.fullmatch(flag) or flag in self._option_string_actions:
                 continue
-            if not flag.startswith("--") and getattr(self._option_string_actions.get(flag[:2]), "nargs", 0) != 0:
+            short = None if flag.startswith("--") or flag in OTHER_WORDS else self._option_string_actions.get(flag[:2])
+            if getattr(short, "nargs", 0) != 0:
                 continue  # -dDIR
-            self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection))
+            arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
+            self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection, arguments=arguments))
 
     def _shown_flags(self) -> dict[str, str]:
         """Every spelling of a flag -> the one in the help; none for hidden flags."""
@@ -174,23 +177,21 @@ class Parser(argparse.ArgumentParser):
             if action.help != argparse.SUPPRESS or isinstance(action, _OneModel | argparse._HelpAction)
         }
 
+    def _stray(self, word: str) -> str | None:
+        """What a word that is no argument probably is."""
+        before = self._words[max(0, self._words.index(word) - 1)] if word in self._words else ""
+        return stray_word(word, before, self._option_string_actions)
+
     def _unexpected(self, word: str) -> str:
         """The message for an argument too many."""
+        if (stray := self._stray(word)) is not None:
+            return stray
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
         if LIMIT.fullmatch(word) and self._is_typed("--limit"):
             return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
-        if ASSIGNMENT.match(word):
-            return f"unexpected argument {word!r}: each setting is a flag, such as --device cpu"
-        if any(isinstance(action, _OneModel) for action in self._actions):
-            return f"unexpected argument {word!r}: this command takes one model; benchhouse batch takes several"
-        takes_statement = any(action.metavar == "SQL" for action in self._actions)
-        if takes_statement and any(typed.lower() in ("select", "describe", "with") for typed in self._words):
-            return f"unexpected argument {word!r}: put the statement in quotes"
-        if STATEMENT.match(word):
-            return "a statement is run by benchhouse query 'STATEMENT', or by benchhouse sql from stdin"
-        takes_words = any(not action.option_strings for action in self._actions)
-        return f"unexpected argument {word!r}{'' if takes_words else ': this command takes flags only'}"
+        arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
+        return unexpected_argument(word, self._words, arguments)
 
     def _is_typed(self, flag: str) -> bool:
         """Whether the words have this flag, in any of its spellings."""
@@ -207,6 +208,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             what = "action" if isinstance(action, argparse._SubParsersAction) else "value"
+            if "://" in str(value) and "--url" in self._option_string_actions:
+                raise argparse.ArgumentError(action, f"takes no address: got {value}: that is --url")
             raise argparse.ArgumentError(action, unknown_name(str(value), [str(one) for one in action.choices], what))
 
 
@@ -232,7 +235,10 @@ class _OneModel(argparse.Action):
             parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
         is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
         if present not in (None, values) and not is_own:
-            parser.error(f"two models, {present} and {values}: give one of them")
+            assert isinstance(parser, Parser)
+            parser.error(
+                parser._stray(values) or parser._stray(present) or f"two models, {present} and {values}: give one"
+            )
         self.stored = (namespace, values)
         setattr(namespace, self.dest, values)
 
@@ -445,8 +451,8 @@ def positive_numbers(text: str) -> tuple[float, ...]:
 
 
 def positive_rates(text: str) -> tuple[float, ...]:
-    """Numbers above 0 such as 1,2.5, or inf alone."""
-    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text)
+    """Numbers above 0 such as 1,2.5, each also with /s, or inf alone."""
+    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text.replace("/s", ""))
 
 
 def non_negative_seconds(text: str) -> float:
@@ -509,6 +515,8 @@ def database_file(text: str) -> str:
     if text.startswith("ducklake:"):
         return text
     path = Path(text).expanduser()
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"takes a DuckDB file or ducklake:...: got {text}")
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
     place = next((place for place in path.absolute().parents if place.exists()), path)
@@ -568,10 +576,9 @@ def _int(text: str, least: int) -> int:
     try:
         value = int(text)
     except ValueError:
-        several = NUMBERS.fullmatch(text) is not None
-        raise argparse.ArgumentTypeError(
-            f"takes {'one whole number' if several else 'whole numbers'}: got {text!r}"
-        ) from None
+        what = "one whole number" if NUMBERS.fullmatch(text) else "whole numbers"
+        hint = ", in digits such as 4096" if THOUSANDS.fullmatch(text) else ""
+        raise argparse.ArgumentTypeError(f"takes {what}{hint}: got {text!r}") from None
     if value < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
     if value > MAX_INT:
@@ -580,22 +587,26 @@ def _int(text: str, least: int) -> int:
 
 
 def _parts(text: str, example: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if not any(parts):
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
         raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
     return parts
 
 
 def _hint_of_list(parts: Sequence[str]) -> str:
     """How a list is written, after an error about one of the parts, if they look like a range or another list."""
-    is_list = any(separator in part for part in parts for separator in (" ", "-", ":", ";", "[", "(", ".."))
+    is_list = any(
+        separator in part[1:] for part in parts for separator in (" ", "-", ":", ";", "]", ")", "..", "^", "*")
+    )
     return "; a list is written 1,2,4" if is_list else ""
 
 
 def _seconds(text: str) -> str:
-    """A duration such as 90, 90s, 500ms, 2m or 1h as a number of seconds, or the text if it is none."""
-    match = DURATION.fullmatch(text.strip())
-    return text if match is None else f"{float(match[1]) * SECONDS[match[2]]:.15g}"
+    """A duration such as 90, 90s, 500ms, 2m or 1h30m as a number of seconds, or the text if it is none."""
+    found = list(DURATION.finditer(text.strip()))
+    if not found or "".join(one[0] for one in found) != text.strip():
+        return text
+    return f"{sum(float(one[1]) * SECONDS[one[2]] for one in found):.15g}"
 
 
 def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-LENGTHS = ("--input-length", "--sequence-lengths", "--sequence-length")
+LENGTHS = ("--input-length", "--sequence-lengths", "--sequence-length", "--max-length")
 OUTPUTS = ("--output-length", "--new-tokens")
 MODELS = ("--model-id", "--models", "--model")
 WARM_UP = ("--warmup-iterations", "--warmup-requests")
 FILES = "result files and folders are arguments without a flag: benchhouse import FILE"
 PROMPTS = (
-    "inputs are random; benchhouse load also takes conversations with --sharegpt FILE, and arrivals and lengths of a "
-    "trace with --trace FILE"
+    "inputs are random, of the lengths that are given; benchhouse load also takes conversations with --sharegpt FILE, "
+    "and arrivals and lengths of a trace with --trace FILE"
 )
 VARIED = "lengths vary with --input-length uniform:64-256 or normal:128+-32, and --output-length likewise"
 OF_SERVER = (
@@ -41,7 +41,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--num-iterations --num-iters --num-runs --n-runs --runs --repeat --reps --num-repeats "
                 "--measurement-iterations --benchmark-iterations --niter --avg-runs --min-rounds -r",
                 (
-                    *("--iterations", "--repetitions", "--max-rounds"),
+                    *("--iterations", "--repetitions", "--max-rounds", "--num-runs"),
                     "how many runs a verdict needs follows from their variation",
                 ),
             ),
@@ -66,9 +66,13 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--file", ("--model-list", "--output", FILES)),
             (
-                "--max-seconds --time --run-time --benchmark-duration --measurement-interval --min-duration "
-                "--test-duration --max-time --min-run-time --min-time -z",
+                "--max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration "
+                "--max-time -z",
                 ("--duration", "--budget", "--timeout"),
+            ),
+            (
+                "--min-duration --min-run-time --min-time",
+                ("--duration", "how long a point takes follows from --profile"),
             ),
             # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
             (
@@ -80,14 +84,14 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen "
                 "--max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens "
-                "--num-new-tokens -ntg",
+                "--num-new-tokens --num-tokens -ntg",
                 OUTPUTS,
             ),
             (
                 "--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev",
                 VARIED,
             ),
-            ("-n", ("--new-tokens", "--num-requests", "--rows")),
+            ("-n", ("--new-tokens", "--num-requests", "--rows", "--once")),
             (
                 "--batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl",
                 ("--batch-sizes", "--batch-size"),
@@ -104,7 +108,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "since a cap hides waiting",
             ),
             (
-                "--concurrent-requests --concurrencies --num-concurrent --num-users --users --num-workers --nireq -c",
+                "--concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users "
+                "--num-workers --nireq -c",
                 ("--concurrency", STATEMENTS),
             ),
             ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
@@ -115,12 +120,12 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--goodput --slo --slos --sla", ("--limit", "--slo")),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
-                "--dataset --dataset-name --dataset-path --data --input-file",
-                PROMPTS,
+                "--dataset --dataset-name --dataset-path --data --input-file --corpus --text",
+                ("--quality-text", PROMPTS),
             ),
             ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
             (
-                "--rate-type --sweep --rate-sweep --profile",
+                "--rate-type --sweep --rate-sweep --profile --target-profile",
                 "a sweep is --request-rate 1,2,4, or --find-rate with --limit",
             ),
             ("--ramp-up --rampup --ramp-up-strategy", RAMPED),
@@ -128,10 +133,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty",
                 "requests ask for temperature 0: one greedy answer of exactly --output-length tokens",
             ),
-            (
-                "--header --headers -H --extra-body --extra-inputs",
-                "requests have no other header than that of $OPENAI_API_KEY",
-            ),
+            ("--header --headers -H", "requests have no other header than that of $OPENAI_API_KEY"),
+            ("--extra-body --extra-inputs", "requests have the same fields for every server, and no other ones"),
             (
                 "--insecure --no-verify --verify-ssl -k",
                 (
@@ -141,10 +144,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ),
             ),
             ("--chat --apply-chat-template --chat-template", "chat completions are --endpoint chat"),
-            ("--endpoint-type", ("--endpoint",)),
-            ("--num-turns --session-turns-mean", ("--turns",)),
-            ("--vus --virtual-users", ("--concurrency",)),
-            ("--api --api-type", ("--endpoint",)),
+            ("--api --api-type --endpoint-type --request-type", ("--endpoint",)),
             (
                 "--embeddings --embedding --pooling --rerank",
                 "completions of a server are tested; a model of embeddings is tested on this machine, without --url",
@@ -159,21 +159,18 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "benchhouse load MODEL --turns N --think-time S pauses before each message of a conversation",
             ),
             (
-                "--skip-test-prompt --request-id-prefix --disable-shuffle --no-oversample --use-cache "
+                "--skip-test-prompt --request-id-prefix --disable-shuffle --shuffle --no-oversample --use-cache "
                 "--request-formatter-kwargs",
                 UNWANTED,
             ),
-            ("--tokenizer-mode", ("--tokenizer",)),
             ("--use-server-token-count", "tokens are those that the server reports, else those that it streams"),
             (
                 "--slice-duration --measurement-mode --export-level",
                 "every request is stored: benchhouse query reads it",
             ),
             ("--detect-saturation", "a level at which the queue only grows is invalid by itself"),
-            ("--target-profile", "a sweep is --request-rate 1,2,4, or --find-rate with --limit"),
             ("--performance-sample-count --mlperf", ("--samples-per-query", "--scenario")),
             ("--steps --num-steps", ("--num-runs", "--iterations")),
-            ("--prefix-len --random-prefix-len --prefix-prompt-length", ("--shared-prefix",)),
             ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
             ("--streaming --stream", "responses are always streamed, since the first token is measured"),
             (
@@ -189,15 +186,15 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--backends", ("--runtimes",)),
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
-            ("--backend", ("--engine", "--runtime", "--runtimes")),
+            ("--backend --service-kind", ("--engine", "--runtime", "--runtimes")),
             (
                 "--max-latency --target-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e "
-                "--max-memory --memory --energy --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
+                "--max-memory --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
                 "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit", ALWAYS),
             ),
             (
-                "--baseline --base --against --reference --compare-with",
+                "--baseline --base --against --reference --compare-with --ref",
                 "check judges a result by the earlier ones of its series; benchhouse compare A B compares two builds",
             ),
             ("--fp16 --half --float16", "half precision is --precision float16"),
@@ -209,7 +206,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--generate-kwargs --generation-kwargs", OUTPUTS),
             ("--list-backends --list-engines", ("--list-runtimes",)),
             (
-                "--objective --goal --metric --minimize --maximize",
+                "--objective --goal --metric --metrics --minimize --maximize",
                 (
                     "--objective",
                     "--prefer",
@@ -277,8 +274,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "the exit code is 1 for a regression: what follows || in a shell goes on after it",
             ),
             (
-                "--window --lookback --last --history --rows",
-                ("--rows", "a result is judged by all earlier ones of its series"),
+                "--window --lookback --last --history --rows --days --top --max-rows --head",
+                ("--rows", "--since", "a result is judged by all earlier ones of its series"),
             ),
             (
                 "--candidate --new --old --before --after",
@@ -325,7 +322,6 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ONE_ANSWER,
             ),
             ("--served-model-name", ("--model-id",)),
-            ("--processor", ("--tokenizer", "the model's own tokenizer is used")),
             ("--enforce-eager --eager", "eager execution is --runtime eager"),
             ("--torch-compile --compile", "torch.compile is --runtime compiled"),
             (
@@ -334,7 +330,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--cpu", "the processor is --device cpu"),
             (
-                "--n-gpu-layers --ngl -ngl --num-gpu-layers",
+                "--n-gpu-layers --ngl -ngl --num-gpu-layers -ot --override-tensor",
                 ("--gpu-layers", "a GPU computes all layers with --device cuda"),
             ),
             (
@@ -351,8 +347,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--main-gpu -mg", "a GPU is chosen by --device cuda:1"),
             ("-sm", ("--split-mode",)),
             ("-ts", ("--tensor-split",)),
-            ("-ot --override-tensor", ("--gpu-layers",)),
-            ("-C --numactl --cpu-mask --cpu-range --cpus --taskset", ("--cpu-list",)),
+            ("--request-rate-mode --rate-mode --arrival-process", ("--arrivals",)),
+            ("-C --numactl --cpu-mask --cpu-range --cpus --cores --taskset", ("--cpu-list",)),
             ("-tb --threads-batch", ("--batch-threads",)),
             ("-hf --hf-repo -hfr -hff --repo-id", MODELS),
             ("--delay --sleep --pause", "nothing waits between calls; --cold-cache empties the caches before each"),
@@ -372,7 +368,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--opset-version --onnx-opset --opset",
                 ("--opset", "benchhouse export-model MODEL --opset N writes an opset"),
             ),
-            ("--tokenizer", "the model's own tokenizer is used"),
+            ("--tokenizer --tokenizer-mode --processor", ("--tokenizer", "the model's own tokenizer is used")),
             ("--trust-remote-code", "code of a model is never run: use the architecture in transformers, or an export"),
             ("--hf-token --token", "the hub's token is read from $HF_TOKEN, a server's key from $OPENAI_API_KEY"),
             # Where results go.
@@ -403,10 +399,14 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--retries --retry --max-retries --num-retries",
                 "nothing is tried again: a request or launch that fails counts as failed",
             ),
-            ("--resume --continue", ("--resume", "unfinished runs are continued by benchhouse run --resume")),
+            (
+                "--resume --continue --skip-existing --skip-completed",
+                ("--resume", "unfinished runs are continued by benchhouse run --resume"),
+            ),
             # Profilers.
             (
-                "--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops",
+                "--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops "
+                "--level --detail",
                 "benchhouse profile divides by part, layer and operator; benchhouse compare --by compares by a field",
             ),
             (
@@ -422,9 +422,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--all",
                 ("--rows", "what looks at results takes all without a selection; delete needs one, as in until=DATE"),
             ),
-            ("--experiment --experiment-name --experiment-id --experiment-ids --run-name --name", ("--tag",)),
             ("--query --sql --command --statement --execute", STATEMENTS),
             ("-e", ("--runtime", "--runtimes", STATEMENTS)),
+            ("--into", ("--db-path",)),
             ("-q", ("--request-rate", "--quiet", STATEMENTS)),
             (
                 "--readonly --read-only --ro",
@@ -436,7 +436,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--ingest", "--json-path", "--model-list", FILES),
             ),
             ("--recursive -R", "folders are searched at any depth"),
-            ("--source --tool --from-tool --importer --input-format --source-format", ("--from-format",)),
+            ("--source --tool --from --from-tool --importer --input-format --source-format", ("--from-format",)),
             (
                 "--update --upsert --overwrite --replace",
                 ("--replace", "--overwrite", "no file is overwritten: give a new name"),
@@ -483,7 +483,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--restore --from-backup", "a backup is a warehouse: use it as --db-path, or copy it back"),
             (
-                "--check --validate --integrity --doctor",
+                "--check --validate --verify --integrity --doctor",
                 ("--verify", "benchhouse setup --verify checks a warehouse; an export is always compared with torch"),
             ),
             ("--import --load --add", ("--ingest", FILES)),
@@ -495,7 +495,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--config --config-file --config-dir --config-name",
                 "a batch reads its settings from --model-list FILE.yaml",
             ),
-            ("--tags --label --labels --metadata", ("--tag",)),
+            (
+                "--tags --label --labels --metadata --experiment --experiment-name --experiment-id --experiment-ids "
+                "--run-name --name",
+                ("--tag",),
+            ),
             (
                 "--launcher --process-isolation --device-isolation --isolated --fork --spawn",
                 "each launch is a new process, alone on its device",
@@ -507,13 +511,9 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "the server's own metrics are read at its address during each level by themselves",
             ),
             ("--over-saturation --stability-percentage", "a level at which the queue only grows is invalid by itself"),
-            ("--service-kind", ("--engine",)),
-            ("--benchmark-grace-period --grace-period", ("--timeout",)),
-            ("--request-rate-mode --rate-mode --arrival-process", ("--arrivals",)),
-            ("--request-type", ("--endpoint",)),
             ("--ui --ui-type", ("--quiet",)),
             ("--variant --variants", "a variant is a configuration of a benchmark: --include NAME chooses benchmarks"),
-            ("--mock", ("--enable-mock",)),
+            ("-dev", ("--device", "--devices")),
             ("--benchmark --benchmarks --only --filter", ("--include",)),
             ("--list-benchmarks --list-benches --collect-only", ("--dry-run",)),
             (
@@ -527,7 +527,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--join --scheduler --coordinator", "the address of the scheduler is an argument"),
             (
-                "--share --public --expose",
+                "--share --public --expose --allow-remote",
                 "benchhouse publish writes a site; benchhouse dashboard answers other machines with --host and --token",
             ),
             (
@@ -535,18 +535,22 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "benchhouse profile --save, then benchhouse charts --chart flame_graph",
             ),
             ("--to --target-format", ("--format", "--output", "--output-dir")),
-            ("--for", MODELS),
+            ("--for", ("--prefer", *MODELS)),
             (
                 "--no-display-prompt --trtllm --trtexec",
                 "--help-all lists every flag, --help-options those of a runtime",
             ),
             ("--api-mode -api", ("--concurrency",)),
             ("--infer-precision -ip", ("--precision", "--precisions")),
-            ("--providers", ("--provider",)),
             ("--io-binding", ("--io-mode",)),
             ("--sdpa-backend", ("--attention", "set it in the configurations of your benchmarks")),
             ("--push-result-to-dataset --push", "benchhouse publish writes a site, benchhouse export files"),
             ("--onnx-path --onnx-file --onnx-model", "a graph file is a model: give it as MODEL"),
+            ("--mode", ("--scenario", "--profile")),
+            ("--rt-args --runtime-args", "the options of a runtime are flags: --help-options lists them"),
+            ("--export-only", ("--build-only",)),
+            ("--revision --model-revision", "a revision is downloaded first: give its folder as MODEL"),
+            ("--no-save", "nothing is stored unless --save is given"),
             ("--scenario --use-case", "a load as in MLPerf is benchhouse load MODEL --scenario server"),
             ("--bettertransformer --sdpa", "it is --attention sdpa"),
             ("--peft-type --peft --adapter --lora-modules --lora-path", ("--lora", "an adapter is asked for as MODEL")),
@@ -572,7 +576,6 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "loadgen's settings are flags: --scenario, --request-rate, --limit",
             ),
             ("--all-devices --all-hardware", ("--devices", "benchhouse batch --devices cpu,cuda measures on several")),
-            ("--list-hardware --show-hardware", ("--list-devices",)),
             ("--model-ids --model-list-ids", (*MODELS, "benchhouse batch takes several models")),
             ("--model-file --models-file --model-config", ("--model-list",)),
             ("--hardware-comparison --device-comparison --batch-size-comparison --all-charts", ("--chart",)),
@@ -580,7 +583,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--store-db --store-results --save-db --to-db",
                 ("--save", "results are stored unless --no-save is given"),
             ),
-            ("--list", ("--list-devices", "--list-models", "--list-charts")),
+            ("--list", ("--list-devices", "--list-models", "--list-charts", "--list-formats", "--dry-run")),
             (
                 "--commit-id --git-commit --commit --branch-name --branch --commit-message",
                 "commit and branch of this folder are recorded by themselves; another label is --tag NAME=VALUE",
@@ -588,11 +591,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--version -V", "benchhouse version prints the version"),
             (
                 "--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change "
-                "--fail-under --fail-above --confidence --significance --p-value --noise --noise-threshold",
+                "--fail-under --fail-above --factor --confidence --significance --p-value --noise --noise-threshold",
                 NO_THRESHOLD,
             ),
             ("--count", ("--rows", "--num-requests", "--iterations")),
-            ("--top --max-rows --head", ("--rows",)),
         )
         for flag in flags.split()
     }

@@ -170,6 +170,8 @@ FOLDER = Kind(metavar="DIR", python="str", parse=folder_to_write, check=_check_w
 DATABASE = Kind(metavar="FILE", python="str", parse=database_file, check=_check_word)
 WORD = Kind(metavar="NAME", python="str", parse=str, check=_check_word)
 TEXT = Kind(metavar="TEXT", python="str", parse=str, check=_check_text)
+LIMITS = replace(TEXT, metavar="LIMITS", is_repeated=True)
+"""Limits as `benchmarking.core.shared_settings.parse_limits` reads them, joined by commas or repeated."""
 SWITCH = Kind(metavar="", python="bool", parse=bool, check=_check_switch)
 DIMENSIONS = Kind(
     metavar="NAME=N",
@@ -326,6 +328,7 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
         metavar = setting.metavar or setting.kind.metavar
         action = group.add_argument(
             *words,
+            action=_Values if is_list else "store",
             dest=dest,
             type=setting.kind.parse_list if is_list else setting.kind.parse,
             choices=setting.kind.choices or None if not is_list else None,
@@ -333,12 +336,29 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
             metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else metavar,
             help=text,
         )
-    if is_list:
+    if setting.takes_list:
         vars(action)[PART_OF_LIST] = setting.kind.is_part_of_list
+    if isinstance(action, _Values):
+        action.is_sorted = setting.kind.is_sorted
     if setting.is_rare:
         few_need(action)
     both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
     add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
+
+
+class _Values(argparse.Action):
+    """Stores a list: a flag that is given again adds its values to those before."""
+
+    is_sorted = False
+    stored_in: argparse.Namespace | None = None
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        before = getattr(namespace, self.dest) if self.stored_in is namespace else ()
+        found = dict.fromkeys((*before, *values))
+        self.stored_in = namespace
+        setattr(namespace, self.dest, tuple(sorted(found)) if self.is_sorted else tuple(found))
 
 
 def _default_in_words(setting: Setting) -> str | None:

@@ -162,7 +162,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = PART.fullmatch(part)
         if match is None:
-            colon = COMPARISON.sub(":", part, count=1)
+            colon = COMPARISON.sub(":", part.lower() if part.isupper() else part, count=1)
             hint = f": write {colon}" if PART.fullmatch(colon) else ""
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}{hint}")
         name, value, unit = match.groups()
@@ -175,7 +175,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
         if unit not in UNITS[name]:
-            raise UsageError(f"--limit {part}: {name} takes a unit of {', '.join(filter(None, UNITS[name]))}")
+            units = ", ".join(filter(None, UNITS[name]))
+            raise UsageError(f"--limit {part}: {name} takes a unit of {units}, such as {_example([name])}")
         if not float(value) > 0:
             raise UsageError(f"--limit {part}: takes a number above 0")
         found[name] = float(value) * UNITS[name][unit]

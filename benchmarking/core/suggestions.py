@@ -5,6 +5,7 @@ The functions at the end translate command lines that were written for another t
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -33,6 +34,9 @@ SIMILAR = 0.6
 """The similarity, from 0 to 1, from which a name is offered as what was meant."""
 CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 """Where a word begins in a flag such as --avgRuns."""
+ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
+"""How a setting of Hydra begins: backend.device=cpu."""
+STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 WHERE = MappingProxyType(
     {
         "metric": "benchhouse query --describe all_results",
@@ -65,6 +69,8 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "recommend": "choose advise best suggest",
             "setup": "init initialize database db migrate upgrade",
             "export-model": "convert onnx",
+            "profile": "trace prof profiler flamegraph nsys",
+            "compact": "vacuum shrink compress",
             "publish": "upload push share site",
             "delete": "rm remove del clear prune purge drop gc clean erase wipe",
             # Actions.
@@ -76,12 +82,12 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "alias": "rename merge join link continue move",
             "unalias": "unmerge unlink split undo",
             # Precisions.
-            "float32": "fp32 f32 float single",
-            "float16": "fp16 f16 half",
-            "bfloat16": "bf16 brain",
+            "float32": "fp32 f32 float single 32 torch.float32",
+            "float16": "fp16 f16 half 16 torch.float16 torch.half 16-mixed",
+            "bfloat16": "bf16 brain torch.bfloat16 bf16-mixed",
             "float8_e4m3": "fp8 float8 e4m3",
             "int8": "i8 8bit q8 q8_0 w8a8 smoothquant",
-            "int4": "i4 4bit q4 q4_0 q4_1 q4_k_m q4_k_s w4a16 awq gptq nf4",
+            "int4": "i4 4bit q4 q4_0 q4_1 q4_k_m q4_k_s w4a16 awq gptq nf4 fp4",
             # Arrivals, endpoints, preferences, formats and charts.
             "constant": "uniform deterministic fixed periodic",
             "poisson": "exponential",
@@ -164,8 +170,9 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
             "new_tokens": "--new-tokens",
             "concurrency": "--concurrency",
             "tag.NAME": "--tag --tags --experiment --experiment-name --experiment-id --experiment-ids --run-name",
-            "since": "--since --from --start-date --newer-than",
-            "until": "--until --to --end-date --older-than",
+            "since": "--since --from --after --start-date --newer-than",
+            "until": "--until --to --before --end-date --older-than --keep",
+            "task": "--task",
             "run": "--run --run-id --run-ids --id --ids --uuid",
             "session": "--session",
             "commit": "--commit",
@@ -176,6 +183,28 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
     }
 )
 """A flag that selects results in other tools and commands -> the field of a selection for it."""
+
+
+ARGUMENTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        argument: frozenset(flags.split())
+        for argument, flags in {
+            "SQL": "-f --file",
+            "DIR": "--to --output --output-dir --out --outdir --out-dir --dir --directory --folder --dest --site -o",
+            "OTHER.duckdb": "--from --source --src --input --file --files --other --database --warehouse -i",
+            "ID": "--run --run-id --id --alert --alert-id --note-id",
+            "TEXT": "--text --note --message --comment -m",
+            "TRIAGE": "--status --state --triage",
+            "ADDRESS": "--url --connect --address --scheduler --coordinator --join --host --server",
+            "SCRIPT": "--script --script-path --input --input-script --file -i",
+            "BUILD": "--build --build-name --name --id",
+            "DIGEST": "--build --build-name --name --id --digest",
+            "OLD": "--old --from",
+            "NEW": "--new --to",
+        }.items()
+    }
+)
+"""The placeholder of an argument -> flags that people type for it."""
 
 
 BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
@@ -194,7 +223,9 @@ BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
         ("stddev, std, range ratio", VARIED),
         ("warmup", WARM_UP),
         ("cooldown", "what precedes and follows the steady state is left out"),
-        ("timeout", ("--timeout",)),
+        ("timeout, grace period", ("--timeout",)),
+        ("list hardware", ("--list-devices",)),
+        ("mock", ("--enable-mock",)),
         ("conversation", ("--turns", PROMPTS)),
         ("turn", ("--turns",)),
         ("dataset, data", PROMPTS),
@@ -225,7 +256,7 @@ BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
         ("config, conf", "settings are flags; a batch reads them from --model-list FILE.yaml"),
         ("log", ("--log-level",)),
         ("tag", ("--tag",)),
-        ("output, outputs, result, save", ("--output", "--report", RESULT_FILES)),
+        ("output, outputs, result, save, export", ("--output", "--report", RESULT_FILES)),
     )
     for words in alternatives.split(", ")
 )
@@ -281,11 +312,16 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     return f"unknown {what} {value!r}: {hint}nearest of {len(known)}: {', '.join(nearest(value, known))}{listed}"
 
 
-def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None = None) -> str:
+def unknown_flag(
+    flag: str, shown: Mapping[str, str], *, selection: str | None = None, arguments: Collection[str] = ()
+) -> str:
     """The message for a flag that a command does not have. `shown` maps every spelling that the command reads to the
     one in its help; `selection` is what precedes a selection of results in this command: its flag, or nothing;
-    None without one."""
-    if selection is not None and flag in SELECTED_BY and flag not in shown:
+    None without one; `arguments` are the placeholders of its arguments."""
+    if (argument := next((one for one in arguments if flag in ARGUMENTS.get(one, ())), None)) and flag not in shown:
+        return f"unknown flag {flag}: it is the argument {argument}, which has no flag"
+    has_own = any(one in shown for one in (flag, *OTHER_WORDS.get(flag, ())))
+    if selection is not None and flag in SELECTED_BY and not has_own:
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
     kebab = CASE_CHANGE.sub("-", flag).replace("_", "-").lower()
@@ -305,6 +341,42 @@ def unknown_flag(flag: str, shown: Mapping[str, str], *, selection: str | None =
     if near := list(dict.fromkeys(shown[by_word[word]] for word in alike[:3])):
         return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
     return f"unknown flag {flag}: --help-all lists every flag"
+
+
+def stray_word(word: str, before: str, actions: Mapping[str, argparse.Action]) -> str | None:
+    """The message for a word that is no argument of a command with these flags, but a value of the flag `before` it,
+    which takes none, or of another flag; None if it is nothing of these."""
+    if getattr(actions.get(before), "nargs", None) == 0:
+        place = f"; results go to stdout: add > {word}" if before == "--json" else ""
+        return f"{before} takes no value: got {word!r}{place}"
+    for flag, is_meant in (
+        ("--url", "://" in word),
+        ("--port", word.isdecimal()),
+        ("--db-path", word.endswith((".duckdb", ".db"))),
+        ("--output", word.endswith(".onnx")),
+        ("--output-dir", word.endswith("/")),
+    ):
+        if is_meant and flag in actions:
+            return f"unexpected argument {word!r}: did you mean {flag} {word}?"
+    return None
+
+
+def unexpected_argument(word: str, typed: Sequence[str], arguments: Sequence[str]) -> str:
+    """The message for an argument too many among the words that were typed; `arguments` are the placeholders of those
+    that the command takes."""
+    if ASSIGNMENT.match(word):
+        answer = "each setting is a flag, such as --device cpu"
+    elif "MODEL" in arguments:
+        answer = "this command takes one model; benchhouse batch takes several"
+    elif "B" in arguments:
+        answer = "two commands are compared, each one argument, in quotes"
+    elif "SQL" in arguments and any(one.lower() in ("select", "describe", "with") for one in typed):
+        answer = "put the statement in quotes"
+    elif STATEMENT.match(word):
+        return "a statement is run by benchhouse query 'STATEMENT', or by benchhouse sql from stdin"
+    else:
+        answer = "" if arguments else "this command takes flags only"
+    return f"unexpected argument {word!r}{answer and f': {answer}'}"
 
 
 def _answer(flag: str, ours: Sequence[str], shown: Mapping[str, str]) -> str | None:
@@ -396,6 +468,13 @@ def taken(words: Sequence[str], flag: str) -> tuple[str | None, list[str]]:
     if waiting:
         raise UsageError(f"{flag} needs a value")
     return found, rest
+
+
+def with_defaults(defaults: Sequence[str], words: Sequence[str]) -> list[str]:
+    """The words, after those of these flags with a value that are not among them, in the singular or plural."""
+    given = {flag.removesuffix("s") for flag in flags_in(words)}
+    pairs = zip(defaults[::2], defaults[1::2], strict=True)
+    return [*(word for flag, value in pairs if flag.removesuffix("s") not in given for word in (flag, value)), *words]
 
 
 def with_default_model(argv: Sequence[str], flags: Sequence[str], model: str) -> list[str]:

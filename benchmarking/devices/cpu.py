@@ -117,7 +117,7 @@ class CpuDevice(DeviceKind):
 
     name = "cpu"
     aliases = ("x86",)
-    other_words = ("arm", "host")
+    other_words = ("arm", "arm64", "aarch64", "x64", "amd64", "x86_64", "host")
     typical = MappingProxyType({"cpu": "CPU"})
     is_processor = True
     has_gauge = True

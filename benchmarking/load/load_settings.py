@@ -10,6 +10,7 @@ from benchmarking.core.command_line import names, positive_rates
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.settings import (
     COUNT,
+    LIMITS,
     NUMBER,
     NUMBER_FROM_0,
     PATH,
@@ -217,8 +218,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         Setting(
             name="limit",
             plural="limits",
-            kind=TEXT,
-            metavar="LIMITS",
+            kind=LIMITS,
             help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s",
             other_flags=("--slo",),
         ),

@@ -137,10 +137,7 @@ class Server:
     @property
     def models(self) -> list[str]:
         """The models that it names."""
-        page: Any = self.about.get("/v1/models")
-        data = page.get("data") if isinstance(page, dict) else None
-        found = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else []
-        return [one for one in found if isinstance(one, str) and one]
+        return _models_in(self.about.get("/v1/models"))
 
     @property
     def version(self) -> str | None:
@@ -257,6 +254,21 @@ def about(target: Target) -> dict[str, Json]:
                 size = len(json.dumps(value))
                 found[path] = value if size <= MOST_ANSWER else f"{size} characters: too long to keep"
     return found
+
+
+def models_at(target: Target) -> list[str]:
+    """The models that a running server names, on the page beside its endpoints; empty if it does not answer there."""
+    path = f"{urlsplit(target.url).path.rstrip('/')}/models"
+    with suppress(OSError, ValueError, FormatError):
+        status, text = fetch(target, path)
+        return _models_in(parse_json(text.encode(), path)) if status == OK else []
+    return []
+
+
+def _models_in(page: Any) -> list[str]:
+    data = page.get("data") if isinstance(page, dict) else None
+    found = [one.get("id") for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+    return [one for one in found if isinstance(one, str) and 0 < len(one) <= MOST_TEXT]
 
 
 def _shortened(value: Any) -> Any:

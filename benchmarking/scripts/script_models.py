@@ -28,6 +28,10 @@ from benchmarking.workloads.support.given_modules import GivenModule
 Say = Callable[[str], None]
 
 
+OF_TARGETS = ("device", "runtime", "precision", "batch_size")
+"""Settings that choose where a script's models are measured, or what their calls hold: not of the shared request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Where models are measured."""
@@ -230,7 +234,9 @@ def _target(word: str, folder: Path) -> Target:
     if separator and not hashes.strip(", "):
         raise UsageError(f"{word} names no hash: give one that --analyze-only shows, or the script alone")
     if not path.is_file():
-        raise UsageError(f"{path}: no such script: check the path or --search-dir")
+        file, colon, model = name.partition(".py:")
+        hint = f"a model of it is {file}.py{HASHES}{model}" if colon else "check the path or --search-dir"
+        raise UsageError(f"{path}: no such script: {hint}")
     if path.suffix != ".py":
         raise UsageError(f"{path}: not a Python script (*.py)")
     prefixes = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from benchmarking.core.settings import PATH, SECONDS, TEXT, Setting, one_of, table
+from benchmarking.core.settings import LIMITS, PATH, SECONDS, Setting, one_of, table
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
 OBJECTIVES = ("throughput", "latency", "energy", "cost")
 DEFAULT_BUDGET_S = 600.0
-LIMIT = replace(TEXT, metavar="LIMIT", is_repeated=True)
 
 TUNING: Mapping[str, Setting] = MappingProxyType(
     {**MEASURING}
     | table(
         Setting(
             name="limit",
-            kind=LIMIT,
+            kind=LIMITS,
+            metavar="LIMIT",
             default=(),
             help="such as latency_p95:50ms; repeatable: the most latency (median), latency_p90, latency_p95, "
             "latency_p99, ttft, memory, energy (per item), kl, perplexity_increase; the least throughput, agreement",

@@ -281,8 +281,13 @@ def probable_part(word: str) -> str:
         if operator == "~":
             return f"sql:{column} LIKE {literal(f'%{value}%')}"
         return f"sql:{column} {operator} {value if value.isdigit() else literal(value)}"
-    if AGE.fullmatch(word):
+    if AGE.fullmatch(word) or re.fullmatch(r"\d{4}-\d\d(-\d\d)?", word):
         return f"since={word}"
+    if word.isdecimal():
+        return f"run={word}"
+    if ".." in word and not word.startswith("."):
+        first, _, second = word.partition("..")
+        return f"two selections, commit={first} and commit={second.removeprefix('.')}"
     if word.startswith("tag."):
         return f"{word}=VALUE"
     if word.lower() in OTHER_NEWEST:

@@ -71,6 +71,9 @@ def main(argv: Sequence[str]) -> int:
         if count > 1:
             raise UsageError(f"--by compares within one selection: got {count} selections")
     elif count != 2:
+        for text in arguments.selections:
+            if ".." in text:  # a range of git, which is answered with two selections
+                Selection.parse(text)
         raise UsageError(
             f"expected two selections, or one and --by FIELD: got {count}; as in compare model=NAME --by runtime"
         )

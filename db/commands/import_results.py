@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -108,7 +109,8 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("no files: give result files, or folders of them (--list-formats lists the formats)")
     for path in arguments.files:
         if not path.exists() and path != Path("-"):
-            raise UsageError(f"{path} does not exist: give a result file, or a folder of them")
+            what = "is an address: download it first" if re.match("https?:/", str(path)) else "does not exist"
+            raise UsageError(f"{path} {what}: give a result file, or a folder of them")
     if arguments.format is not None:
         choice(arguments.format, plugins.names("db.importers"), "format")
     if arguments.dry_run:

@@ -155,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, float]:
     """The limits of --limit and of its earlier flags. Raises UsageError for one that is not known here."""
-    given: dict[Any, float] = parse_limits(arguments.limit, known) if arguments.limit else {}
+    given: dict[Any, float] = parse_limits(",".join(arguments.limit), known) if arguments.limit else {}
     for flag, name in {**OLD_LIMITS, **{flag: name for flag, (name, _) in QUALITY_LIMITS.items()}}.items():
         value = getattr(arguments, flag)
         if value is None:
@@ -174,6 +174,8 @@ def _parser() -> Parser:
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--limit",
+        action="append",
+        default=[],
         metavar="LIMITS",
         help="such as latency:20ms,memory:2GB,kl:0.02: at most this latency (median), latency_p90, latency_p95, "
         "latency_p99, ttft, memory, energy (per item), kl or perplexity_increase, at least this throughput (per "

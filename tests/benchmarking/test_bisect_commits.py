@@ -212,6 +212,10 @@ def test_interrupted_bisections_resume_from_their_log(repository, played, capsys
     [
         (["main", "main", *COMMAND], "are the same commit"),
         (["main", "main~1", *COMMAND], "is an ancestor of GOOD"),
+        (["main..main", *COMMAND], "are the same commit"),
+        (["main...main~1", *COMMAND], "is an ancestor of GOOD"),
+        (["main", *COMMAND], "BAD is missing: give two commits, GOOD BAD or GOOD..BAD"),
+        (["..main", *COMMAND], "give two commits"),
         (["main~1", "main"], "no command: put it after --"),
         (["none", "main", *COMMAND], "'none' is not a commit, branch or tag"),
         (["main~1", "main", "--", "/nowhere/tool"], "/nowhere/tool does not exist"),

@@ -189,3 +189,5 @@ def test_the_python_api_profiles_texts_and_reports_invalid_requests(scripted, tm
         profiling.profile_inference(image_size=3)
     with pytest.raises(UsageError, match="num_runs takes a whole number from 1: got 0"):
         profiling.profile_inference(num_runs=0)
+    with pytest.raises(UsageError, match="a size has a name: batch_size=8"):
+        profiling.profile_inference(8)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,6 +31,9 @@ TIME_LIMIT_S = 60.0
 each: 16 GPUs take up to 48 s."""
 MODULE = f"{PACKAGE}.support.select"
 CHILD_CODE = f"import sys; from {MODULE} import main; main(sys.argv[1:])"
+
+NUMBERED = re.compile(r"(?:([A-Za-z]+)[.:_-]?)?(\d|1\d)")
+"""A kind with a number, as in CUDA0 and gpu:0, or the number of a GPU."""
 
 Supports = Callable[[Device], str | None]
 """Returns None, or why the request cannot run on the device."""
@@ -103,7 +107,9 @@ def check_known(request: str) -> None:
         return
     if name in plugins.names(plugins.RUNTIMES):
         raise UsageError(f"unknown device {request!r}: it is a runtime: --runtime {name}")
-    near = meant_by(name, (*kinds_known, AUTO))
+    numbered = NUMBERED.fullmatch(request)
+    word, number = (numbered[1] or "gpu", f":{numbered[2]}") if numbered else (name, "")
+    near = [f"{one}{number}" for one in meant_by(word, (*kinds_known, AUTO))]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
         f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}. Other devices, including "

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BUILDS, CACHE_VARIABLE
-from benchmarking.core.axes import AXES, FURTHER, POINT_FIELDS
+from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import add_model_id
-from benchmarking.core.errors import UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SHARED
 from benchmarking.core.storage_paths import check_folder
@@ -49,16 +48,6 @@ def add_model(group: argparse._ArgumentGroup) -> None:
 def add_graph_inputs(group: argparse._ArgumentGroup) -> None:
     """What only the user knows about the inputs of a graph file."""
     add_settings(group, MEASURING, *GRAPH_INPUTS)
-
-
-def graph_inputs(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a request for the inputs of a graph file. Raises UsageError for a name given twice."""
-    for flag in ("dim", "input"):
-        names = [name for name, _ in getattr(arguments, flag)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise UsageError(f"--{flag} {twice[0]} is given {names.count(twice[0])} times: give it once")
-    found = {MEASURING[name].field: getattr(arguments, name) for name in GRAPH_INPUTS}
-    return {str(field): dict(value) if isinstance(value, list) else value for field, value in found.items()}
 
 
 def add_device(group: argparse._ArgumentGroup) -> None:
@@ -187,12 +176,6 @@ def logging_to_stderr(level: str | None) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def axes(arguments: argparse.Namespace) -> dict[str, tuple[float, ...]]:
-    """The values given for further axes, by axis."""
-    given = {name: getattr(arguments, axis.key) for name, axis in FURTHER.items()}
-    return {axis: values for axis, values in given.items() if values is not None}
-
-
 def named_plans(arguments: argparse.Namespace, plans: Iterable[CellPlan]) -> tuple[CellPlan, ...]:
     """The plans, anonymous if requested."""
     return tuple(plan.anonymous() if arguments.anonymous else plan for plan in plans)
@@ -206,25 +189,14 @@ def chosen_settings(arguments: argparse.Namespace) -> Settings:
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
     """The requests of a command that measures one model, one for each precision and number of threads; the runtime is
     not set yet."""
-    from benchmarking.sweep.plan.request import Request
+    from benchmarking.sweep.plan.request import Request, request_fields
 
     first = Request(
         model_id=model_id,
-        device=arguments.device,
-        task=arguments.task,
-        weights=arguments.weights,
-        **{AXES[name].key: getattr(arguments, AXES[name].key) for name in POINT_FIELDS},
-        axes=axes(arguments),
-        cpu_list=arguments.cpu_list,
-        **(graph_inputs(arguments) if hasattr(arguments, "dim") else {}),
         options=options_in(vars(arguments)),
-        rebuild=arguments.rebuild,
         settings=chosen_settings(arguments),
-        timeout_s=arguments.timeout,
-        skip_unsupported=arguments.skip_unsupported,
         command=command,
-        tags=dict(arguments.tag),
-        description=arguments.description,
+        **request_fields(vars(arguments), without=("runtime", "precision", "num_threads")),
     )
     precisions = arguments.precisions if hasattr(arguments, "precisions") else (arguments.precision,)
     threads = arguments.num_threads

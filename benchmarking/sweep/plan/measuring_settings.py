@@ -367,6 +367,7 @@ class _HelpOptions(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, values: Any, *__: object) -> NoReturn:
         declared = {runtime.name: [one for one in runtime.declared_options if one.has_flag] for runtime in runtimes()}
+        values = next((one.name for one in runtimes() if values in one.aliases), values)
         if values and values not in declared:
             parser.error(f"--help-options: {unknown_name(values, tuple(declared), 'runtime')}")
         for name, options in declared.items():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import field, fields, replace
+from types import MappingProxyType
+from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES
+from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES, FURTHER
 from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.device_contracts import DeviceKind
@@ -15,6 +17,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
+from benchmarking.core.settings import TAGS
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has
 from benchmarking.measure.context import Settings
@@ -73,6 +76,43 @@ class Request:
         fields = [axis for axis in AXES.values() if axis.is_field and not axis.of_every_model]
         requested = {**{axis.name: getattr(self, axis.key) for axis in fields}, **self.axes}
         return {name: values for name, values in requested.items() if values is not None}
+
+
+_FIELDS = {one.name for one in fields(Request)}
+FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        setting.name: found
+        for setting in MEASURING.values()
+        if (found := next((one for one in (setting.field, setting.key, setting.name) if one in _FIELDS), None))
+    }
+)
+"""Setting -> the field of `Request` that holds it; the axes in `Request.axes` are not among them."""
+
+
+def request_fields(values: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a `Request` for the settings among parsed flags, keys of a YAML list or parameters of a function:
+    what is missing or None is left out, and so are the settings in `without`. One value of an axis becomes a list.
+    Raises UsageError for a name that is given twice."""
+    found: dict[str, Any] = {}
+    for name in (*FIELDS, *FURTHER):
+        setting = MEASURING[name]
+        keys = filter(None, (setting.field, setting.plural, name))
+        value = next((values[key] for key in keys if values.get(key) is not None), None)
+        if value is None or name in without:
+            continue
+        if setting.kind.is_repeated and not isinstance(value, Mapping):
+            names = [key for key, _ in value]
+            twice = [] if setting.kind is TAGS else sorted({key for key in names if names.count(key) > 1})
+            if twice:
+                raise UsageError(f"{setting.flag} {twice[0]} is given {names.count(twice[0])} times: give it once")
+            value = dict(value)
+        elif name in AXES and not isinstance(value, tuple):
+            value = (value,)
+        if name in FIELDS:
+            found[FIELDS[name]] = value
+        else:
+            found.setdefault("axes", {})[name] = value
+    return found
 
 
 def workload_of(request: Request) -> Workload:

@@ -7,6 +7,7 @@ queried by a child process.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from benchmarking.workloads.support.exported_folder import exported_workload
 from benchmarking.workloads.support.families import family_of, task_of
 from benchmarking.workloads.support.graph_file import NO_CHOICES, GraphChoices, graph_file_of, graph_file_workload
 from benchmarking.workloads.support.weights import revision_of, weight_files
+
+HUB_ADDRESS = re.compile(r"(https?://)?(huggingface\.co|hf\.co)/|hf://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,9 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
     if entry is None and folder.is_file():
         raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
     if entry is None and not hub.may_be_hub_name(model_id):
-        raise UsageError(f"--model-id {model_id}: no such folder, and not a valid name on the hub")
+        name = HUB_ADDRESS.sub("", model_id).partition("@")[0].strip("/")
+        hint = f": did you mean {name}?" if name != model_id and hub.may_be_hub_name(name) else ""
+        raise UsageError(f"--model-id {model_id}: no such folder, and not a valid name on the hub{hint}")
     return _from_hub(model_id, entry, weights)
 
 

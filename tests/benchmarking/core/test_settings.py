@@ -13,13 +13,26 @@ import pytest
 
 from benchmarking import api, cli
 from benchmarking.batch.model_list import BUILT_IN, readers
+from benchmarking.core.axes import FURTHER
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import EXIT_USAGE, UsageError
-from benchmarking.core.settings import COUNT, SECONDS, TEXT, WHOLE, Setting, add_settings, check_given, given, table
+from benchmarking.core.settings import (
+    COUNT,
+    SECONDS,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Setting,
+    add_settings,
+    check_given,
+    given,
+    table,
+)
 from benchmarking.core.shared_settings import COMMON, SHARED, UNITS, parse_limits
+from benchmarking.core.suggestions import with_defaults
 from benchmarking.load.load_settings import LOAD
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, measured_by, runtime_options
-from benchmarking.sweep.plan.request import Request
+from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
 from tests.docs.cli_page import parser_of
 from tests.helpers.paths import ROOT
 
@@ -90,6 +103,21 @@ def test_a_request_has_a_field_for_each_setting_with_the_same_default():
         setting = by_field[field.name]
         default = setting.default if field.name not in ("sequence_lengths", "tags") else field.default
         assert field.default in (default, None) or setting.kind.is_repeated, field.name
+
+
+def test_the_flag_of_a_setting_reaches_the_field_of_the_request_and_no_other():
+    """A setting of requests is its entry and its field: no command, list or function names it again."""
+    parser = parser_of("run")
+    plain = request_fields(vars(parser.parse_args(["m"])))
+    texts = {"int": "3", "float": "2.5", "Mapping[str, int | str]": "a=3", "Mapping[str, float]": "a=3"}
+    for name in (*FIELDS, *FURTHER):
+        setting = MEASURING[name]
+        text = setting.kind.choices[-1] if setting.kind.choices else texts.get(setting.kind.python, "a=b")
+        words = [setting.flag] if setting.kind is SWITCH else [setting.flag, text]
+        asked = request_fields(vars(parser.parse_args(["m", *words])))
+        assert {field for field, value in asked.items() if value != plain.get(field)} == {FIELDS.get(name, "axes")}
+        assert not {FIELDS.get(name, "axes")} & request_fields(vars(parser.parse_args(["m"])), without=(name,)).keys()
+    assert {*FIELDS.values()} | INTERNAL_FIELDS == {field.name for field in fields(Request)}
 
 
 @pytest.mark.parametrize("function", [api.benchmark_model, api.benchmark_script])
@@ -320,6 +348,20 @@ def test_a_limit_that_is_none_says_what_one_is(text, message):
 def test_values_of_a_list_may_be_separated_by_spaces(words, expected):
     found = parser_of("run").parse_args(words.split())
     assert (",".join(map(str, found.batch_sizes)), found.model_id) == expected
+
+
+def test_a_list_that_is_given_again_adds_its_values():
+    parser = parser_of("run")
+    for _ in range(2):  # a parser is used again
+        found = parser.parse_args(["m", "--runtime", "eager", "--batch-size", "8", "--runtimes", "openvino,eager"])
+        assert (found.runtimes, found.batch_sizes) == (("eager", "openvino"), (8,))
+    assert parser.parse_args(["m", "--batch-size", "8", "--batch-sizes", "1,8"]).batch_sizes == (1, 8)
+    for command, limits in (("load", ["ttft:1s", "tpot:9ms"]), ("recommend", ["latency:1s", "memory:2GB"])):
+        words = [word for limit in limits for word in ("--limit", limit)]
+        assert parser_of(command).parse_args(["m", *words]).limit == limits
+    assert with_defaults(("--batch-sizes", "1", "--iterations", "9"), ["--batch-size", "8"]) == [
+        *("--iterations", "9", "--batch-size", "8")
+    ]
 
 
 def test_names_of_a_list_may_be_separated_by_spaces_if_they_cannot_be_models():

@@ -11,6 +11,7 @@ from benchmarking.core.command_line import (
     Parser,
     add_aliases,
     add_model_id,
+    positive_ints,
     positive_seconds,
 )
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
@@ -216,7 +217,7 @@ def test_a_wrong_guess_in_choosing_a_runtime_gating_or_load_testing_gets_a_sugge
         ("delete --force", "it is called --yes here"),
         ("delete --id 5", "run=VALUE"),
         ("delete --older-than 30d", "until=VALUE"),
-        ("delete --before 2026", "until=DATE"),
+        ("delete --before 2026", "until=VALUE"),
         ("delete --experiment-id x", "tag.NAME=VALUE"),
         ("delete --preview", "it is called --dry-run here"),
         ("cache --clear", "the action comes first"),
@@ -319,6 +320,77 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("run gpt2 --benchmark-compare-fail=mean:5%", "it is called --fail-on here"),
         ("run gpt2 --tasks wikitext", "benchhouse run MODEL --quality"),
         ("run gpt2 --device CPU", "Did you mean cpu?"),
+        ("run tiny-gpt2 --device CUDA0", "Did you mean cuda:0?"),
+        ("run gpt2 --device cpu cuda", "benchhouse batch measures on each"),
+        ("run gpt2 --json out.json", "--json takes no value: got 'out.json'; results go to stdout: add > out.json"),
+        ("run gpt2 --save true", "--save takes no value: got 'true'"),
+        ("run gpt2 --save=true", "argument --save: takes no value: got 'true'"),
+        ("run gpt2 --no_save", "nothing is stored unless --save is given"),
+        ("run gpt2 --min-time 10", "follows from --profile"),
+        ("run gpt2 --revision main", "give its folder as MODEL"),
+        ("run gpt2 --cores 0-3", "it is called --cpu-list here"),
+        ("run gpt2 --power", "are always measured"),
+        ("run gpt2 --metrics latency", "compared by any metric"),
+        ("run gpt2 --precision 16", "did you mean float16?"),
+        ("run gpt2 --precision torch.bfloat16", "did you mean bfloat16?"),
+        ("run m.gguf -dev CUDA0", "it is called --device here"),
+        ("run https://huggingface.co/openai-community/gpt2", "did you mean openai-community/gpt2?"),
+        ("run gpt2@main", "did you mean gpt2?"),
+        ("run gpt2 --batch-sizes 2^0,2^3", "a list is written 1,2,4"),
+        ("benches --list", "it is called --dry-run here"),
+        ("batch gpt2 --skip-existing", "it is called --resume here"),
+        ("batch gpt2 --shuffle", "in their order"),
+        ("export-model gpt2 out/", "did you mean --output-dir out/?"),
+        ("export-model gpt2 a.onnx", "did you mean --output a.onnx?"),
+        ("export-model gpt2 --seq-len 64", "it is called --max-length here"),
+        ("profile gpt2 --runs 10", "it is called --num-runs here"),
+        ("profile gpt2 --level op", "by part, layer and operator"),
+        ("script a.py --export-only", "it is called --build-only here"),
+        ("script a.py --rt-args a::b", "--help-options"),
+        ("script a.py:479b1332", "a model of it is a.py::479b1332"),
+        ("load m --extra-body {}", "the same fields for every server"),
+        ("load m --mode performance", "it is called --scenario here"),
+        ("load m --profile-export-file x.json", "run files go to the folder --output-dir"),
+        ("load m --endpoint http://127.0.0.1:9", "that is --url"),
+        ("load http://127.0.0.1:9/v1 --model m", "did you mean --url http://127.0.0.1:9/v1?"),
+        ("load m --url http://127.0.0.1:9/v1 --limit ttft=500", "write ttft:500"),
+        ("load m --url http://127.0.0.1:9/v1 --limit ttft:500", "such as ttft:500ms"),
+        ("load m --url http://127.0.0.1:9/v1 --limit TTFT:500MS", "write ttft:500ms"),
+        ("ab a b c", "each one argument, in quotes"),
+        ("check --ref main", "earlier ones of its series"),
+        ("regressions --last 7d", "it is called --since here"),
+        ("regressions 2026-01-01", "did you mean since=2026-01-01?"),
+        ("show 12", "did you mean run=12?"),
+        ("compare HEAD~1..HEAD", "two selections, commit=HEAD~1 and commit=HEAD"),
+        ("export --to csv", "it is called --format"),
+        ("import --from vllm x.json", "it is called --from-format here"),
+        ("import https://example.org/x.json", "is an address: download it first"),
+        ("merge --into a.duckdb b.duckdb", "it is called --db-path here"),
+        ("query -f q.sql", "it is the argument SQL"),
+        ("setup x.duckdb", "did you mean --db-path x.duckdb?"),
+        (
+            "setup --db-path postgresql://localhost/x",
+            "takes a DuckDB file or ducklake:...: got postgresql://localhost/x",
+        ),
+        ("dashboard 8080", "did you mean --port 8080?"),
+        ("dashboard --allow-remote", "with --host and --token"),
+        ("compact --keep 30d", "until=VALUE"),
+        ("tune gpt2 --space {}", "is no YAML file: it does not exist"),
+        ("trace", "did you mean profile?"),
+        ("vacuum", "did you mean compact?"),
+        ("publish --to site", "it is the argument DIR, which has no flag"),
+        ("publish --output-dir site", "it is the argument DIR, which has no flag"),
+        ("merge --from a.duckdb", "it is the argument OTHER.duckdb"),
+        ("annotate add 12 --note x", "it is the argument TEXT"),
+        ("alert set 1 --status resolved", "it is the argument TRIAGE"),
+        ("worker --connect host:1", "it is the argument ADDRESS"),
+        ("cache delete --name x", "it is the argument DIGEST"),
+        ("series alias --old a --new b", "it is the argument OLD"),
+        ("run tiny-gpt2 --device gpu:1", "Did you mean cuda:1?"),
+        ("run tiny-gpt2 --device 0", "Did you mean cuda:0?"),
+        ("run tiny-gpt2 --device arm64", "Did you mean cpu?"),
+        ("tune gpt2 --space runtime=eager", "is no YAML file: give --runtimes eager"),
+        ("tune gpt2 --space attention=sdpa", "is no YAML file: write attention: [sdpa] in it"),
         ("run gpt2 --precision q4_0", "did you mean int4?"),
         ("run backend.model=gpt2", "each setting is a flag"),
         ("run gpt2 backend.device=cpu", "each setting is a flag"),
@@ -360,7 +432,17 @@ def test_a_short_word_is_no_typing_error_of_a_long_flag():
 
 
 def test_durations_take_units():
-    assert [positive_seconds(text) for text in ("90", "90s", "2m", "500ms", "1h")] == [90, 90, 120, 0.5, 3600]
+    texts = ("90", "90s", "2m", "500ms", "1h", "1h30m", "1 m 30 s", "2min")
+    assert [positive_seconds(text) for text in texts] == [90, 90, 120, 0.5, 3600, 5400, 90, 120]
+    for text in ("1h30", "m", "PT1M", "1x2m"):
+        with pytest.raises(argparse.ArgumentTypeError, match="such as 90 or 2m"):
+            positive_seconds(text)
+
+
+def test_a_list_may_end_with_a_comma():
+    assert positive_ints("1, 2,4,") == (1, 2, 4)
+    with pytest.raises(argparse.ArgumentTypeError, match="takes whole numbers, in digits such as 4096: got '4k'"):
+        positive_ints("1,4k")
 
 
 def test_help_with_a_command_is_the_help_of_that_command(capsys):

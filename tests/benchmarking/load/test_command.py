@@ -241,6 +241,44 @@ def test_a_server_that_is_not_running_is_reported_before_the_load(capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("pages", "answer"),
+    [
+        ({"/v1/models": '{"data": [{"id": "own-name"}]}'}, None),
+        ({"/v1/models": '{"data": [{"id": "a"}, {"id": "b"}]}'}, "give one of a, b: "),
+        ({"/v1/models": '{"data": [3, {"id": null}]}'}, "give its name on the server: "),
+        ({}, "give its name on the server: "),
+    ],
+)
+def test_without_a_model_the_only_one_of_the_server_is_loaded(pages, answer, monkeypatch, capsys):
+    said = []
+    monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
+    with serving(Script(ttft_s=0, itl_s=0, pages=pages)) as url:
+        asked = ("--url", url, "--num-requests", "2", "--output-length", "2", "--capacity-seconds", "0", "--no-save")
+        code = load_server.main([*asked])
+    if answer is None:
+        assert (code, said[0].cell.workload.model_id) == (0, "own-name")
+    else:
+        assert (code, said) == (2, [])
+        assert f"MODEL is missing: {answer}{url}/models lists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("", "its API is at {url}: give that"),
+        ("/", "its API is at {url}: give that"),
+        ("/v1/chat/completions", "the address before the endpoint: {url}, with --endpoint chat"),
+        ("/v1/completions/", "the address before the endpoint: {url}, with --endpoint completions"),
+    ],
+)
+def test_an_address_beside_that_of_the_api_is_answered_with_it(path, answer, capsys):
+    with serving(Script(pages={"/v1/models": '{"data": [{"id": "m"}]}'})) as url:
+        code = load_server.main(["m", "--url", url.removesuffix("/v1") + path, "--no-save"])
+    assert code == 2
+    assert answer.format(url=url) in capsys.readouterr().err
+
+
 def anonymous_run(address, results, monkeypatch, tmp_path):
     """The record of a load with --anonymous, as JSON, with the address wherever a record may contain it."""
     monkeypatch.setattr("platformdirs.user_data_path", lambda *_, **__: tmp_path)
