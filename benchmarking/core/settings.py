@@ -456,7 +456,7 @@ def _python_value(key: str, setting: Setting, value: Any) -> Any:
     """The value of a parameter, or the default for None. Raises UsageError."""
     if value is None:
         return setting.default
-    is_one = not setting.takes_list or isinstance(value, str | os.PathLike)
+    is_one = not setting.takes_list or isinstance(value, str | os.PathLike) or not isinstance(value, Iterable)
     try:
         values = [
             setting.kind.check(os.fspath(one) if isinstance(one, os.PathLike) else one, repr(one))

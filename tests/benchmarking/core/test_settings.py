@@ -388,6 +388,7 @@ def test_benchmark_script_takes_the_settings_of_its_command_and_checks_them_in_t
         ("precision", "fp16", "did you mean float16"),
         ("tags", "a=b", "tags takes a mapping of words: got 'a=b'"),
         ("timeout_s", -1, "timeout_s takes numbers above 0: got -1"),
+        ("devices", 3, "devices takes a word: got 3"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             api.benchmark_script(script, **{name: value})
