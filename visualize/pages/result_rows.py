@@ -25,6 +25,8 @@ Row = Mapping[str, Any]
 
 OTHERS = "other_metrics"
 """Column with metrics that have no column of their own."""
+GOODPUT = "goodput_requests_per_sec"
+"""Metric of a load level: requests per second within every limit."""
 FIRST = "latency_median_ms"
 NUMBERS = tuple(name for name, metric in METRICS.items() if metric.heading and name not in (FIRST, "output_error"))
 COLUMNS = (

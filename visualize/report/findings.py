@@ -17,8 +17,10 @@ from benchmarking.core.text import listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
+from visualize.drawing.loads import as_level, is_load, is_search, level_words
 from visualize.drawing.rows import grouped, measured_apart, trust
 from visualize.drawing.verdicts import clear_winner, judgements
+from visualize.pages.result_rows import GOODPUT, OTHERS
 from visualize.report.reading import MODEL, POINT, Row, is_ranked
 
 MOST_POINTS = 3
@@ -50,7 +52,12 @@ class _Reading:
 
 
 def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
-    """The sections of the summary: fastest, smallest, most efficient."""
+    """The sections of the summary: fastest, smallest and most efficient calls, and the highest rates of load tests."""
+    loads = [row for row in rows if is_load(row)]
+    under_load = (Section(title="Under load", sentences=tuple(_highest_rates(loads))),) if loads else ()
+    rows = [row for row in rows if not is_load(row)]
+    if not rows:
+        return under_load
     no_memory = Counter(row["missing"][name] for row in rows for name in PEAK_MEMORY if name in row["missing"])
     no_energy = Counter(why_no_energy(row["missing"]) for row in rows if any(name in row["missing"] for name in ENERGY))
     smallest = _lowest(rows, _memory, "peak memory", "MB", _because(no_memory))
@@ -59,7 +66,35 @@ def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
         Section(title="Fastest", sentences=tuple(_fastest(rows))),
         Section(title="Smallest", sentences=tuple(smallest)),
         Section(title="Most efficient", sentences=tuple(most_efficient)),
+        *under_load,
     )
+
+
+def _highest_rates(rows: Sequence[Row]) -> list[str]:
+    """One sentence per model and server: the highest rate of requests, and of those within every limit, at levels that
+    are not invalid."""
+    known_rates: list[str] = []
+    unknown: list[str] = []
+    for key, members in grouped(rows, ("model_id", "setup")):
+        levels = [as_level(row) for row in members]
+        sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid" and not is_search(row)]
+        rates = {
+            "answered": [(row["throughput_samples_per_sec"], row) for row in sound],
+            "within every limit": [(row[OTHERS].get(GOODPUT), row) for row in sound],
+        }
+        parts = []
+        for what, found in rates.items():
+            known = [(rate, row) for rate, row in found if rate is not None]
+            if known:
+                rate, row = max(known, key=lambda one: float(one[0]))
+                parts.append(f"{number(rate)} requests/s {what} at {level_words(row)}")
+        name = f"{key['model_id']}: {key['setup']}"
+        if parts:
+            known_rates.append(visible(f"{name}: at most {', '.join(parts)}."))
+        else:
+            every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
+            unknown.append(visible(f"{name}: no rate is known: {every} invalid or failed."))
+    return [*known_rates, *unknown]
 
 
 def _fastest(rows: Sequence[Row]) -> Iterable[str]:
@@ -215,7 +250,8 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         steps.append(
             f"Doubtful: {counts}, of {len(rows)} results. Follow the advice on each doubt, then measure again."
         )
-    bare = [row for row in rows if is_ranked(row) and (row["low"] is None or row["high"] is None)]
+    calls = [row for row in rows if not is_load(row)]  # a load test has no launches
+    bare = [row for row in calls if is_ranked(row) and (row["low"] is None or row["high"] is None)]
     if bare:
         steps.append(
             f"{_count(len(bare), 'result')} {_has(bare)} no interval over launches: measure with --profile standard, "
@@ -223,7 +259,7 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     # Points where setups are close or were measured by different commands.
     close = apart = 0
-    for _, members in grouped(rows if ranks else [], (*MODEL, *POINT)):
+    for _, members in grouped(calls if ranks else [], (*MODEL, *POINT)):
         ranked = [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
             continue
@@ -239,7 +275,7 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     if any(row["simulated"] for row in rows):
         steps.append("Simulated results come from a script or an emulator: measure on a real device.")
-    has_all = all(row["low"] is not None and row["high"] is not None for row in rows)
+    has_all = bool(calls) and all(row["low"] is not None and row["high"] is not None for row in calls)
     fine = "every result is valid" + (" and has an interval over launches" if has_all else "")
     return tuple(steps) or (f"No action needed: {fine}.",)
 

@@ -362,6 +362,19 @@ def test_load_tests_are_drawn_by_level_with_separate_loops(store, report):
     assert page.count("Test CPU (server) · some-engine · float32</li>") == 4
 
 
+def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launches(store, report):
+    store(make_load(rates=(1.0, 4.0), **SESSION), make_load(engine="other", rates=(2.0,), **SESSION))
+    text = report(name="r.md")
+    assert sorted(line.split(": ", 2)[2] for line in section(text, "Under load")) == [
+        "at most 100 requests/s answered at 1 request/s, 0.5 requests/s within every limit at 1 request/s.",
+        "at most 100 requests/s answered at 2 requests/s, 0.5 requests/s within every limit at 2 requests/s.",
+    ]
+    assert "### Fastest" not in text
+    assert section(text, "Next steps") == ["- No action needed: every result is valid."]
+    assert "A load test sends requests to a running server" in text
+    assert "fresh processes" not in text
+
+
 def test_the_load_table_leaves_out_interval_ends(store, report):
     custom = {name: {"unit": "ms", "better": None} for name in ("ttft_p95_ms", "ttft_p95_ci_low_ms")}
     run = make_load(rates=(1.0,), metrics=dict.fromkeys(custom, 5.0), **SESSION)

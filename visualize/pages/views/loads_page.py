@@ -18,7 +18,7 @@ from visualize.drawing.figure import Figure
 from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, trust
 from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Link, grid, number_cell, state_cell, text_cell, time_text
-from visualize.pages.result_rows import OTHERS, noted_doubts
+from visualize.pages.result_rows import GOODPUT, OTHERS, noted_doubts
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.run_page import UNKNOWN, find_run, known_facts, run_link
 
@@ -83,7 +83,6 @@ WHERE run_id = $run
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY run_id <> $run, started_at DESC, result_id DESC) = 1
 ORDER BY sequence_length, new_tokens, concurrency, result_id
 """  # noqa: S608 - a constant of ours
-GOODPUT = "goodput_requests_per_sec"
 ALIKE = """
 SELECT run_id, min(started_at) AS started_at FROM load_curve
 WHERE model_id = $model AND run_id <> $run AND curve_id IN (SELECT curve_id FROM load_curve WHERE run_id = $run)
