@@ -337,11 +337,13 @@ def _text(
 def _reasons(search: Search) -> list[str]:
     """How many left the race for each kind of reason; what failed with its reason."""
     left = [one for one in search.race.entrants.values() if one.out is not None]
+    count = sum(one.out == "no room" and not one.launches for one in left)
+    untried = f" ({count} of them for any launch)" if count else ""
     words: dict[Out, str] = {
         "behind": "behind the best",
         "misses": "cannot meet a limit",
         "unknown": "unknown in the objective or a limit, which is not met",
-        "no room": "had no room in the budget: nothing is proven about them, a longer --budget measures them",
+        "no room": f"had no room in the budget{untried}: nothing is proven about them, a longer --budget measures them",
         "failed": "failed",
     }
     counts = {out: sum(one.out == out for one in left) for out in words}
