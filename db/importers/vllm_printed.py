@@ -1,5 +1,6 @@
 """What vLLM's and SGLang's benchmarks print, from any log that contains it: the blocks "Serving Benchmark Result" and
-"Offline Throughput Benchmark Result", vLLM's line "Throughput: ...", and the latencies of `vllm bench latency`.
+"Offline Throughput Benchmark Result", vLLM's line "Throughput: ...", and the latencies of `vllm bench latency`. The
+first serving benchmarks printed their numbers without a title, with the unit behind the number.
 
 Each block is a run. The model and the load's settings come from the command or the printed arguments above it. Numbers
 are rounded to two digits; the file of --save-result has them exactly.
@@ -35,6 +36,11 @@ SECTION = re.compile(r"-{4,}.*-{4,}\s*$|[A-Z][\w ()%-]*:\s*$")
 """A title, or a label whose values stand below it."""
 LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
 STATISTIC = re.compile(r"(Mean|Median|Std|Min|Max|P[\d.]+) (TTFT|TPOT|ITL|E2EL|E2E Latency) \((ms|s)\)")
+FIRST = re.compile(r"([A-Z][A-Za-z0-9 ]*?): (-?[\d.]+) (s|requests/s|tokens/s|ms)\s*$")
+"""A number of the first serving benchmarks: "Request throughput: 6.05 requests/s"."""
+UNITS = {"requests/s": "req/s", "tokens/s": "tok/s"}
+OPENING = ("Successful requests", "Benchmark duration (s)")
+"""The first labels of every serving benchmark."""
 LABELS = {
     "Successful requests": "completed",
     "Failed requests": "failed",
@@ -128,7 +134,7 @@ class Part:
 def recognises(file: ForeignFile) -> bool:
     if file.is_json or not (text := file.text):
         return False
-    lines = COLOUR.sub("", text).splitlines()
+    lines = _lines(text)
     return (
         any(_is_title(lines, at) for at in range(len(lines)))
         or bool(THROUGHPUT.search(text))
@@ -136,13 +142,29 @@ def recognises(file: ForeignFile) -> bool:
     )
 
 
+def _lines(text: str) -> list[str]:
+    """The lines without colours; the numbers of the first versions under today's labels."""
+    lines = COLOUR.sub("", text).splitlines()
+    for at, line in enumerate(lines):
+        if found := FIRST.search(line):
+            label = f"{found[1]} ({UNITS.get(found[3], found[3])})"
+            if label in LABELS or STATISTIC.fullmatch(label):
+                lines[at] = f"{line[: found.start()]}{label}: {found[2]}"
+    return lines
+
+
 def _is_title(lines: Sequence[str], at: int) -> bool:
     """Whether a block begins here: programs that read such logs contain its title, too, but no numbers."""
-    return bool(TITLE.search(lines[at])) and any(LABELLED.search(line) for line in lines[at + 1 : at + 4])
+    if TITLE.search(lines[at]):
+        return any(LABELLED.search(line) for line in lines[at + 1 : at + 4])
+    if OPENING[0] not in lines[at]:
+        return False
+    labels = [_bare(found[1]) if (found := LABELLED.search(line)) else "" for line in lines[at : at + 4]]
+    return labels[0] == OPENING[0] and OPENING[1] in labels
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    parts = list(_parts(COLOUR.sub("", file.text or "").splitlines()))
+    parts = list(_parts(_lines(file.text or "")))
     for index, part in enumerate(parts):
         yield from understood(file, [part], lambda part, at=index: _run(file, part, at))  # type: ignore[misc]
 
@@ -153,13 +175,14 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
     shared: dict[str, dict[str, str]] = {}
     while at < len(lines):
         line = lines[at]
-        title = TITLE.search(line) if _is_title(lines, at) else None
-        kind = title[1] if title else "throughput" if THROUGHPUT.search(line) else None
+        is_block, title = _is_title(lines, at), TITLE.search(line)
+        kind = "throughput" if THROUGHPUT.search(line) else None
+        kind = (title[1] if title else "Serving") if is_block else kind
         kind = kind or ("latency" if AVERAGE.search(line) or PERCENTILE.search(line) else None)
         if kind is None:
             at += 1
             continue
-        end = _end(lines, at, is_block=bool(title))
+        end = _end(lines, at, is_block=is_block)
         above = lines[max(last, at - BACK) : at]
         arguments = _arguments(above)
         if not any(map(COMMAND.search, lines[last:at])):
@@ -172,6 +195,15 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
 
 def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:
     """The line after a result: after the closing line of a block, before another result."""
+    if is_block and not TITLE.search(lines[at]):
+        rest = range(at + 1, len(lines))
+        others = (number for number in rest if _is_title(lines, number) or COMMAND.search(lines[number]))
+        labels = {
+            number: _bare(found[1])
+            for number in range(at, next(others, len(lines)))
+            if (found := LABELLED.search(lines[number]))
+        }
+        return max(number for number, one in labels.items() if one in LABELS or STATISTIC.fullmatch(one)) + 1
     last = PERCENTILE.search(lines[at])
     for number in range(at + 1, len(lines)):
         line = lines[number]
@@ -263,7 +295,8 @@ def _load(file: ForeignFile, part: Part, settings: Fields) -> Result:
 def _labelled(file: ForeignFile, part: Part) -> dict[str, Any]:
     """The labelled values of a block by the names of the saved file; other lines are named."""
     values: dict[str, Any] = {}
-    for number, line in enumerate(part.lines[1:], part.line + 1):
+    titles = 1 if TITLE.search(part.lines[0]) else 0
+    for number, line in enumerate(part.lines[titles:], part.line + titles):
         found = LABELLED.search(line)
         if found is not None:
             label, value = _bare(found[1]), parsed_number(found[2])

@@ -57,6 +57,22 @@ Median TTFT (ms):                        55.00
     assert [run.results[0].point.label for run in (first, second)] == ["b1 c4 num_prompts=20", "b1 c8"]
 
 
+def test_the_first_serving_benchmarks_printed_no_title():
+    first, second = all_of("vllm_printed/first_versions.log")
+    (result,) = first.results
+    assert (first.cell.workload.model_id, result.point.label) == (
+        "demo/model-7b",
+        "b1 input_tokens_mean=121 request_rate=6.5",
+    )
+    assert (result.metrics["duration_s"], result.metrics["total_output_tokens"]) == (294.101467, 415416)
+    assert (result.metrics["throughput_samples_per_sec"], result.metrics["throughput_tokens_per_sec"]) == (
+        6.05,
+        1412.49,
+    )
+    assert (result.metrics["time_to_first_token_ms"], result.metrics["time_per_output_token_ms"]) == (115488.55, 611.68)
+    assert second.results[0].metrics["throughput_samples_per_sec"] == 6.15
+
+
 def test_printed_lines_of_offline_benchmarks_have_their_own_command():
     throughput, latency = all_of("vllm_printed/offline.log")
     assert {run.cell.workload.model_id for run in (throughput, latency)} == {"demo/model-70b"}
