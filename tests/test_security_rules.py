@@ -19,12 +19,12 @@ MAKERS = ("quoted", "literal")
 """The functions that make a name, or a text, safe in SQL."""
 OWN_NAMES = {
     "analysis/selection.py": {
-        "condition_on_ids": "columns of ours",
+        "by_id": "columns of ours",
         "runs": "conditions on columns of ours",
         "self.sql": "the user's own condition, asked on a confined connection",
     },
     "connection.py": {"options": "constants and `quoted`"},
-    "contents.py": {
+    "conflicts.py": {
         **dict.fromkeys(("columns", "key", "part_key", "json_columns"), "columns of CONTENTS"),
         **dict.fromkeys(("', '.join(content.key)", "', '.join(tests)", "', '.join(texts)"), "columns of CONTENTS"),
         "', '.join((f'mine.{name}' for name in content.key))": "columns of CONTENTS",
