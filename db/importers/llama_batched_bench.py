@@ -9,6 +9,7 @@ names neither the model nor the device; what the program printed, or somebody wr
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ LOADED = re.compile(
     r"loaded meta data with .* from (?P<log>\S+) \(version|"
     r"(?:batched|sweep)-bench\b[^\n`]*? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
     r"(?:-hfr?|--hf-repo)[ =](?P<repo>[^\s`]+))|"
+    r"\bbatched-bench(?:\.exe)? (?P<first>[^\s`-][^\s`]*\.gguf)|"
     r"^#+ (?P<heading>[\w.-]+/(?=[^\s/]*\d)[\w.-]+)[ \t]*$|"
     r"^Model: *https://huggingface\.co/(?P<page>[\w.-]+/[\w.-]+)",
     re.MULTILINE,
@@ -91,8 +93,13 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if not rows and not file.left_out:
         file.without_results("a table without rows: the program ended before its first result")
     groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
+    seen: Counter[tuple[str, str]] = Counter()
     for setup, result in understood(file, rows, _row):
-        groups.setdefault(f"{setup}", []).append((setup, result))
+        place = (f"{setup}", result.point.label)
+        # A repeated row, as of another build, belongs to another run.
+        key = f"{setup} {seen[place]}" if seen[place] else f"{setup}"
+        groups.setdefault(key, []).append((setup, result))
+        seen[place] += 1
     gpus = [name for found in GPU.finditer(text) for name in found.groups() if name]
     for key, own in groups.items():
         yield ForeignRun(
@@ -118,7 +125,7 @@ def _table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
         settings = dict(SETTING.findall(above))
         for found in LOADED.finditer(above):
             named = next(filter(None, found.group("heading", "page", "repo")), None)
-            model = named or model_name(found["log"] or found["command"])
+            model = named or model_name(found["log"] or found["command"] or found["first"])
         settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
         own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
         before = own[-1] + 1 if own else start

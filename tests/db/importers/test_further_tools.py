@@ -213,6 +213,21 @@ def test_the_tables_of_a_report_belong_to_the_models_above_them(tmp_path):
     assert [run.cell.runtime_mode.get("table") for run in unnamed] == [None, "2"]
 
 
+def test_a_second_table_of_a_model_is_another_run(tmp_path):
+    heading = "|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |"
+    line = "|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|"
+    row = "|   128 |    128 |    1 |    256 |    0.182 |   703.44 |    2.997 |    {} |    3.179 |    80.53 |"
+    command = (
+        "make -j batched-bench && ./batched-bench ./models/llama-7b-v2/ggml-model-q8_0.gguf 10880 1 99 0 128 128 1"
+    )
+    before, after = ("\n".join([heading, line, row.format(speed)]) for speed in ("42.71", "52.71"))
+    (tmp_path / "both.md").write_text(f"{command}\n\nmaster:\n\n{before}\n\nPR:\n\n{after}\n")
+    first, second = runs(tmp_path / "both.md")
+    assert {run.cell.workload.model_id for run in (first, second)} == {"ggml-model-q8_0"}
+    assert [run.results[0].metrics["decode_tokens_per_sec"] for run in (first, second)] == [42.71, 52.71]
+    assert first.run_id != second.run_id
+
+
 def test_scores_are_metrics_of_their_model_beside_its_speed():
     (run,) = all_of("lm_evaluation_harness/results_2026-03-01T12-00-00.json")
     (result,) = run.results
