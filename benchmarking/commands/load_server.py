@@ -27,7 +27,8 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
-from benchmarking.core.records import MAX_REQUESTS, Json, Result, Run, to_json
+from benchmarking.core.quality import QualitySettings, without_quality
+from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.signals import run_tasks
@@ -61,9 +62,10 @@ from benchmarking.load.server_load import (
     tokenizer,
 )
 from benchmarking.load.server_pages import PATH, device_use, read
+from benchmarking.load.server_quality import OF_TEXT, server_quality
 from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import options_in
+from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.command_session import store_run
 from benchmarking.sweep.run.warehouse_process import database
@@ -103,6 +105,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
     require_running_clock()
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
+    quality = measured_by({name: getattr(arguments, name, None) for name in QUALITY}).quality
     servers = (
         [] if arguments.serve is None else server_plan.servers(arguments.serve, arguments.sweep, arguments.model_id)
     )
@@ -113,6 +116,11 @@ def main(argv: Sequence[str]) -> int:
             say(f"requests of {traffic.lengths} tokens")
         started_at = utc_now()
         results, interruption = _results(load, levels, arguments)
+        if isinstance(load, ServerLoad) and quality is not None and interruption is None:
+            try:
+                _measure_quality(load, quality, results, arguments.tokenizer)
+            except KeyboardInterrupt as pressed:
+                interruption = pressed
         return replace(recorded(load, results), started_at=started_at), interruption
 
     def recorded(load: ServerLoad | ModelLoad, results: Sequence[Result]) -> Run:
@@ -183,6 +191,19 @@ def _results(
         if not done:
             raise
         return with_knee(list({offered(one): one for one in done}.values())), interruption
+
+
+def _measure_quality(
+    load: ServerLoad, settings: QualitySettings, results: Sequence[Result], folder: Path | None
+) -> None:
+    """Measure the quality of the server's model, once for all lengths of its requests, unless it answered nothing."""
+    if load.quality is not None:
+        return
+    if all(one.status != "ok" for one in results):
+        load.quality = without_quality(f"{NOT_RUN}: no level was measured", OF_TEXT)
+        return
+    load.say("measuring the quality")
+    load.quality = server_quality(load.target, settings, folder)
 
 
 def _check_subject(arguments: argparse.Namespace) -> None:
@@ -430,6 +451,8 @@ def _parser() -> Parser:
             "precision",
             "hardware",
             "tokenizer",
+            "quality",
+            "quality_text",
             "ca_file",
             "http2",
         ),

@@ -31,6 +31,7 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 SERVERS, MODELS = frozenset({"server"}), frozenset({"model"})
 NOTHING_SHARED = "calls on this machine share no text and no connection"
 OWN_SETTINGS = "the server has its own settings"
+WITHOUT_LOAD = "quality does not depend on the load: benchhouse run --quality"
 
 
 RATES, TEXTS = replace(NUMBER, parse_list=positive_rates), replace(TEXT, parse_list=names)
@@ -124,7 +125,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="tokenizer",
             kind=PATH,
             metavar="DIR",
-            help="local folder of a tokenizer, to count tokens that the server does not report",
+            help="local folder of a tokenizer, for tokens that the server does not count or make",
             default_words="chunks count",
             applies=SERVERS,
             why_not=NOTHING_SHARED,
@@ -148,6 +149,19 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             applies=SERVERS,
             why_not=NOTHING_SHARED,
             is_rare=True,
+        ),
+        replace(
+            MEASURING["quality"],
+            help="also measure how well the server's model predicts a text, after the levels",
+            applies=SERVERS,
+            why_not=WITHOUT_LOAD,
+            is_rare=True,
+        ),
+        replace(
+            MEASURING["quality_text"],
+            help="text file by which to measure it; implies --quality",
+            applies=SERVERS,
+            why_not=WITHOUT_LOAD,
         ),
         replace(MEASURING["timeout"], help="time limit per request in seconds", default=120.0),
         # The model on this machine.

@@ -10,6 +10,7 @@ from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
 from benchmarking.core.load_levels import LEAST_GOOD, HighestRate
+from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
@@ -47,7 +48,13 @@ def print_all(runs: Sequence[Run], *, as_json: bool) -> None:
         for run, text in zip(runs, lengths, strict=True)
         for one in run.results
     ]
-    print_run(replace(runs[0], results=tuple(results)), as_json=False)
+    quality = {  # of a server, which all its runs have
+        line.replace("quality", f"quality of {facts_of(run.results[0]).get('server') or run.cell.runtime}", 1): None
+        for run in runs
+        if run.quality is not None
+        for line in quality_lines(run.quality)
+    }
+    print_run(replace(runs[0], results=tuple(results), quality=None), as_json=False, further=list(quality))
 
 
 def _shown(run: Run) -> Json:
@@ -56,7 +63,8 @@ def _shown(run: Run) -> Json:
     return shown
 
 
-def print_run(run: Run, *, as_json: bool) -> None:
+def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
+    """Print the levels of a run in a table, or as JSON; `further` lines come before its doubts."""
     if as_json:
         print(json.dumps(_shown(run), indent=1))
         return
@@ -82,6 +90,7 @@ def print_run(run: Run, *, as_json: bool) -> None:
         answer = str(one.error) if found is None else f"highest rate within the limits: {found.text}"
         lines.append(f"{own}: {answer}" if (own := _own(one)) else answer)
     lines += [_holding(levels, limits)] if limits and not searches else []
+    lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]
     lines += doubt_remarks((_level_text(one), doubt) for one in run.results for doubt in one.doubts)
     print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
 

@@ -19,6 +19,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_levels import prefix_cache_hit
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Cell,
     Device,
@@ -105,6 +106,8 @@ class ServerLoad:
     """The processes of a server on this machine; empty for another one, or if unknown."""
     own: Own | None = None
     """The server that the load test started itself; None for one at --url."""
+    quality: Quality | None = None
+    """How well the server's model predicts a text; None if that was not measured."""
     exporter: Target | None = None
     """The address at which a device exporter of the server's machine shows metrics."""
     observer: ServerObserver | None = None
@@ -315,6 +318,7 @@ class ServerLoad:
             },
             environment=capture(),
             results=tuple(self._with_prompt_length(results)),
+            quality=self.quality,
         )
         return without_address(run, self.target.url, self._name()) if self.is_anonymous and not is_local else run
 

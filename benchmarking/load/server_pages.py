@@ -29,7 +29,9 @@ class ClosedError(ValueError):
     """The server closed the connection instead of answering."""
 
 
-def fetch(target: Target, path: str, body: bytes | None = None, limit_s: float = LIMIT_S) -> tuple[int, str]:
+def fetch(
+    target: Target, path: str, body: bytes | None = None, limit_s: float = LIMIT_S, most_bytes: int = MAX_BYTES
+) -> tuple[int, str]:
     """The status and text of the response to GET, or with a body to POST; the text is empty unless it is complete.
     Redirects and proxies are not used, since the request contains the key. Raises OSError and ValueError."""
     parts = urlsplit(target.url)
@@ -49,8 +51,8 @@ def fetch(target: Target, path: str, body: bytes | None = None, limit_s: float =
             headers["Content-Type"] = "application/json"
         connection.request("GET" if body is None else "POST", path, body, headers)
         reply = connection.getresponse()
-        text = reply.read(MAX_BYTES + 1)
-        is_whole = not reply.length and len(text) <= MAX_BYTES
+        text = reply.read(most_bytes + 1)
+        is_whole = not reply.length and len(text) <= most_bytes
         return reply.status, text.decode("utf-8", "replace") if is_whole else ""
     except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
         if time.monotonic() - begun_s >= limit_s:  # the timer closed it

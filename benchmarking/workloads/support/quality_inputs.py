@@ -14,6 +14,7 @@ them, so the perplexity is lower than that of unknown text; the differences betw
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,24 +90,41 @@ def tokenizer_of(workload: Workload) -> Any:
 def text_windows(workload: Workload, settings: QualitySettings) -> TextWindows:
     """The windows of the text in a model's tokens. Raises UnsupportedError for a model without a tokenizer, and for a
     text of fewer tokens than a window."""
+    tokenizer = tokenizer_of(workload)
+
+    def encode(text: str) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    limit, size = workload.max_sequence_length, vocabulary_size(workload)
+    return windows_of(encode, first_tokens(tokenizer), settings, limit=limit, vocabulary=size)
+
+
+def windows_of(
+    encode: Callable[[str], list[int]],
+    prefix: Sequence[int],
+    settings: QualitySettings,
+    *,
+    limit: int | None = None,
+    vocabulary: int | None = None,
+) -> TextWindows:
+    """The windows of the text in the tokens of `encode`, each with `prefix` before it, for a model with `limit`
+    positions and a `vocabulary` of that many ids. Raises UnsupportedError for a text of fewer tokens than a window."""
     import numpy as np
 
-    tokenizer = tokenizer_of(workload)
     text = checked_text(settings.text)
-    prefix = first_tokens(tokenizer)
-    context, scored = _sizes(workload, len(prefix))
+    context, scored = CONTEXT_TOKENS, SCORED_TOKENS
+    while limit is not None and len(prefix) + context + scored > limit and scored > 1:
+        context, scored = context // 2, scored // 2
     needed = context + settings.windows * scored
     ids = np.empty(0, dtype=np.int64)
     for beginning in (text[: needed * CHARACTERS_PER_TOKEN], text):
         if len(ids) < needed:
-            made = tokenizer(beginning, add_special_tokens=False, verbose=False)["input_ids"]
-            ids = np.array(made, dtype=np.int64)
+            ids = np.array(encode(beginning), dtype=np.int64)
     count = min(settings.windows, (len(ids) - context) // scored)
     if count < 1:
         raise UnsupportedError(f"the text has {len(ids)} tokens, and a window takes {context + scored}")
-    largest, size = int(ids.max()), vocabulary_size(workload)
-    if size is not None and largest >= size:
-        raise UnsupportedError(f"the tokenizer makes id {largest}, but the model's vocabulary has {size} ids")
+    if vocabulary is not None and (largest := int(ids.max())) >= vocabulary:
+        raise UnsupportedError(f"the tokenizer makes id {largest}, but the model's vocabulary has {vocabulary} ids")
     rows = [[*prefix, *ids[start : start + context + scored]] for start in range(0, count * scored, scored)]
     tokens = np.array(rows, dtype=np.int64)
     how: dict[str, Json] = {
@@ -119,15 +137,6 @@ def text_windows(workload: Workload, settings: QualitySettings) -> TextWindows:
     }
     digest = hashlib.sha256(tokens.astype("<i8").tobytes() + str(scored).encode()).hexdigest()
     return TextWindows(tokens=tokens, scored=scored, digest=digest, how=how)
-
-
-def _sizes(workload: Workload, prefix: int) -> tuple[int, int]:
-    """Context and scored tokens of a window, halved for a model with fewer positions."""
-    context, scored = CONTEXT_TOKENS, SCORED_TOKENS
-    limit = workload.max_sequence_length
-    while limit is not None and prefix + context + scored > limit and scored > 1:
-        context, scored = context // 2, scored // 2
-    return context, scored
 
 
 def first_tokens(tokenizer: Any) -> list[int]:

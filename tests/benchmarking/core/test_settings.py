@@ -58,7 +58,7 @@ def test_a_load_has_its_own_settings_and_some_of_measuring_commands_with_other_w
     changed = {name: (MEASURING[name], LOAD[name]) for name in MEASURING if LOAD[name] is not MEASURING[name]}
     assert set(changed) == {
         *("precision", "timeout", "batch_size", "runtime", "device", "task", "weights", "num_threads", "concurrency"),
-        "cpu_list",
+        *("cpu_list", "quality", "quality_text"),
     }
     for name, (before, after) in changed.items():
         assert (after.name, after.plural, after.flag, after.in_series) == (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import urllib.request
 
 import pytest
 
@@ -11,9 +13,12 @@ pytest.importorskip("gguf")
 pytest.importorskip("httptools")
 
 from benchmarking.commands import load_server
-from tests.helpers.llama_server import llama_server, write_model
+from db.warehouse import Warehouse
+from tests.helpers.llama_server import VOCABULARY, llama_server, write_model
 
 REQUESTS, TOKENS, WORDS = 12, 6, 8
+TEXT = ("thequickbrownfoxjumpsoverthelazydog" * 4)[:128]
+"""One window in the model's tokens, which are letters."""
 OF_RESPONSES = {
     *("failed_requests", "whole_replies", "chunks_not_tokens", "tokens_counted_as_chunks", "other_output_length"),
     *("other_input_length", "prefix_cache_hit", "held_open"),
@@ -22,9 +27,10 @@ OF_RESPONSES = {
 
 
 @pytest.fixture(scope="module")
-def levels(tmp_path_factory):
-    """The load facts, numbers and doubts of each level of a closed loop, with ten requests of warm-up before each."""
+def run(tmp_path_factory):
+    """The run of two levels of a closed loop, with ten requests of warm-up before each, and of a text's quality."""
     folder = tmp_path_factory.mktemp("llama")
+    (folder / "text.txt").write_text(TEXT)
     write_model(folder / "tiny.gguf")
     with llama_server(folder / "tiny.gguf", slots=4) as url:
         code = load_server.main(
@@ -33,11 +39,43 @@ def levels(tmp_path_factory):
                 *("--num-requests", str(REQUESTS), "--warmup-requests", "10", "--input-length", str(WORDS)),
                 *("--output-length", str(TOKENS), "--capacity-seconds", "0", "--limit", "ttft:60s", "--save"),
                 *("--db-path", str(folder / "a.duckdb"), "--output-dir", str(folder)),
+                *("--quality-text", str(folder / "text.txt")),
             ]
         )
-    assert code == 0
-    (file,) = folder.glob("load_*.json")
-    return json.loads(file.read_text())["results"]
+        assert code == 0
+        (file,) = folder.glob("load_*.json")
+        found = json.loads(file.read_text())
+        found["surprises"] = surprises(url)
+    with Warehouse.open(folder / "a.duckdb", read_only=True) as warehouse:
+        (found["stored"], *_) = warehouse.query("SELECT perplexity FROM all_results").dicts()
+    return found
+
+
+@pytest.fixture(scope="module")
+def levels(run):
+    return run["results"]
+
+
+def surprises(url):
+    """-ln q of the tokens of the text that are scored, each by a request of its own for all probabilities."""
+    ids, found = [ord(letter) - 33 for letter in TEXT], []
+    for end in range(64, len(ids)):
+        body = {"prompt": ids[:end], "n_predict": 1, "n_probs": VOCABULARY, "temperature": 0}
+        request = urllib.request.Request(url.removesuffix("/v1") + "/completion", json.dumps(body).encode())
+        with urllib.request.urlopen(request) as reply:
+            (first,) = json.load(reply)["completion_probabilities"]
+        of_token = {one["id"]: one["logprob"] for one in first["top_logprobs"]}
+        assert math.fsum(map(math.exp, of_token.values())) == pytest.approx(1, abs=1e-4)
+        found.append(-of_token[ids[end]])
+    return found
+
+
+def test_the_perplexity_is_by_the_probabilities_that_the_server_gives_for_each_token(run):
+    expected = math.exp(math.fsum(run["surprises"]) / len(run["surprises"]))
+    assert run["quality"]["values"]["perplexity"]["value"] == pytest.approx(expected, rel=1e-3)
+    assert (run["quality"]["how"]["by"], run["quality"]["how"]["tokens_by"]) == ("n_probs", "the server")
+    assert "no eager float32 model" in run["quality"]["missing"]["kl_divergence"]
+    assert run["stored"]["perplexity"] == run["quality"]["values"]["perplexity"]["value"]
 
 
 def test_every_response_of_each_level_has_the_requested_tokens(levels):
