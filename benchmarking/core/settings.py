@@ -399,11 +399,13 @@ def check_given(
         for name in setting.excludes:
             if given(arguments, settings[name]):
                 raise UsageError(f"{setting.flag} and {settings[name].flag} exclude each other: remove one of them")
-        for name, value in setting.needs:
-            needed = settings[name]
-            has = getattr(arguments, needed.name, None)
-            if not given(arguments, needed) if value is None else has != value:
-                raise UsageError(f"{setting.flag} requires {needed.flag}{f' {value}' if value else ''}")
+        missing = [
+            f"{settings[name].flag} {value or ''}".rstrip()
+            for name, value in setting.needs
+            if (getattr(arguments, name, None) != value if value else not given(arguments, settings[name]))
+        ]
+        if missing:
+            raise UsageError(f"{setting.flag} requires {' and '.join(missing)}")
 
 
 def takes_settings(

@@ -543,7 +543,7 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
             ["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"],
             "exceed the limit of 100000000 per level",
         ),
-        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit"),
+        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit and --request-rate"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
         (["--url", "http://x/v1", "--request-rate", "inf"], "--request-rate inf requires --num-requests"),
         (["--url", "http://x/v1", "--tokenizer", "nowhere"], "--tokenizer nowhere: expected a local folder"),
