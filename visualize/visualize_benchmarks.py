@@ -31,7 +31,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from db.commands.arguments import add_selection
 from db.file_copy import make_folder
@@ -163,7 +163,7 @@ def _parser() -> Parser:
     group = parser.add_argument_group("selection of results")
     add_selection(group)
     models = group.add_argument(
-        "--model-id", type=names, default=(), metavar="A,B", help="models (default: every model)"
+        "--model-id", action=Values, type=names, default=(), metavar="A,B", help="models (default: every model)"
     )
     vars(models)[PART_OF_LIST] = lambda word: NO_MODEL.match(word) is None
     add_aliases(group, models, "--models", "--model")
@@ -217,6 +217,7 @@ def _parser() -> Parser:
     )
     formats = output.add_argument(
         "--format",
+        action=Values,
         type=names,
         default=DEFAULT_FORMATS,
         dest="formats",

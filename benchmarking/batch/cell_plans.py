@@ -21,7 +21,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, U
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import (
@@ -236,7 +236,7 @@ def parser(
     source = models.add_mutually_exclusive_group()
     add_aliases(
         source,
-        source.add_argument("--models", type=names, metavar="M,M", help=argparse.SUPPRESS),
+        source.add_argument("--models", action=Values, type=names, metavar="M,M", help=argparse.SUPPRESS),
         *("--model-ids", "--model"),
     )
     source.add_argument(

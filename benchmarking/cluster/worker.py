@@ -25,7 +25,7 @@ from benchmarking.core.command_line import Parser, command, names, note, notes
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.sweep.plan.measuring_settings import add_runtime_options
@@ -67,7 +67,11 @@ def main(argv: Sequence[str]) -> int:
         "scheduler", metavar="ADDRESS", help="address of the Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT"
     )
     parser.add_argument(
-        "--devices", type=names, metavar="D,D", help="devices to offer, such as cuda or cuda:0 (default: all hardware)"
+        "--devices",
+        action=Values,
+        type=names,
+        metavar="D,D",
+        help="devices to offer, such as cuda or cuda:0 (default: all hardware)",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the worker in the cluster (default: host name and PID)")
     parser.add_argument(

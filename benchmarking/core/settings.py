@@ -328,7 +328,7 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
         metavar = setting.metavar or setting.kind.metavar
         action = group.add_argument(
             *words,
-            action=_Values if is_list else "store",
+            action=Values if is_list else "store",
             dest=dest,
             type=setting.kind.parse_list if is_list else setting.kind.parse,
             choices=setting.kind.choices or None if not is_list else None,
@@ -338,7 +338,7 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
         )
     if setting.takes_list:
         vars(action)[PART_OF_LIST] = setting.kind.is_part_of_list
-    if isinstance(action, _Values):
+    if isinstance(action, Values):
         action.is_sorted = setting.kind.is_sorted
     if setting.is_rare:
         few_need(action)
@@ -346,7 +346,7 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
     add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
 
 
-class _Values(argparse.Action):
+class Values(argparse.Action):
     """Stores a list: a flag that is given again adds its values to those before."""
 
     is_sorted = False

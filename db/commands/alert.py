@@ -22,7 +22,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import choice, command, names
 from benchmarking.core.errors import EXIT_OK
-from benchmarking.core.settings import add_settings
+from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
@@ -65,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
     add_metrics(raising, "metrics")
     listing.add_argument(
         "--triage",
+        action=Values,
         type=names,
         default=(),
         metavar="WORD,...",

@@ -356,6 +356,8 @@ def test_a_list_that_is_given_again_adds_its_values():
         found = parser.parse_args(["m", "--runtime", "eager", "--batch-size", "8", "--runtimes", "openvino,eager"])
         assert (found.runtimes, found.batch_sizes) == (("eager", "openvino"), (8,))
     assert parser.parse_args(["m", "--batch-size", "8", "--batch-sizes", "1,8"]).batch_sizes == (1, 8)
+    assert parser_of("batch").parse_args(["--model", "a", "--model", "b,c"]).models == ("a", "b", "c")
+    assert parser_of("charts").parse_args(["--format", "svg", "--formats", "pdf"]).formats == ("svg", "pdf")
     for command, limits in (("load", ["ttft:1s", "tpot:9ms"]), ("recommend", ["latency:1s", "memory:2GB"])):
         words = [word for limit in limits for word in ("--limit", limit)]
         assert parser_of(command).parse_args(["m", *words]).limit == limits
