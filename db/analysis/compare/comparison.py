@@ -283,7 +283,9 @@ def _pair(
 ) -> Pair:
     if {one.result_id for one in before.comparable} & {one.result_id for one in after.comparable}:
         return Pair(why_not_comparable=SAME_RESULT)
-    named = (("A", before.result.unfit), ("B", after.result.unfit))
+    named = [("A", before.result.unfit), ("B", after.result.unfit)]
+    if before.result.unfit == after.result.unfit:
+        named = [("A and B", before.result.unfit)]
     if reason := "; ".join(f"{name}: {why}" for name, why in named if why is not None):
         return Pair(why_not_comparable=reason)
     interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
