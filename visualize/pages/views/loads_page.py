@@ -139,7 +139,7 @@ def _server(row: Mapping[str, Any], device: str) -> str:
     """The server's device, or else the host that an imported load was sent to."""
     if row["device_name"] is not None or row["device"] not in (UNKNOWN, SERVER):
         return device
-    return "not stated" if row["device"] == SERVER or row["host"] == UNKNOWN else str(row["host"])
+    return loads.NOT_STATED if row["device"] == SERVER or row["host"] == UNKNOWN else str(row["host"])
 
 
 def _lengths(row: Mapping[str, Any]) -> str | None:
@@ -285,9 +285,10 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
     most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
+    server = _server(run, words.device({**run, "simulated": run["is_simulated"]}))
+    address = next((str(load["url"]) for load in map(_load, rows) if load.get("url")), None)
     given = {
-        "server": _server(run, words.device({**run, "simulated": run["is_simulated"]})),
-        "address": next((str(load["url"]) for load in map(_load, rows) if load.get("url")), None),
+        "server": address if address and server == loads.NOT_STATED else server,
         "engine": words.engine(run),
         "precision": run["precision"],
         "load": ", ".join(
