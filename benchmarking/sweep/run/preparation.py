@@ -219,7 +219,7 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
     runtime: Runtime = plugins.load("benchmarking.runtimes", job.cell.runtime)
     points = job.points
     if job.quality is not None:
-        with suppress(UnsupportedError):  # the quality then has this reason
+        with suppress(BenchhouseError):  # the quality then has this reason
             points = (*points, *quality_points(job.cell, job.quality))
     try:
         return runtime.prepare(job.cell, points, store, job.rebuild)

@@ -109,12 +109,15 @@ def quality_point(workload: Workload, settings: QualitySettings) -> Point:
 
 
 def quality_points(cell: Cell, settings: QualitySettings) -> tuple[Point, ...]:
-    """The point of the quality, and the largest of the questions. Raises what `quality_point` raises."""
+    """The point of the quality, and the largest of the questions, unless their file is gone or the model can take none
+    of them: they then have that reason. Raises what `quality_point` raises."""
     point, workload = quality_point(cell.workload, settings), cell.workload
     if settings.file is None or kind_of(workload) != "text":
         return (point,)
-    largest = question_point(workload, read_questions(settings.file), size_step(cell))
-    return (point,) if largest is None else (point, largest)
+    try:
+        return point, question_point(workload, read_questions(settings.file), size_step(cell))
+    except BenchhouseError:
+        return (point,)
 
 
 def logits_key(cell: Cell, windows: TextWindows) -> BuildKey:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Operation, Session
-from benchmarking.core.errors import UnsupportedError, always_after
+from benchmarking.core.errors import always_after
 from benchmarking.core.quality import MIN_WINDOWS, Quality, QualityValue
 from benchmarking.core.records import TOO_FEW_SAMPLES, Json, Point, Workload, canonical_hash
 from benchmarking.measure.quality_measures import log_softmax, share_value
@@ -32,8 +32,8 @@ from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
 if TYPE_CHECKING:
     import numpy as np
 
-MAX_S = 300.0
-"""Time for the questions, after which the others are left out."""
+MAX_S = 240.0
+"""Time for the questions, after which the others are left out: with that for the text, less than a point may take."""
 SIZE_STEP = 32
 """Prompts and answers are padded to multiples of this many tokens, since some runtimes compile for every size."""
 MOST_NAMED = 20
@@ -47,12 +47,10 @@ Predicted = Callable[[list[int], int, int], "np.ndarray"]
 before each of them."""
 
 
-def question_point(workload: Workload, file: QuestionFile, step: int) -> Point | None:
-    """The largest point of the calls that the questions need; None if the model can take none of them."""
-    try:
-        tokens, _ = _tokens(workload, file)
-    except UnsupportedError:
-        return None
+def question_point(workload: Workload, file: QuestionFile, step: int) -> Point:
+    """The largest point of the calls that the questions need. Raises UnsupportedError if the model can take none of
+    them."""
+    tokens, _ = _tokens(workload, file)
     sizes = (call_size(len(one.prompt), one.most_new, step, workload.max_sequence_length) for one in tokens)
     context, scored = max(sizes, key=sum)
     return Point(batch_size=1, sequence_length=context, new_tokens=scored)

@@ -194,6 +194,12 @@ def test_a_file_of_questions_is_answered_as_the_model_itself_answers(
     assert "perplexity" in found.values
 
 
+def test_a_file_of_questions_that_is_gone_costs_their_scores_alone(decoder: Path, tmp_path: Path) -> None:
+    found = quality_in("eager", "float32", decoder, QualitySettings(windows=2, file=str(tmp_path / "gone.jsonl")))
+    assert "perplexity" in found.values
+    assert "cannot read" in found.missing["exact_match"]
+
+
 @pytest.mark.forked_children
 @pytest.mark.usefixtures("empty_working_folder")
 def test_the_command_stores_the_quality_with_the_run(
