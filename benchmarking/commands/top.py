@@ -71,49 +71,39 @@ def main(argv: Sequence[str]) -> int:
             print(json.dumps(to_json(live), indent=1) if arguments.json else display_text(live, _plain_page()))
             return EXIT_OK if live.running else EXIT_NOT_ENOUGH_DATA
         if can_rewrite(sys.stdout):
-            _redraw(arguments.interval)
+            from rich.console import Console
+            from rich.live import Live
+            from rich.text import Text
+
+            is_plain = not stdout_page().has_styles
+            console = Console(file=unguarded(sys.stdout), force_terminal=True, no_color=is_plain, highlight=False)
+            with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as display:
+                while True:
+                    text = Text(display_text(snapshot(), _plain_page()), no_wrap=True, overflow="crop")
+                    for pattern, style in STYLES.items():
+                        text.highlight_regex(pattern, style)
+                    display.update(text, refresh=True)
+                    time.sleep(arguments.interval)
         else:
-            _print_changes(arguments.interval)
+            printed: dict[str, str] = {}
+            has_noted = False
+            while True:
+                live = snapshot()
+                for watched in (*live.ended, *live.running):
+                    status = watched.status
+                    line = f"{time_text(status.updated_s)}  {visible(status.words)}  {_progress_words(watched)}"
+                    is_old = watched.state != "running" and status.key not in printed
+                    if not is_old and printed.get(status.key) != line:
+                        print(line, flush=True)
+                        printed[status.key] = line
+                if not live.running and not has_noted:
+                    note(f"{NAME}: {HOW_TO_START.splitlines()[0]}")
+                has_noted = not live.running
+                time.sleep(arguments.interval)
     except KeyboardInterrupt as stop:
         if isinstance(stop, Interrupted):
             raise
     return EXIT_OK
-
-
-def _redraw(interval_s: float) -> None:
-    """Refresh the display on the terminal until KeyboardInterrupt."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    is_plain = not stdout_page().has_styles
-    console = Console(file=unguarded(sys.stdout), force_terminal=True, no_color=is_plain, highlight=False)
-    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
-        while True:
-            text = Text(display_text(snapshot(), _plain_page()), no_wrap=True, overflow="crop")
-            for pattern, style in STYLES.items():
-                text.highlight_regex(pattern, style)
-            live.update(text, refresh=True)
-            time.sleep(interval_s)
-
-
-def _print_changes(interval_s: float) -> None:
-    """Print a line per sweep whenever its progress changes, until KeyboardInterrupt."""
-    printed: dict[str, str] = {}
-    has_noted = False
-    while True:
-        live = snapshot()
-        for watched in (*live.ended, *live.running):
-            status = watched.status
-            line = f"{time_text(status.updated_s)}  {visible(status.words)}  {_progress_words(watched)}"
-            is_old = watched.state != "running" and status.key not in printed
-            if not is_old and printed.get(status.key) != line:
-                print(line, flush=True)
-                printed[status.key] = line
-        if not live.running and not has_noted:
-            note(f"{NAME}: {HOW_TO_START.splitlines()[0]}")
-        has_noted = not live.running
-        time.sleep(interval_s)
 
 
 def display_text(live: LiveSnapshot, page: Page) -> str:
