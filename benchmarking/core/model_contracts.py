@@ -133,7 +133,7 @@ Modality = Literal["text", "image", "audio"]
 """A kind of input that a tokenizer or processor makes."""
 QualityKind = Literal["text", "embeddings", "labels", "tokens", "latents"]
 """What the quality of a task is measured on: the probabilities of the tokens of a text; or what a call returns, as in
-`measure.quality`."""
+`measure.quality_measures`."""
 
 
 class WorkloadFamily(ABC):
