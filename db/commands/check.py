@@ -60,10 +60,10 @@ examples:
 """
 EXIT_CODES = """
 exit codes:
-  0  nothing that could be judged regressed or has a worse quality, also if only qualities could be judged; series
-     with too few runs are listed
-  1  something regressed, has a worse quality, or failed although it worked before; also if nearly everything moved
-     together (the machine, not the code)
+  0  nothing that could be judged regressed or has a worse quality, also if only
+     qualities could be judged; series with too few runs are listed
+  1  something regressed, has a worse quality, or failed although it worked
+     before; also if nearly all moved together (the machine, not the code)
   2  usage
   3  not enough data to judge anything, or no warehouse yet
 """
