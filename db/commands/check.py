@@ -60,8 +60,7 @@ examples:
 """
 EXIT_CODES = """
 exit codes:
-  0  nothing that could be judged regressed or has a worse quality, also if only
-     qualities could be judged; series with too few runs are listed
+  0  nothing judged regressed or lost quality; series with few runs are listed
   1  something regressed, has a worse quality, or failed although it worked
      before; also if nearly all moved together (the machine, not the code)
   2  usage
