@@ -32,10 +32,14 @@ def sweep_arguments():
 
 @pytest.fixture
 def measured(capsys, sweep_arguments):
-    """A function that runs the command and returns its exit code and run."""
+    """A function that runs the command and returns its exit code and run. The values of lists would add up, so the
+    sweep's own give way to those of the arguments."""
 
     def measure(*arguments):
-        code = main([*sweep_arguments, "--json", *arguments])
+        kept = list(sweep_arguments)
+        for flag in [word for word in kept if word.startswith("--") and word in arguments]:
+            del kept[kept.index(flag) : kept.index(flag) + 2]
+        code = main([*kept, "--json", *arguments])
         (run,) = json.loads(capsys.readouterr().out)
         return code, run
 
