@@ -166,7 +166,6 @@ def test_unsupported_points_can_be_stored_as_skipped(tmp_path):
     [
         ([], "nothing to measure: give MODEL ..., --model-list FILE or --benches DIR"),
         (["--models", "a", "--model-list", "b"], "not allowed with argument"),
-        (["--models", "tiny-bert,tiny-bert"], "--models: tiny-bert is listed twice"),
         (["--models", "tiny-bert", "--image-sizes", "32"], "no model of the batch has the axis image_size"),
         (["--models", "tiny-bert", "--precisions", "float64"], "unknown precision 'float64': did you mean float16"),
         (["--models", "tiny-bert", "--report", "a.pdf"], "expected a name that ends with .html or .md"),

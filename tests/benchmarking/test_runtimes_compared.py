@@ -69,7 +69,6 @@ def test_each_runtime_is_a_cell_of_one_session(capsys):
     ("runtimes", "words"),
     [
         ("null,eagre", "unknown runtime 'eagre': did you mean eager"),
-        ("null,null", "runtime null is given twice"),
         ("all,null", "all already includes the others"),
         (",", "the list is empty"),
     ],
