@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from benchmarking.core.load_levels import (
+from benchmarking.core.load_doubts import (
     AT_TOP,
     HIGHEST_RATE,
     INVALID,

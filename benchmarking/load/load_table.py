@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_levels import LEAST_GOOD, HighestRate
+from benchmarking.core.load_doubts import LEAST_GOOD, HighestRate
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_levels import (
+from benchmarking.core.load_doubts import (
     MS_PER_S,
     achieved_share,
     correlation,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_levels import prefix_cache_hit
+from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.quality import Quality

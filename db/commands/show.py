@@ -18,7 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import command, note
 from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
-from benchmarking.core.load_levels import HIGHEST_RATE
+from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import to_json

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError
-from benchmarking.core.load_levels import prefix_cache_hit
+from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file

@@ -15,7 +15,7 @@ from subprocess import Popen
 import psutil
 
 from benchmarking.core.child_process import module_command, start
-from benchmarking.core.load_levels import lateness
+from benchmarking.core.load_doubts import lateness
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.capacity import capacity_per_s
 from benchmarking.load.connections import Target

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarking.core.load_levels import over_saturated, queue_of
+from benchmarking.core.load_doubts import over_saturated, queue_of
 from benchmarking.core.records import Point, Result
 from benchmarking.core.tables import Table, table_text
 from benchmarking.load.curve import HIGHEST_RATE, RATE_HIGH, RATE_LOW, search

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
-from benchmarking.core.load_levels import HIGHEST_RATE
+from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.records import Json, Point
 from benchmarking.core.verdicts.trends import Trend, find_trend

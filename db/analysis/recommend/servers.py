@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
-from benchmarking.core.load_levels import HIGHEST_RATE, LEAST_GOOD, HighestRate
+from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
-from benchmarking.core.load_levels import (
+from benchmarking.core.load_doubts import (
     correlation,
     drawn_shortfall,
     late_generator,

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("httptools")
 
 from benchmarking.commands import load_server
-from benchmarking.core import load_levels
+from benchmarking.core import load_doubts
 from benchmarking.core.doubts import doubt
-from benchmarking.core.load_levels import HIGHEST_RATE
+from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import Readings, dumps
 from benchmarking.core.terminal import Page
@@ -95,8 +95,8 @@ def stored(tmp_path_factory):
             *("--output-dir", str(folder / "searches")),
         ]
         patch.setattr(curve, "MOST_DURATIONS", 6)
-        patch.setattr(load_levels, "MAX_LATENESS_SHARE", 1e6)  # the server is in this process, and delays the generator
-        patch.setattr(load_levels, "MIN_ACHIEVED_SHARE", 0.0)
+        patch.setattr(load_doubts, "MAX_LATENESS_SHARE", 1e6)  # the server is in this process, and delays the generator
+        patch.setattr(load_doubts, "MIN_ACHIEVED_SHARE", 0.0)
         assert load_server.main(again) == 0
     return code, said[0], folder, said[-1]
 

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking.core.load_levels import HighestRate, over_saturation
+from benchmarking.core.load_doubts import HighestRate, over_saturation
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import capacity, generator, results
 from benchmarking.load.connections import Target

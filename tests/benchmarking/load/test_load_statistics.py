@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarking.core.doubts import doubt
-from benchmarking.core.load_levels import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate, over_saturated, queue_of
+from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate, over_saturated, queue_of
 from benchmarking.core.records import Point, Result
 from benchmarking.core.sample_statistics import percentile_intervals
 from benchmarking.load.curve import SearchInterrupted, search

@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.load_levels import HighestRate
+from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
 from benchmarking.core.text import number
 from visualize.drawing import loads, words

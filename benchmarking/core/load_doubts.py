@@ -1,5 +1,5 @@
-"""What a level of an open-loop load shows: the growth of the server's queue, what makes the level invalid, and the
-highest rate within limits. For our own loads and imported ones.
+"""What raises doubts about a level of an open-loop load: a growing queue of the server, what makes the level invalid,
+and the highest rate within limits. For our own loads and imported ones.
 
 `queue_of` tells whether the queue keeps growing, stays bounded, or was observed for too short a time.
 
