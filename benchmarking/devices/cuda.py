@@ -81,6 +81,8 @@ class CudaDevice(TorchGpuKind):
 
     def __init__(self, module: Any = None) -> None:
         self._module = module
+        self._hidden: tuple[tuple[Device, ...], str] | None = None
+        """The devices that were made visible last, and the setting."""
 
     def probe(self) -> tuple[Device, ...]:
         why_torch = why_not_torch("CUDA", WHEEL_INDEX)
@@ -111,10 +113,13 @@ class CudaDevice(TorchGpuKind):
         return self.usable(devices, why_torch or why_not_driver(driver, cuda_version))
 
     def hide_others(self, devices: Sequence[Device]) -> None:
+        if self._hidden == (tuple(devices), os.environ.get(VISIBLE)):  # each of several devices hides the same others
+            return
         names = [_visible_name(device) for device in devices]
         known = [name for name in names if name is not None]
         if len(known) == len(names):  # else the driver lists no instance of a split GPU: CUDA chooses one
             os.environ[VISIBLE] = ",".join(known)
+            self._hidden = (tuple(devices), os.environ[VISIBLE])
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER, directml.PROVIDER)
@@ -230,11 +235,10 @@ def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None)
     """The MIG instance that this process uses: the first of those that the setting names, else the first. CUDA shows a
     process a single one. None for a whole GPU."""
     entries = [] if setting is None else [entry.strip().lower() for entry in setting.split(",")]
-    for entry in entries:
-        if (
-            found := next((one for one in instances if entry and one.uuid.lower().startswith(entry)), None)
-        ) is not None:
-            return found
+    for entry in filter(None, entries):
+        for one in instances:
+            if one.uuid.lower().startswith(entry) or (one.older_name or "").lower() == entry:
+                return one
     return next(iter(instances), None)
 
 

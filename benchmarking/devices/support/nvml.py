@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -219,6 +220,8 @@ class Instance:
     """With its profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"."""
     memory_bytes: int
     facts: Readings
+    older_name: str | None = None
+    """Its name before driver 470, by its GPU and its numbers there, which CUDA still takes: "MIG-GPU-1a2b/1/0"."""
 
 
 def instances(nvml: Nvml, handle: Any) -> list[Instance]:
@@ -235,11 +238,15 @@ def instances(nvml: Nvml, handle: Any) -> list[Instance]:
             mig = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
         except UnreadableError:  # numbers without an instance
             continue
-        found.append(_instance_of(nvml, mig))
+        found.append(_instance_of(nvml, handle, mig))
     return found
 
 
-def _instance_of(nvml: Nvml, mig: Any) -> Instance:
+def _instance_of(nvml: Nvml, handle: Any, mig: Any) -> Instance:
+    older_name: str | None = None
+    with suppress(UnreadableError):
+        numbers = [nvml.call(f"nvmlDeviceGet{kind}InstanceId", mig) for kind in ("Gpu", "Compute")]
+        older_name = f"MIG-{text(nvml.call('nvmlDeviceGetUUID', handle))}/{numbers[0]}/{numbers[1]}"
     name = text(nvml.call("nvmlDeviceGetName", mig))
     attributes = gather(
         {
@@ -254,6 +261,7 @@ def _instance_of(nvml: Nvml, mig: Any) -> Instance:
         name=name,
         memory_bytes=int(nvml.call("nvmlDeviceGetMemoryInfo", mig).total),
         facts=attributes | Readings(values={"mig_profile": profile, "mig_uuid": uuid}),
+        older_name=older_name,
     )
 
 

@@ -414,16 +414,20 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
         return tuple(devices)
     named: list[Device] = []
     for entry in entries:
-        # The device of an entry, which is a number or the prefix of a UUID ("GPU-1a2b") or of an instance's ("MIG-3f");
-        # an instance that the driver does not list is one of the first split GPU without listed ones.
+        # The device of an entry, which is a number or the prefix of a UUID ("GPU-1a2b") or of an instance's ("MIG-3f"),
+        # or an instance's older name with its GPU ("MIG-GPU-1a2b/1/0"); an instance that the driver does not list is
+        # one of the first split GPU without listed ones.
         if entry.isdigit():
             device = devices[int(entry)] if int(entry) < len(devices) else None
         else:
             names = ((device, name) for device in devices for name in _visible_names(device))
             device = next((device for device, name in names if entry and name.startswith(entry.lower())), None)
             if device is None and entry.startswith("MIG-"):
-                split = (one for one in devices if one.facts.values.get("is_mig_enabled"))
-                device = next((one for one in split if "mig_uuid" not in one.facts.values), None)
+                split = [one for one in devices if one.facts.values.get("is_mig_enabled")]
+                gpu = entry.lower().removeprefix("mig-").partition("/")[0]
+                of_gpu = [one for one in split if str(one.facts.values.get("uuid")).lower() == gpu]
+                unlisted = [one for one in split if "mig_uuid" not in one.facts.values]
+                device = next(iter((*of_gpu, *unlisted)), None)
         if device is None:
             break
         named.append(device)

@@ -13,6 +13,7 @@ import pynvml
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.records import Device, Readings
 from benchmarking.devices import cuda
 from benchmarking.devices.support import nvml as nvml_module
 from benchmarking.devices.support import torch_gpu
@@ -345,6 +346,16 @@ def test_without_nvml_a_gpu_is_measured_through_torch_and_its_sensors_are_missin
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
     monkeypatch.setitem(sys.modules, "torch", fake_torch([]))
     assert not kind.probe()[0].found
+
+
+def test_devices_that_torch_lists_stay_visible_when_each_of_them_hides_the_others(monkeypatch):
+    facts = Readings(missing={"sensors": "no NVML"})
+    listed = [Device(type="cuda", selector=f"cuda:{n}", found=True, name="H100", facts=facts) for n in (2, 1)]
+    kind = cuda.CudaDevice()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4,5")
+    for _ in listed:
+        kind.hide_others(listed)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "5,4"
 
 
 def test_without_the_package_for_nvml_that_package_is_what_to_add(fake_torch, monkeypatch):

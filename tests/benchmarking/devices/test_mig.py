@@ -75,6 +75,8 @@ result nvmlDeviceGetGraphicsRunningProcesses_v3(handle h, unsigned *count, proce
 result nvmlDeviceGetAttributes_v2(handle h, attributes *a) {
     memset(a, 0, sizeof *a); if (!is_instance(h)) return 3;
     a->multiprocessors = h == &first ? 16 : 60; a->compute_slices = h == &first ? 1 : 3; return 0; }
+result nvmlDeviceGetGpuInstanceId(handle h, unsigned *n) { *n = h == &second ? 5 : 1; return 0; }
+result nvmlDeviceGetComputeInstanceId(handle h, unsigned *n) { *n = 0; return 0; }
 result nvmlDeviceGetCudaComputeCapability(handle h, int *major, int *minor) { *major = 9; *minor = 0; return 0; }
 result nvmlDeviceGetPowerManagementLimit(handle h, unsigned *mw) { *mw = 500000; return 0; }
 result nvmlDeviceGetPowerManagementDefaultLimit(handle h, unsigned *mw) { *mw = 700000; return 0; }
@@ -136,6 +138,15 @@ def test_an_instance_is_its_own_hardware_with_its_profile_memory_and_multiproces
 def test_the_instance_of_another_gpu_than_the_first_is_found_on_that_gpu(library):
     (device,) = probed(library, STUB_GPUS="2", CUDA_VISIBLE_DEVICES="MIG-44444444-4444-4444-4444-444444444444")
     assert (device["selector"], device["facts"]["values"]["mig_profile"]) == ("cuda:1", "2g.20gb")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("MIG-GPU-33333333-3333/5/0", ("cuda:0", "3g.40gb")), ("MIG-GPU-55555555-5555/1/0", ("cuda:1", "2g.20gb"))],
+)
+def test_an_instance_may_have_its_older_name(library, name, found):
+    (device,) = probed(library, STUB_GPUS="2", CUDA_VISIBLE_DEVICES=name)
+    assert (device["selector"], device["facts"]["values"]["mig_profile"]) == found
 
 
 def test_memory_and_processes_are_those_of_the_instance_which_engines_are_given(library):
