@@ -109,7 +109,8 @@ def check_known(request: str) -> None:
         raise UsageError(f"unknown device {request!r}: it is a runtime: --runtime {name}")
     numbered = NUMBERED.fullmatch(request)
     word, number = (numbered[1] or "gpu", f":{numbered[2]}") if numbered else (name, "")
-    near = [f"{one}{number}" for one in meant_by(word, (*kinds_known, AUTO))]
+    with_numbers = names_with(lambda kind: f"{kind.name}:0" in kind.typical)
+    near = [f"{one}{number if one in with_numbers else ''}" for one in meant_by(word, (*kinds_known, AUTO))]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
         f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}. Other devices, including "
