@@ -204,8 +204,6 @@ def _key(file: Mapping[str, Any]) -> BuildKey:
 
 
 def _copy_inputs(source: Path, sha256: str, folder: Path) -> Mapping[str, Json]:
-    import hashlib
-
     shutil.copyfile(source, folder / INPUTS_FILE)
     with (folder / INPUTS_FILE).open("rb") as opened:
         if hashlib.file_digest(opened, "sha256").hexdigest() != sha256:

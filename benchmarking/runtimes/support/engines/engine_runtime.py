@@ -261,7 +261,6 @@ def _asked(engine: str, device: str) -> str | None:
 
 def main() -> int:
     """Print the answer for the runtime in the first argument."""
-
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
     device = from_json(Device, json.loads(sys.stdin.read()))
@@ -277,10 +276,6 @@ def main() -> int:
     with open(answers, "w", encoding="utf-8") as stdout:
         json.dump(why_not, stdout)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 STDOUT, STDERR = 1, 2
@@ -331,3 +326,7 @@ def _flush() -> None:
             stream.flush()
     if os.name == "posix":
         ctypes.CDLL(None).fflush(None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
