@@ -99,7 +99,7 @@ def read_questions(path: str) -> QuestionFile:
     file = Path(path).expanduser()
     with open_regular(file) as opened:
         content = opened.read(min(os.fstat(opened.fileno()).st_size, MAX_BYTES) + 1)
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = content.removeprefix(b"\xef\xbb\xbf").rstrip().split(b"\n")
     if len(content) > MAX_BYTES or len(lines) > MAX_LINES:
         raise FormatError(f"{path}: larger than {MAX_BYTES / 1e6:g} MB or {MAX_LINES} lines")
     questions, left_out = list[Question](), dict[int, str]()
@@ -188,7 +188,7 @@ def question_tokens(
         tails = tuple(whole[start:] for whole, start in zip(wholes, shared, strict=True))
         tokens = QuestionTokens(question=one, prompt=prompt, continuations=tails)
         total = len(prompt) + max(map(len, tokens.continuations))
-        largest = max(max(whole) for whole in wholes)
+        largest = max((token for whole in wholes for token in whole), default=0)
         if not prompt or not all(tokens.continuations):
             left_out[one.line] = "the tokenizer makes no tokens of its own of the prompt or of an answer"
         elif limit is not None and total > limit:

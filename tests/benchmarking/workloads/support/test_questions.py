@@ -109,3 +109,6 @@ def test_a_question_that_the_model_cannot_take_is_left_out(tmp_path):
     assert left_out == {2: "12 tokens, of which the model takes 8"}
     with pytest.raises(UnsupportedError, match="makes id 3, but the model's vocabulary has 3 ids"):
         question_tokens(file.questions[:1], words("ab "), small, 3)
+    file = read_questions(written(tmp_path, {"prompt": "☃", "answer": "☃"}, {"prompt": "ab", "answer": "a"}))
+    _, left_out = question_tokens(file.questions, lambda text: [] if "☃" in text else words("ab ")(text), small, 9)
+    assert left_out == {1: "the tokenizer makes no tokens of its own of the prompt or of an answer"}
