@@ -107,6 +107,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         "host": context.text("host_name"),
         "command": (context.text("executable"),),
         "tool_version": context.text("library_version"),
+        "stated_times": (context.text("date"),),
         "started_at": context.time_like("date", OLD_DATE, "2015/03/17-18:40:25")
         if "/" in str(context.peek("date"))
         else context.time("date"),
@@ -150,7 +151,8 @@ def _with_aggregates(entries: Sequence[Fields]) -> Iterator[Fields]:
         if name and "run_type" not in entry and (name[1] in names or {f"{name[1]}_mean", f"{name[1]}_stddev"} <= names):
             stated = {field: entry.peek(field) for field in entry}
             stated |= {"run_name": name[1], "run_type": "aggregate", "aggregate_name": name[2]}
-            yield Fields(entry.file, {**stated, "repetitions": stated.pop("iterations", None)}, entry.path)
+            stated["repetitions"] = stated.pop("iterations", None)
+            yield Fields(entry.file, stated, entry.path)
         else:
             yield entry
 

@@ -93,8 +93,9 @@ MARKDOWN_NAMES = {
 TEST = re.compile(r"(?:pp ?(\d{1,9}))?\+?(?:tg ?(\d{1,9}))?(?: @ d ?(\d{1,9}))?")
 """A test: pp512, tg128, pp512+tg128, each optionally at a depth; "pp 512" in the first versions."""
 BUILD = re.compile(r"^build: (\S+) \((\d{1,9})\)", re.MULTILINE)
-SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:\s*[^\d.\s][^\d.]{0,4}(\d+(?:\.\d+)?))?")
-"""A speed with its deviation; a terminal or a copy may have other characters for the sign, or no deviation."""
+SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\.\d+)?))?")
+"""A speed with its deviation; a terminal or a copy may have other characters for the sign, or no deviation. (A comma
+is none of them: 1,955 is no speed of 1.)"""
 DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 """The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}

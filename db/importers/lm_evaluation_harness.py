@@ -91,7 +91,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         for name, value in (
             *((word, stated.get(word)) for word in ("load_in_4bit", "load_in_8bit", "quantization", "peft")),
             ("limit", _scalar(config.any("limit"))),
-            ("num_fewshot", _fewshot(top.unread_copy()) or _scalar(config.any("num_fewshot"))),
+            ("num_fewshot", _fewshot(top.unread_copy(), config)),
         )
         if value not in (None, "", "False", "None")
     }
@@ -185,11 +185,12 @@ def _scalar(value: Any) -> Scalar | None:
     return value if isinstance(value, str | int | float | bool) else None
 
 
-def _fewshot(top: Fields) -> str | None:
-    """The numbers of examples in the prompts: one if all tasks have the same, otherwise by task."""
+def _fewshot(top: Fields, config: Fields) -> str | None:
+    """The numbers of examples in the prompts: one if all tasks have the same, otherwise by task. Older versions have
+    one in the configuration."""
     shots = top.any("n-shot")
     if not isinstance(shots, dict) or not shots:
-        return None
+        return None if _scalar(config.peek("num_fewshot")) is None else str(config.any("num_fewshot"))
     distinct = {str(shot) for shot in shots.values()}
     if len(distinct) == 1:
         return distinct.pop()

@@ -194,8 +194,11 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
         given: dict[str, Json] = {}
         for name, value in values.items():
             # Newer versions of lemonade have the response of each iteration, one prompt after the other.
-            size = max(listed.get(name, 1) // prompts, 1)
-            own = value[index * size : (index + 1) * size] if isinstance(value, list) else [value]
+            size, odd = divmod(listed.get(name, 1), prompts)
+            if isinstance(value, list) and not (size and odd):  # else it is unknown which ones are of this prompt
+                own = value[index * max(size, 1) : (index + 1) * max(size, 1)]
+            else:
+                own = value if isinstance(value, list) else [value]
             if own:
                 given[name] = own if any(one != own[0] for one in own) else own[0]
         each.append(Fields(evaluation.file, given, evaluation.path, numbers_are_text=True))

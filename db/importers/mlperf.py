@@ -280,8 +280,11 @@ def _is_readable(detail: Path) -> bool:
     """Whether it is a detailed log that can be read; those of the first rounds have another format."""
     if not detail.is_file():
         return False
-    with detail.open("rb") as opened:
-        return logs.MARK.encode() in opened.read(HEAD_BYTES)
+    try:
+        with detail.open("rb") as opened:
+            return logs.MARK.encode() in opened.read(HEAD_BYTES)
+    except OSError:
+        return False
 
 
 def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:

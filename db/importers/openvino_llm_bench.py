@@ -107,7 +107,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     mode: dict[str, Scalar] = {"engine": "llm_bench"} if is_openvino else {}
     mode |= {"num_beams": beams} if beams and beams > 1 else {}
     mode |= {"weights": word} if word and precision_of(word) == "other" else {}
-    mode |= {"chat": True} if any(isinstance(one.peek("chat_idx"), int) for one in iterations) else {}
+    mode |= {"chat": True} if any(isinstance(one.peek("chat_idx"), int | float) for one in iterations) else {}
     if any(one.kind == STEPS for result in results for one in result.doubts):
         mode["speculative_decoding"] = True
     yield ForeignRun(
@@ -236,7 +236,7 @@ def _times(iterations: Sequence[Fields], name: str) -> list[float]:
     for one in iterations:
         value = None if one.peek(name) in ABSENT else one.number(name, low=0)
         if value is not None:
-            is_share = name in OF_A_PROMPT_TOKEN and isinstance(one.peek("chat_idx"), int)
+            is_share = name in OF_A_PROMPT_TOKEN and isinstance(one.peek("chat_idx"), int | float)
             values.append(value * (_tokens(one.unread_copy(), "input_size") or 1) if is_share else value)
     return values
 

@@ -36,7 +36,7 @@ SECTION = re.compile(r"-{4,}.*-{4,}\s*$|[A-Z][\w ()%-]*:\s*$")
 """A title, or a label whose values stand below it."""
 LABELLED = re.compile(r"([A-Z][\w /().%,:-]*?):\s+(-?[\d.]+(?:e[-+]?\d+)?|inf|nan|N/A|None|not set|[a-z][\w.-]*)\s*$")
 STATISTIC = re.compile(r"(Mean|Median|Std|Min|Max|P[\d.]+) (TTFT|TPOT|ITL|E2EL|E2E Latency) \((ms|s)\)")
-FIRST = re.compile(r"([A-Z][A-Za-z0-9 ]*?): (-?[\d.]+) (s|requests/s|tokens/s|ms)\s*$")
+FIRST = re.compile(r"([A-Z][A-Za-z0-9 ]{0,40}?): (-?[\d.]+) (s|requests/s|tokens/s|ms)\s*$")
 """A number of the first serving benchmarks: "Request throughput: 6.05 requests/s"."""
 UNITS = {"requests/s": "req/s", "tokens/s": "tok/s"}
 OPENING = ("Successful requests", "Benchmark duration (s)")
@@ -197,7 +197,11 @@ def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:
     """The line after a result: after the closing line of a block, before another result."""
     if is_block and not TITLE.search(lines[at]):
         rest = range(at + 1, len(lines))
-        others = (number for number in rest if _is_title(lines, number) or COMMAND.search(lines[number]))
+        others = (  # another result, its command, or the first line that is printed above it
+            number
+            for number in rest
+            if _is_title(lines, number) or COMMAND.search(lines[number]) or ABOVE[0] in lines[number]
+        )
         labels = {
             number: _bare(found[1])
             for number in range(at, next(others, len(lines)))

@@ -73,6 +73,14 @@ def test_the_first_serving_benchmarks_printed_no_title():
     assert second.results[0].metrics["throughput_samples_per_sec"] == 6.15
 
 
+def test_the_rate_above_a_result_without_a_title_is_not_that_of_the_result_before(tmp_path):
+    block = "Traffic request rate: {}\nSuccessful requests: 10\nBenchmark duration: {} s\n"
+    block += "Request throughput: {} requests/s\n"
+    (tmp_path / "a.log").write_text(block.format("1.0", 10, 0.9) + block.format("2.0", 5, 1.8))
+    labels = [run.results[0].point.label for run in runs(tmp_path / "a.log")]
+    assert labels == ["b1 request_rate=1.0", "b1 request_rate=2.0"]
+
+
 def test_printed_lines_of_offline_benchmarks_have_their_own_command():
     throughput, latency = all_of("vllm_printed/offline.log")
     assert {run.cell.workload.model_id for run in (throughput, latency)} == {"demo/model-70b"}
@@ -362,7 +370,7 @@ def test_examples_in_the_prompt_are_in_the_configuration_of_older_versions(tmp_p
     }
     (tmp_path / "results.json").write_text(json.dumps(data))
     (run,) = runs(tmp_path / "results.json")
-    assert (run.cell.runtime_mode["num_fewshot"], run.cell.workload.model_id) == (10, "org/m")
+    assert (run.cell.runtime_mode["num_fewshot"], run.cell.workload.model_id) == ("10", "org/m")
 
 
 def test_scores_of_lighteval_are_its_own(tmp_path):

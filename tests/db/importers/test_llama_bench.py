@@ -283,3 +283,11 @@ def test_a_speed_is_read_without_its_deviation_with_another_sign_or_in_bold(tmp_
         for path in (tmp_path / "table.md", FOLDER / "table.md")
     )
     assert found == expected
+
+
+@pytest.mark.parametrize("speed", ["1,955.27", "1,955", "1.95e+03"])
+def test_a_speed_in_another_notation_is_left_out_instead_of_cut(tmp_path, speed):
+    text = (FOLDER / "table.md").read_text()
+    (tmp_path / "table.md").write_text(re.sub(r"[\d.]+ ± [\d.]+", speed, text))
+    with left_out("expected a test such as pp512 and a speed"):
+        list(PLUGIN.runs(read_file(tmp_path / "table.md")))
