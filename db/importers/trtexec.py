@@ -24,8 +24,8 @@ SECTION = re.compile(r"^\[[^\]]*\] \[I\] (Host Latency|GPU Compute|Enqueue Time)
 """Title of a section of TensorRT 7's log, whose statistics are one to a line."""
 SECTIONS = {"Host Latency": "latency", "GPU Compute": "gpu_compute", "Enqueue Time": "enqueue"}
 OF_SECTION = re.compile(
-    r"\] \[I\] (?:(min|max|mean|median): ([-+.\deE]+) ms|percentile: ([-+.\deE]+) ms at (\d+)%)"
-    r"(?: \(end to end ([-+.\deE]+) ms(?: at \d+%)?\))?"
+    r"\] \[I\] (?:(min|max|mean|median): ([-+.\deE]+) ms|percentile: ([-+.\deE]+) ms at (\d+(?:\.\d+)?)%)"
+    r"(?: \(end to end ([-+.\deE]+) ms(?: at [\d.]+%)?\))?"
 )
 OF_TOTALS = {
     "throughput": re.compile(r"\] throughput: ([-+.\deE]+) qps"),
@@ -204,7 +204,7 @@ def _of_sections(file: ForeignFile, text: str) -> dict[str, float | None]:
     titles = list(SECTION.finditer(text))
     for title, following in zip(titles, [*(one.start() for one in titles[1:]), len(text)], strict=False):
         for statistic, value, at_percentile, percentile, end_to_end in OF_SECTION.findall(text, title.end(), following):
-            word = statistic or f"p{percentile}"
+            word = statistic or f"p{percentile}".replace(".", "_")
             stated[f"{SECTIONS[title[1]]}_{word}_ms"] = _number(file, value or at_percentile)
             if end_to_end:
                 stated[f"end_to_end_{word}_ms"] = _number(file, end_to_end)
