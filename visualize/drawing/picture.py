@@ -107,7 +107,7 @@ def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
     ticks, needed_in = axis.ticks, sum(len(text) + 1 for _, text in axis.ticks) * LETTER_IN
     if direction == "x" and axis.is_log and axis.is_value and needed_in > width_in - AROUND_IN:
         # Only powers of ten: more labels would overlap.
-        ticks = tuple((at, text) for at, text in ticks if text.strip("0,.") in ("", "1"))
+        ticks = tuple((at, text) for at, text in ticks if text.strip("0,.") == "1" or text.startswith("1e"))
     its.set_major_locator(FixedLocator([at for at, _ in ticks]))
     its.set_minor_locator(NullLocator())
     its.set_major_formatter(FixedFormatter([_wrapped(text, room_in) if axis.names else text for _, text in ticks]))

@@ -143,7 +143,7 @@ def provenance(drawn: Sequence[Row]) -> str:
 def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") -> str:
     """What the intervals mean, or that there are none. `of` is a ratio that they are of ("the speedup of ")."""
     with_interval = [row for row in drawn if row["low"] is not None]
-    if not with_interval and all(row.get("origin_format") for row in drawn):
+    if drawn and not with_interval and all(row.get("origin_format") for row in drawn):
         return "No intervals are drawn for imported results."
     if not with_interval:
         return "No intervals: they need at least 3 launches per point."
