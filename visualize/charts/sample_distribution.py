@@ -18,6 +18,8 @@ MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
 LEAST_SAMPLES = 6
 """Fewest samples of a launch whose distribution is drawn: the curve of fewer would be a few large steps."""
 LEAST_SPREAD = 0.001
+TIMES = ("ns", "us", "ms", "s")
+"""Units of times, which are better if lower."""
 MOST_STEPS = 200
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
 WIDTH_IN, PANEL_IN = 8.4, 2.3
@@ -71,7 +73,7 @@ class SampleDistribution(ChartPlugin):
         )
         finding = None  # for a single point, how much its launches differ
         middles = [median(values(row)) for row in every if values(row)]
-        if len(shown) == 1 and len(middles) > 1:
+        if len(shown) == 1 and len(middles) > 1 and median(middles) > 0:  # a device may be idle
             spread = (max(middles) - min(middles)) / median(middles)
             by = f"up to {spread:.1%}" if spread >= LEAST_SPREAD else f"less than {LEAST_SPREAD:.1%}"
             if max(middles) >= 10 * min(middles) > 0:
@@ -135,7 +137,8 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
     x = Axis(title=order, low=-1.0, high=end + 1, has_grid=False)
     panels = [Panel(x=x, y=close_axis(f"{name} ({unit})", drawn), elements=tuple(elements), height_in=PANEL_IN)]
     if has_curves:
-        of_values = close_axis(f"{name} per sample ({unit})\nlower is better", drawn)
+        better = "\nlower is better" if unit in TIMES else ""
+        of_values = close_axis(f"{name} per sample ({unit}){better}", drawn)
         y = share_axis("Share of samples", 1.02)
         panels.insert(0, Panel(x=of_values, y=y, elements=tuple(curves), height_in=PANEL_IN))
     return [replace(panels[0], title=heading), *panels[1:]]
