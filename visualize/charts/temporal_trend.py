@@ -126,7 +126,7 @@ def _levels(history: History) -> dict[str, dict[str, Any]]:
                 "level": median(values[name] for name in segment),
                 "change": change.relative_change if change else None,
                 "change_state": change.state if change else None,
-                "judged": len(history.points),
+                "judged": history.runs,
                 "trend": history.trend,
             }
     return levels

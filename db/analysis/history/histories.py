@@ -102,6 +102,8 @@ class History:
     point: Point
     points: tuple[HistoryPoint, ...]
     """The selected points, oldest first."""
+    runs: int
+    """Number of points of the whole series."""
     change_points: tuple[ChangePoint, ...]
     """The changes whose first changed result is selected, oldest first."""
     trend: Trend | None
@@ -207,6 +209,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
         subject={**{name: row[name] for name in (*SUBJECTS, SETTINGS)}, "precision": _precision(row)},
         point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
+        runs=len(points),
         change_points=tuple(
             ChangePoint(change=change, last_good=points[change.index - 1], first_changed=points[change.index])
             for change in changes
