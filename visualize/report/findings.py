@@ -76,8 +76,8 @@ def _highest_rates(rows: Sequence[Row]) -> list[str]:
     known_rates: list[str] = []
     unknown: list[str] = []
     for key, members in grouped(rows, ("model_id", "setup")):
-        levels = [as_level(row) for row in members]
-        sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid" and not is_search(row)]
+        levels = [row for row in map(as_level, members) if not is_search(row)]
+        sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid"]
         rates = {
             "answered": [(row["throughput_samples_per_sec"], row) for row in sound],
             "within every limit": [(row[OTHERS].get(GOODPUT), row) for row in sound],
@@ -93,7 +93,8 @@ def _highest_rates(rows: Sequence[Row]) -> list[str]:
             known_rates.append(visible(f"{name}: at most {', '.join(parts)}."))
         else:
             every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
-            unknown.append(visible(f"{name}: no rate is known: {every} invalid or failed."))
+            why = "no level states one" if sound or not levels else f"{every} invalid or failed"
+            unknown.append(visible(f"{name}: no rate is known: {why}."))
     return [*known_rates, *unknown]
 
 
@@ -275,7 +276,7 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         )
     if any(row["simulated"] for row in rows):
         steps.append("Simulated results come from a script or an emulator: measure on a real device.")
-    has_all = bool(calls) and all(row["low"] is not None and row["high"] is not None for row in calls)
+    has_all = len(calls) == len(rows) and all(row["low"] is not None and row["high"] is not None for row in calls)
     fine = "every result is valid" + (" and has an interval over launches" if has_all else "")
     return tuple(steps) or (f"No action needed: {fine}.",)
 
