@@ -69,6 +69,8 @@ class RecommendParameters:
     agreement: float | None = None
     perplexity_increase: float | None = None
     """In percent."""
+    exact_match: float | None = None
+    choice_accuracy: float | None = None
     accuracy: float | None = None
     """On the task of an imported evaluation."""
     tpot_ms: float | None = None
@@ -88,6 +90,8 @@ class RecommendParameters:
             "kl": self.kl,
             "agreement": self.agreement,
             "perplexity_increase": self.perplexity_increase,
+            "exact_match": self.exact_match,
+            "choice_accuracy": self.choice_accuracy,
             "accuracy": self.accuracy,
         }
         return {quantity: value for quantity, value in given.items() if value is not None}
@@ -183,6 +187,8 @@ def _limits(
         "kl": ("KL divergence at most, nats", "kl"),
         "agreement": ("Top-1 agreement at least", "agreement"),
         "perplexity_increase": ("Perplexity increase at most, %", "perplexity_increase"),
+        "exact_match": ("Exact match at least", "exact_match"),
+        "choice_accuracy": ("Right choices at least", "choice_accuracy"),
         "accuracy": ("Accuracy at least", "accuracy"),
     }
     titles |= {
