@@ -34,6 +34,8 @@ QUALITIES = (
     *("exact_match", "choice_accuracy", "task_accuracy"),
 )
 """Measures of quality, one of which each task has, those of the user's questions and of imported evaluations."""
+SCORES = ", ".join(f"'{name}'" for name in QUALITIES if not QUALITY_METRICS[name].needs_reference)
+"""Those that depend on what was asked, so that results of other questions or tasks are not comparable."""
 LEVEL_NOTE = "Each point is a load level: right is faster for each user, up is more total throughput"
 NO_BETTER = "; no point beats the stepped line on both."
 
@@ -74,16 +76,16 @@ class QualityTradeoff(ChartPlugin):
 
     name = "quality_tradeoff"
     title = "Quality and speed"
-    needs = "a model measured with --quality in two configurations"
+    needs = "a model measured with --quality, or evaluated, in two configurations"
     columns = f"""r.latency_median_ms AS value, quality.metric AS measure, quality.value AS quality,
-        {THROUGHPUT} AS throughput"""
+        CASE WHEN quality.metric IN ({SCORES}) THEN quality.inputs END AS asked, {THROUGHPUT} AS throughput"""
     joins = "JOIN all_measures_of_quality quality ON quality.run_id = run.run_id"
     newest = "comparable"
     condition = f"""quality.value IS NOT NULL
         AND quality.metric IN ({", ".join(f"'{name}'" for name in QUALITIES)})"""
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*ALIKE, "measure")):
+        for key, members in grouped(rows, (*ALIKE, "measure", "asked")):
             measured = [row for row in members if is_ok(row) and row["throughput"]]
             if not measured:
                 yield not_drawn(self, key, words.nothing_to_draw(members))
