@@ -241,7 +241,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         levels=grid(columns, levels, "Levels of the load", [name for name in columns if name in NUMBERS]),
         failures=[(_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
         doubts=noted_doubts(rows, _level, is_import=is_import),
-        is_measured=bool(measured),
+        is_measured=any(map(is_ok, rows)),
         charts=[one for name in ("load_latency", "load_frontier") for one in _figures(data, name, measured)],
         overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and len(one.legend) > 1],
         is_import=is_import,
