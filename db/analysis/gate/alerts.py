@@ -193,7 +193,8 @@ def _same_change(connection: Any, row: Mapping[str, Any], triages: Sequence[str]
 def _gate_alert(finding: Finding, parameters: Parameters) -> dict[str, Any]:
     candidate, judgement = finding.candidate, finding.judgement
     assert judgement is not None
-    last_good = candidate.segment[-1]
+    last_good = candidate.last_good
+    assert last_good is not None
     evidence = {
         "false_alarms": parameters.false_alarms,
         "min_change": parameters.min_change,

@@ -84,6 +84,11 @@ class SegmentRun:
     value: float
 
     @property
+    def copied(self) -> tuple[datetime, float]:
+        """What it has in common with its copies, if it was stored twice."""
+        return self.started_at, self.value
+
+    @property
     def night(self) -> Night:
         """As the judge knows it."""
         return Night(session=self.session_id, value=self.value, time=self.started_at)
@@ -133,6 +138,11 @@ class Candidate:
         if self.validity in FIT:
             return None
         return f"{self.validity}: {', '.join(self.doubts)}"
+
+    @property
+    def last_good(self) -> SegmentRun | None:
+        """The newest run of its segment that is no copy of it, which has the same start and value."""
+        return next((run for run in reversed(self.segment) if run.copied != (self.started_at, self.value)), None)
 
     @property
     def nights(self) -> tuple[tuple[Night, ...], ...]:
@@ -237,9 +247,12 @@ def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -
 
 
 def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _OpenAlert]) -> tuple[SegmentRun, ...]:
-    """The segment without the results of alerts raised in it. An earlier alert concerns another level."""
+    """The segment without the results of alerts raised in it, and their copies. An earlier alert concerns another
+    level."""
     result_ids = {run.result_id for run in segment}
     raised = {result_id: alert for result_id, alert in open_alerts.items() if alert.last_good in result_ids}
+    copied = {run.copied: raised[run.result_id] for run in segment if run.result_id in raised}
+    raised |= {run.result_id: copied[run.copied] for run in segment if run.copied in copied}
     triaged = {result_id for result_id, alert in raised.items() if not alert.is_new}
     runs = tuple(run for run in segment if run.result_id not in triaged)
     return runs[: without_open_alarms([run.result_id for run in runs], raised)]

@@ -158,13 +158,13 @@ def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
 def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
     """The newest runs; those of earlier segments are moved to the level of the last one, since only their variation
     counts."""
-    own = _stored_once(case)[-parameters.max_points :]
+    own = _stored_once(case.segments[-1], case.newest)[-parameters.max_points :]
     if not own or len(own) < parameters.min_points_after_change:
         return tuple(own)
     level = median(night.value for night in own)
     moved: list[Night] = []
     for segment in case.segments[:-1]:
-        usable = [night for night in segment if night.value > 0]
+        usable = _stored_once(segment)
         if len(usable) > 1:
             factor = level / median(night.value for night in usable)
             moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in usable]
@@ -172,12 +172,12 @@ def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
     return (*(moved[-space:] if space else ()), *own)
 
 
-def _stored_once(case: Case) -> list[Night]:
-    """The runs of the segment with a value, without copies: a session that was stored twice has the same start and the
-    same value, and is no second witness."""
-    seen = set[tuple[object, float]]() if case.newest is None else {(case.newest.time, case.newest.value)}
+def _stored_once(segment: Sequence[Night], newest: Night | None = None) -> list[Night]:
+    """The runs of a segment with a value, without copies, also of the newest run: a session that was stored twice has
+    the same start and the same value, and is no second witness."""
+    seen = set[tuple[object, float]]() if newest is None else {(newest.time, newest.value)}
     own = []
-    for night in case.segments[-1]:
+    for night in segment:
         key = (night.time, night.value)
         if night.value > 0 and (night.time is None or key not in seen):
             own.append(night)
@@ -187,7 +187,7 @@ def _stored_once(case: Case) -> list[Night]:
 
 def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str | None:
     """Why the value cannot be judged; None if it can."""
-    own = len(case.segments[-1])
+    own = len(_stored_once(case.segments[-1], case.newest))
     if len(past) < parameters.min_points:
         return f"{own} earlier run{'s' * (own != 1)}, at least {parameters.min_points} required"
     if case.newest is not None and case.newest.value <= 0 and not _is_none_left(case):
@@ -204,7 +204,7 @@ def _judgement(
     case: Case, past: Sequence[Night], outlook: Outlook | None, why: str | None, parameters: Parameters
 ) -> Judgement:
     assert case.newest is not None
-    value, own = case.newest.value, min(len(case.segments[-1]), len(past))
+    value, own = case.newest.value, min(len(_stored_once(case.segments[-1], case.newest)), len(past))
     if outlook is None:
         return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
     latest = [night.value for night in past[len(past) - outlook.together + 1 :]] if outlook.together > 1 else []

@@ -283,7 +283,7 @@ def gate_document(
 
 def _finding(finding: Finding) -> dict[str, Any]:
     candidate = finding.candidate
-    last_good = candidate.segment[-1] if candidate.segment else None
+    last_good = candidate.last_good
     return {
         "verdict": finding.verdict,
         "why": finding.reason,
