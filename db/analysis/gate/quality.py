@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric
+from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Source
 from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from db.analysis.compare.comparison import QualityFinding
 from db.run_records import qualities
@@ -26,6 +26,12 @@ DETECTOR = "quality"
 DETECTOR_VERSION = "1"
 WORDS = ("worse", "better", "equivalent", "not judged")
 """Verdicts, worst first."""
+TO_ADD: Mapping[Source, str] = {
+    "inputs": ": add --quality",
+    "questions": ": add --quality-file FILE",
+    "evaluation": "",
+}
+"""What to do where a run has no quality, by what the measure is of."""
 RUNS = """
 WITH judged AS (
     SELECT run_id AS judged_id, session_id, series_id, history_time, started_at
@@ -107,7 +113,7 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
 def _not_judged(now: Quality | None, metric: QualityMetric, has_earlier: bool) -> QualityVerdict:
     """Why a measure without a baseline, or without a value, has no verdict."""
     if now is None:
-        reason = "not measured in this run: add --quality"
+        reason = f"not measured in this run{TO_ADD[metric.source]}"
     elif metric.name not in now.values:
         kind, _, text = now.missing.get(metric.name, "not measured in this run").partition(": ")
         reason = text or kind.replace("_", " ")
