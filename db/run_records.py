@@ -231,8 +231,8 @@ def _quality(rows: Sequence[Row]) -> Quality:
     of_pass = by_source.get("inputs", rows[0])
     inputs, how = of_pass["inputs"], json.loads(of_pass["how"])
     for source, row in by_source.items():
-        if source != "inputs":
-            how[source] = json.loads(row["how"]).get(source)
+        if source != "inputs" and (of_source := json.loads(row["how"]).get(source)) is not None:
+            how[source] = of_source
     values = {
         row["metric"]: QualityValue(
             **_fields(row, QUALITY_COLUMNS),
