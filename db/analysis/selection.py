@@ -282,7 +282,7 @@ def probable_part(word: str) -> str:
             return f"sql:{column} LIKE {literal(f'%{value}%')}"
         return f"sql:{column} {operator} {value if value.isdigit() else literal(value)}"
     if AGE.fullmatch(word) or re.fullmatch(r"\d{4}-\d\d(-\d\d)?", word):
-        return f"since={word}"
+        return f"since={word}-01" if len(word) == len("2026-01") and "-" in word else f"since={word}"
     if word.isdecimal():
         return f"run={word}"
     if ".." in word and not word.startswith("."):
