@@ -43,10 +43,6 @@ from db.values import SETTINGS
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-if TYPE_CHECKING:
-    from db.warehouse import Warehouse
-
-
 SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS)
 """Columns that identify what was measured, besides the point."""
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
