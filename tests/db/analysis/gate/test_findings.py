@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -52,6 +53,13 @@ def candidate(value, model_id="bert", **fields):
         "metric": metric,
     }
     return Candidate(**{**known, **fields, "value": value, "model_id": model_id})
+
+
+def test_a_copy_of_the_judged_run_is_not_the_last_good_one():
+    copy = replace(SEGMENT[-1], result_id="copy", started_at=TODAY, value=20.0)
+    (finding,) = judge_candidates([candidate(20.0, segment=(*SEGMENT, copy))])
+    assert finding.verdict == "regressed"
+    assert gate_document([finding], DEFAULTS)["findings"][0]["last_good_result_id"] == SEGMENT[-1].result_id
 
 
 def confirmed(finding, again, why_not=None):

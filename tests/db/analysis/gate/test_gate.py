@@ -139,6 +139,9 @@ def test_a_session_that_is_stored_twice_is_no_second_witness():
     assert once == twice
     again = judge_all([Case(segments=((*nights, newest),), newest=replace(newest, session="copy"), metric=LATENCY)])
     assert again == once
+    (few,) = judge_all([Case(segments=((*nights[:6], *copies[:6]),), newest=newest, metric=LATENCY)])
+    assert few is not None
+    assert few.why == "6 earlier runs, at least 10 required"
 
 
 def test_a_step_after_a_long_gap_is_found_if_it_is_large():
