@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
@@ -485,6 +486,7 @@ def binomial_tail(count: int, n: int, share: float) -> float:
     )
 
 
+@cache
 def exact_share_interval(hits: int, count: int) -> tuple[float, float]:
     """The 95 % interval of Clopper and Pearson for a share of `count` independent trials: the shares at which `hits` or
     more, and `hits` or fewer, have a probability of 2.5 %."""
