@@ -99,6 +99,8 @@ class History:
     subject: Mapping[str, str | None]
     """Columns to show, from its newest run: model_id, device, runtime, precision, device_name, and the settings that
     distinguish it from other histories with the same columns."""
+    precision: str
+    """As stored; `subject` has the quantization in place of "other"."""
     point: Point
     points: tuple[HistoryPoint, ...]
     """The selected points, oldest first."""
@@ -207,6 +209,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     return History(
         series_id=row["series_id"],
         subject={**{name: row[name] for name in (*SUBJECTS, SETTINGS)}, "precision": _precision(row)},
+        precision=row["precision"],
         point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
         runs=len(points),
