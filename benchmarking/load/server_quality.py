@@ -33,12 +33,15 @@ if TYPE_CHECKING:
     from benchmarking.workloads.support.quality_inputs import TextWindows
 
 MAX_S = 300.0
-"""Time for the text, after which its other windows are left out."""
+"""Time for the text, after which its other windows are left out; and for one window that takes a request per token,
+after which none are measured."""
 LIKELIEST, ALL = 200, 1_000_000
 """How many of the likeliest next tokens are asked for: most texts' tokens are among the first, which keeps the answers
 short; then all."""
 MAX_ANSWER_BYTES = 100_000_000
 """Of an answer with the probabilities of all tokens of a vocabulary."""
+MAX_REASON = 300
+"""Characters of an error that are kept as the reason."""
 IMPOSSIBLE = -9999.0
 """vLLM's logarithm of a probability of 0."""
 MOST = 1 << 31
@@ -66,8 +69,9 @@ def server_quality(target: Target, settings: QualitySettings, folder: Path | Non
             found.append(_scores(logarithms))
     except UnsupportedError as error:
         return without_quality(f"{NOT_SUPPORTED}: {error}", OF_TEXT)
-    except (BenchhouseError, OSError, ValueError) as error:
-        return without_quality(f"{FAILED}: {error}", OF_TEXT)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the quality, not the levels
+        name = "" if isinstance(error, BenchhouseError | OSError | ValueError) else f"{type(error).__name__}: "
+        return without_quality(f"{FAILED}: {name}{' '.join(str(error).split())[:MAX_REASON]}", OF_TEXT)
     perplexity, missing = text_values(found)["perplexity"], dict.fromkeys(COMPARED, NO_REFERENCE)
     is_finite = math.isfinite(perplexity.value)
     if not is_finite:
@@ -166,7 +170,12 @@ def _prompted(target: Target, tokens: Sequence[int], count: int) -> list[float]:
 
 
 def _predicted(target: Target, tokens: Sequence[int], count: int) -> list[float]:
-    return [_next(target, tokens[:end], tokens[end]) for end in range(len(tokens) - count, len(tokens))]
+    found, begin_s = list[float](), time.perf_counter()
+    for end in range(len(tokens) - count, len(tokens)):
+        if time.perf_counter() - begin_s > MAX_S:
+            raise UnsupportedError(f"{len(found)} of the {count} tokens of a window took {MAX_S:g} s")
+        found.append(_next(target, tokens[:end], tokens[end]))
+    return found
 
 
 def _next(target: Target, prompt: Sequence[int], token: int) -> float:
@@ -182,7 +191,7 @@ def _next(target: Target, prompt: Sequence[int], token: int) -> float:
         for one in entries:
             if one["id"] == token:
                 return _logarithm(one.get("logprob"))
-    return -math.inf
+    raise UnsupportedError("a token of the text is not among those that the server knows or gives")
 
 
 WAYS: Mapping[str, Scored] = {"echo": _echoed, "prompt_logprobs": _prompted, "n_probs": _predicted}

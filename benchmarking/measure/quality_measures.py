@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 SEED = 0
-MAX_EXPONENT = 700.0
-"""Largest logarithm whose exponential is a float."""
+MAX_EXPONENT = 680.0
+"""Logarithm whose exponential, and a hundred times it, still are values of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
                 value=100 * (increase.value - 1),
                 low=None if increase.low is None else 100 * (increase.low - 1),
                 high=None if increase.high is None else 100 * (increase.high - 1),
-                by_window=tuple(100 * math.expm1(one) for one in differences),
+                by_window=tuple(100 * math.expm1(min(one, MAX_EXPONENT)) for one in differences),
             ),
             "kl_divergence": mean_value([float(one.mean()) for one in divergence], least=0.0),
             "kl_divergence_p99": resampled_value(divergence, lambda chosen: _p99(np.concatenate(chosen))),
@@ -173,14 +173,15 @@ def resampled_value(
 
 
 def _exponential(logarithms: Sequence[float]) -> QualityValue:
-    """exp of the mean of logarithms, and of the ends of its interval."""
+    """exp of the mean of logarithms, infinite if it is larger than a record can hold; and of the ends of its interval
+    and the windows, which stop there."""
 
     def safe_exp(value: float) -> float:
-        return math.exp(value) if value < MAX_EXPONENT else math.inf
+        return math.exp(min(value, MAX_EXPONENT))
 
     found = mean_value(logarithms)
     return QualityValue(
-        value=safe_exp(found.value),
+        value=safe_exp(found.value) if found.value < MAX_EXPONENT else math.inf,
         low=None if found.low is None else safe_exp(found.low),
         high=None if found.high is None else safe_exp(found.high),
         by_window=tuple(map(safe_exp, found.by_window)),

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 50_000_000
 MAX_LINES = 20_000
+MAX_LINE_BYTES = 1_000_000
 MAX_CHOICES = 100
+MAX_TEXTS = 1000
+"""Right answers of a question, and its texts of stop."""
 DEFAULT_STOP = "\n"
 """Where a generated answer ends, besides the token that ends a text."""
 PROMPTS = ("prompt", "question", "input")
@@ -37,6 +40,8 @@ ANSWERS = ("answer", "expected", "target")
 MORE_TOKENS = 8
 """Tokens that an answer may take beyond those of the expected one: for its end, and for other tokens of the same
 text."""
+MAX_ANSWER_TOKENS = 1024
+"""Tokens of a choice or an answer: a call returns a number for each of them and each token of the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,8 @@ def read_questions(path: str) -> QuestionFile:
         if not line.strip():
             continue
         try:
+            if len(line) > MAX_LINE_BYTES:
+                raise FormatError(f"longer than {MAX_LINE_BYTES / 1e6:g} MB")
             questions.append(_question(parse_json(line, "the line"), number))
         except FormatError as error:
             left_out[number] = str(error).removeprefix("the line: ")
@@ -143,6 +150,8 @@ def _question(value: Any, number: int) -> Question:
     answers = [answer] if isinstance(answer, str) else answer
     if not _are_texts(answers) or not answers:
         raise FormatError("the answer is not a text or a list of texts")
+    if max(len(stops), len(answers)) > MAX_TEXTS:
+        raise FormatError(f"more than {MAX_TEXTS} texts in stop or in the answer")
     texts = [one.strip() for one in answers]
     if any(stop in text for stop in stops for text in texts):
         raise FormatError("a text of stop is in the answer, which could never be generated")
@@ -158,7 +167,7 @@ def _index(answer: Any, choices: Sequence[str]) -> int:
     if isinstance(answer, str):
         if answer.strip() in choices:
             return choices.index(answer.strip())
-        answer = ord(answer) - ord("A") if len(answer) == 1 else None
+        answer = ord(answer) - ord("A") if len(answer) == 1 and "A" <= answer <= "Z" else None
     if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(choices):
         raise FormatError("the answer is not one of the choices, its index from 0, or its letter")
     return answer
@@ -178,6 +187,9 @@ def question_tokens(
     for one in questions:
         lead = one.prompt.rstrip(" ")
         prompt = encode(lead)
+        if limit is not None and len(prompt) > 2 * limit:  # the choices, each after the prompt, would take long
+            left_out[one.line] = f"{len(prompt)} tokens, of which the model takes {limit}"
+            continue
         wholes = [
             encode(f"{lead}{'' if lead[-1:].isspace() or text[:1].isspace() else ' '}{text}")
             for text in one.choices or one.answers
@@ -187,12 +199,15 @@ def question_tokens(
             prompt, shared = prompt[: min(shared)], [min(shared)] * len(shared)
         tails = tuple(whole[start:] for whole, start in zip(wholes, shared, strict=True))
         tokens = QuestionTokens(question=one, prompt=prompt, continuations=tails)
-        total = len(prompt) + max(map(len, tokens.continuations))
+        longest = max(map(len, tokens.continuations))
+        total = len(prompt) + longest
         largest = max((token for whole in wholes for token in whole), default=0)
         if not prompt or not all(tokens.continuations):
             left_out[one.line] = "the tokenizer makes no tokens of its own of the prompt or of an answer"
         elif limit is not None and total > limit:
             left_out[one.line] = f"{total} tokens, of which the model takes {limit}"
+        elif longest > MAX_ANSWER_TOKENS:
+            left_out[one.line] = f"an answer of {longest} tokens, more than {MAX_ANSWER_TOKENS}"
         elif vocabulary is not None and largest >= vocabulary:
             left_out[one.line] = f"the tokenizer makes id {largest}, but the model's vocabulary has {vocabulary} ids"
         else:

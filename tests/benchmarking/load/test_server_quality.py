@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from benchmarking.core.quality import QualitySettings
+from benchmarking.core.quality import Quality, QualitySettings
+from benchmarking.core.records import from_json, to_json
 from benchmarking.load.connections import Target
 from benchmarking.load.server_quality import COMPARED, OF_TEXT, server_quality
 from benchmarking.workloads.support.quality_inputs import checked_text
@@ -143,6 +144,27 @@ def test_a_token_that_is_impossible_to_the_model_makes_the_perplexity_infinite()
         found = server_quality(target, SETTINGS, None)
     assert not found.values
     assert "infinite" in found.missing["perplexity"]
+
+
+def test_a_token_that_a_server_does_not_list_has_an_unknown_probability():
+    def cut(body):
+        return predicted({**body, "n_probs": 10})
+
+    with server({"/tokenize": tokens_of, "/v1/completions": 400, "/completion": cut}) as target:
+        found = server_quality(target, SETTINGS, None)
+    assert not found.values
+    assert "a token of the text is not among those that the server knows or gives" in found.missing["perplexity"]
+
+
+def test_a_window_that_is_next_to_impossible_leaves_values_that_a_record_can_hold():
+    answers = iter([-5000.0, *[0.0] * 15])
+
+    def odd(body):
+        return completion(body, logprobs={"token_logprobs": [None, *[next(answers)] * len(body["prompt"])]})
+
+    with server({"/tokenize": tokens_of, "/v1/completions": odd}) as target:
+        found = server_quality(target, QualitySettings(), None)
+    assert from_json(Quality, to_json(found)) == found
 
 
 def test_a_server_that_is_gone_costs_the_quality_alone():

@@ -57,6 +57,8 @@ def test_prompts_with_one_or_several_answers_and_with_choices_are_questions(tmp_
         ({**GOOD, "answer": ["2", ""]}, "the answer is not a text"),
         ({**GOOD, "answer": "2\n3"}, "could never be generated"),
         ({**GOOD, "stop": [""]}, "stop is not a text"),
+        ({**GOOD, "answer": ["2"] * 1001}, "more than 1000 texts in stop or in the answer"),
+        ({**GOOD, "prompt": "1" * 1_000_000}, "longer than 1 MB"),
         ({**CHOICES, "choices": ["wet"]}, "choices is not a list of 2 to"),
         ({**CHOICES, "choices": ["wet", "wet "]}, "two choices are the same"),
         ({**CHOICES, "choices": "wet"}, "choices is not a list"),
@@ -64,6 +66,10 @@ def test_prompts_with_one_or_several_answers_and_with_choices_are_questions(tmp_
         ({**CHOICES, "answer": -1}, "the answer is not one of the choices"),
         ({**CHOICES, "answer": True}, "the answer is not one of the choices"),
         ({**CHOICES, "answer": "secret"}, "the answer is not one of the choices"),
+        (
+            {**CHOICES, "choices": [*map(str, range(40))], "answer": "b"},
+            "the answer is not one of the choices",
+        ),
         (b"[" * 100_000, "nested"),
     ],
 )
@@ -107,6 +113,13 @@ def test_a_question_that_the_model_cannot_take_is_left_out(tmp_path):
     found, left_out = question_tokens(file.questions, words("ab "), small, None)
     assert [one.question.line for one in found] == [1]
     assert left_out == {2: "12 tokens, of which the model takes 8"}
+    long = {"prompt": "b" * 99, "answer": "a"}, {"prompt": "b", "answer": "a" * 2000}
+    file = read_questions(written(tmp_path, {"prompt": "ab", "answer": "a"}, *long))
+    assert question_tokens(file.questions, words("ab "), small, None)[1][2] == "100 tokens, of which the model takes 8"
+    unlimited = replace(small, max_sequence_length=None)
+    assert question_tokens(file.questions, words("ab "), unlimited, None)[1] == {
+        3: "an answer of 2001 tokens, more than 1024"
+    }
     with pytest.raises(UnsupportedError, match="makes id 3, but the model's vocabulary has 3 ids"):
         question_tokens(file.questions[:1], words("ab "), small, 3)
     file = read_questions(written(tmp_path, {"prompt": "☃", "answer": "☃"}, {"prompt": "ab", "answer": "a"}))
