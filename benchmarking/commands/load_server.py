@@ -196,8 +196,9 @@ def _results(
 def _measure_quality(
     load: ServerLoad, settings: QualitySettings, results: Sequence[Result], folder: Path | None
 ) -> None:
-    """Measure the quality of the server's model, once for all lengths of its requests, unless it answered nothing."""
-    if load.quality is not None:
+    """Measure the quality of the server's model, once for all lengths of its requests: after the first of which it
+    answered any."""
+    if load.quality is not None and not all(why.startswith(NOT_RUN) for why in load.quality.missing.values()):
         return
     if all(one.status != "ok" for one in results):
         load.quality = without_quality(f"{NOT_RUN}: no level was measured", OF_TEXT)

@@ -27,9 +27,9 @@ BYTES_PER_REPLY, BYTES_PER_TOKEN = 1 << 20, 1 << 14
 """Maximum bytes of a response, plus bytes per requested token. An endless stream would otherwise exhaust the memory
 before the time limit."""
 MAX_COUNT = 2**31 - 1
+"""Maximum token count accepted, since a server may report anything."""
 MAX_START = 84
 """Characters shown of a response that is not understood."""
-"""Maximum token count accepted, since a server may report anything."""
 MS_PER_S = 1000.0
 WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
