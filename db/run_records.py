@@ -214,13 +214,24 @@ def qualities(warehouse: Warehouse, run_ids: Sequence[str], *, only_own: bool = 
 
 
 def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:
-    """Store the quality of runs (by run id) in place of what they have; unknown runs are left out. All or nothing."""
-    rows = [row for run_id, quality in found.items() for row in quality_rows(run_id, quality)]
+    """Store the quality of runs (by run id) in place of what they have of the same source (text, questions); what was
+    measured of another stays. Unknown runs are left out. All or nothing."""
 
     def store(connection: Connection) -> None:
-        connection.execute("DELETE FROM quality_results WHERE run_id IN (SELECT unnest($runs))", {"runs": list(found)})
-        for row in rows:
-            connection.execute(ADD_QUALITY, {**dict.fromkeys(("value", "low", "high", "missing")), **row})
+        for run_id, quality in found.items():
+            measured = {source_of(metric) for metric in quality.values}
+            stored = connection.execute(
+                "SELECT metric, value IS NOT NULL FROM quality_results WHERE run_id = $run", {"run": run_id}
+            ).fetchall()
+            kept = {source_of(metric) for metric, is_measured in stored if is_measured} - measured
+            replaced = [metric for metric, _ in stored if source_of(metric) not in kept]
+            connection.execute(
+                "DELETE FROM quality_results WHERE run_id = $run AND list_contains($replaced, metric)",
+                {"run": run_id, "replaced": replaced},
+            )
+            for row in quality_rows(run_id, quality):
+                if source_of(row["metric"]) not in kept:
+                    connection.execute(ADD_QUALITY, {**dict.fromkeys(("value", "low", "high", "missing")), **row})
 
     warehouse.change(store)
 

@@ -459,3 +459,22 @@ def test_merging_is_associative(build, a, b, c):
     into(bc, build(c))
     into(right, bc)
     assert contents_of(left) == contents_of(right)
+
+
+def test_a_later_quality_replaces_what_it_measured_and_nothing_else(make, make_run):
+    run = make_run(**ONE)
+    text = {"perplexity": QualityValue(value=9.0), "kl_divergence": QualityValue(value=0.01)}
+    score = {"exact_match": QualityValue(value=0.5, inputs="q")}
+    both = Quality(inputs="i", values={**text, **score}, how={"windows": 16, "questions": {"file": "a.jsonl"}})
+    later = Quality(
+        inputs="j", values={"perplexity": QualityValue(value=8.0)}, missing={"exact_match": "gone"}, how={"windows": 5}
+    )
+    failed = Quality(inputs="", missing={"perplexity": "failed"}, how={})
+    path = make("one", run)
+    with Warehouse.open(path) as warehouse:
+        for found in (both, later, failed):
+            store_quality(warehouse, {run.run_id: found})
+        stored = qualities(warehouse, [run.run_id])[run.run_id]
+    assert stored.values == {**later.values, **score}
+    assert (stored.inputs, stored.missing) == ("j", {})
+    assert stored.how == {"windows": 5, "questions": {"file": "a.jsonl"}}
