@@ -103,7 +103,6 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """Try products and copies of growing size on the device."""
     import torch
 
-    from benchmarking.core import plugins
     from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
 
     handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)

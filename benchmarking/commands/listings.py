@@ -97,8 +97,6 @@ DEVICE_HEADINGS = ("device", "name", "memory", "precisions", "driver")
 
 DEVICE_NUMBERS = (2,)
 
-ABSENT_HEADINGS = ("not found", "why")
-
 BYTES_PER_GB = 1_000_000_000
 
 
