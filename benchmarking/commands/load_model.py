@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -62,6 +63,8 @@ def check(arguments: argparse.Namespace, limits: Mapping[str, float], traffics: 
                 if scenario == "server"
                 else f"--request-rate requires --scenario server: {scenario} has no rate"
             )
+        if scenario == "server" and math.inf in arguments.request_rates:
+            raise UsageError("--scenario server requires a rate such as --request-rate 2: inf is all queries at once")
         if scenario == "server" and set(limits) not in LIMITS:
             raise UsageError("--scenario server requires --limit with e2e, such as e2e:100ms, or with ttft and tpot")
         if scenario == "offline" and arguments.num_requests is None:
