@@ -23,8 +23,8 @@ from tests.helpers.sweeps import wait_for
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
 COMMAND = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--quiet"]
-SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1,2,4", "--sequence-lengths", "32"]
-SWEEP += ["--weights", "random"]
+MODEL = ["--model-id", "tiny-bert", "--device", "null", "--sequence-lengths", "32", "--weights", "random"]
+SWEEP = [*MODEL, "--batch-sizes", "1,2,4"]
 SHORT = ["--iterations", "20", "--warmup-iterations", "2", "--launches", "2", "--save"]
 POINTS = 3 * 2
 KILLS = 10 if os.environ.get("BENCHHOUSE_TEST_ALL") else 1
@@ -215,7 +215,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
 
 def ab(*arguments):
-    side = shlex.join([*SWEEP, "--batch-sizes", "1,2", "--iterations", "20"])
+    side = shlex.join([*MODEL, "--batch-sizes", "1,2", "--iterations", "20"])
     command = [sys.executable, "-m", "benchmarking", "ab", side, f"{side} --warmup-iterations 3", *arguments]
     return subprocess.Popen([*command, "--rounds", "2"], stderr=subprocess.PIPE, text=True)
 
@@ -271,8 +271,8 @@ def test_runs_in_progress_cannot_be_resumed(tmp_path):
 
 
 def test_concurrent_saves_lose_nothing(tmp_path):
-    quick = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "5", "--launches", "1", "--save"]
-    processes = [start(*SWEEP, *quick) for _ in range(3)]
+    quick = ["--batch-sizes", "1", "--iterations", "5", "--launches", "1", "--save"]
+    processes = [start(*MODEL, *quick) for _ in range(3)]
     assert [finish(process) for process in processes] == [(0, "")] * 3
     files = list((tmp_path / "benchmark_results").glob("*.json"))
     with Warehouse.open(tmp_path / "benchmark_db.duckdb") as warehouse:
