@@ -120,9 +120,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--goodput --slo --slos --sla", ("--limit", "--slo")),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
-                "--dataset --dataset-name --dataset-path --data --input-file --corpus --text",
-                ("--quality-text", PROMPTS),
+                "--dataset --dataset-name --dataset-path --data --input-file",
+                PROMPTS,
             ),
+            ("--corpus --text", ("--quality-text", PROMPTS)),
             ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
             (
                 "--rate-type --sweep --rate-sweep --profile --target-profile",
@@ -193,6 +194,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit", ALWAYS),
             ),
+            ("--save-baseline --save-as", ("--save", "results are stored unless --no-save is given")),
             (
                 "--baseline --base --against --reference --compare-with --ref",
                 "check judges a result by the earlier ones of its series; benchhouse compare A B compares two builds",

@@ -53,7 +53,7 @@ examples:
   benchhouse compare --profiles tag.version=1 tag.version=2
 """
 EXIT_CODES = """
-exit codes: 0 compared; 1 --fail-on: slower; 2 usage; 3 no point has a verdict, or --fail-on: not known
+exit codes: 0 compared; 1 --fail-on: slower; 2 usage; 3 no point is comparable, or --fail-on: not known
 """
 BY = ("device", "runtime", "precision", "threads")
 

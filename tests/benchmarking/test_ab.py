@@ -18,7 +18,15 @@ from benchmarking import run_hardware_benchmark
 from benchmarking.commands import ab
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
-from benchmarking.sweep.run.command_turns import COMMANDS, DEFAULT_COMMAND, arm, order, run_files, without_turn_flag
+from benchmarking.sweep.run.command_turns import (
+    COMMANDS,
+    DEFAULT_COMMAND,
+    arm,
+    measure_in_turns,
+    order,
+    run_files,
+    without_turn_flag,
+)
 from db import setup_benchmark_db
 
 pytestmark = pytest.mark.forked_children
@@ -84,7 +92,7 @@ def test_batches_and_user_written_benchmarks_can_be_compared(start):
         ("", "A: no command"),
         ("X=1", "A: no command"),
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
-        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: use run_h"),
+        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: use benchh"),
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
     ],
 )
@@ -262,6 +270,21 @@ def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, n
     assert ab.main([FLAGS, FLAGS, "--no-save"]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/*/a/run.partial.jsonl")
     assert f"the results so far are in {kept.parents[2]}" in capfd.readouterr().err
+
+
+def test_a_command_that_measures_nothing_ends_the_comparison_after_its_first_launch(tmp_path):
+    ran = tmp_path / "ran"
+    side = f"{sys.executable} -c \"open('{ran}', 'a').write('x')\""
+    with pytest.raises(BenchhouseError, match="wrote no run file"):
+        measure_in_turns(
+            [arm("a", side), arm("b", side)],
+            range(5),
+            tmp_path / "files",
+            {"a": [], "b": []},
+            lambda line: None,
+            "seed",
+        )
+    assert ran.read_text() == "x"
 
 
 def test_a_command_that_measures_nothing_is_an_error(tmp_path):

@@ -146,7 +146,7 @@ def measure_in_turns(
     The seed gives the order of the sides in each round.
 
     The runs are left in the subfolders a and b of `folder`. `extra_arguments` are added to each side's command. Raises
-    TurnError for a side whose command fails.
+    TurnError for a side whose command fails, or ends without a file of its launch.
     """
     by_letter = {side.letter: side for side in arms}
     code = EXIT_OK
@@ -162,6 +162,8 @@ def measure_in_turns(
             raise Interrupted(ended - 128)
         if ended not in (EXIT_OK, EXIT_FAILED):
             raise TurnError(f"{side.name} ended with exit code {ended}: {side.typed}", letter, ended)
+        if not any((folder / letter).rglob("*")):  # not even of its first launch
+            raise _nothing_measured(letter)
         code = max(code, ended)
     return code
 
@@ -170,13 +172,17 @@ def run_files(folder: Path, letter: Letter) -> list[Path]:
     """The run files of a side. Raises TurnError if there is none."""
     files = sorted((folder / letter).glob("*.json"))
     if not files:
-        raise TurnError(f"{letter.upper()} wrote no run file: use a command that measures, such as {COMMAND}", letter)
+        raise _nothing_measured(letter)
     return files
+
+
+def _nothing_measured(letter: Letter) -> TurnError:
+    return TurnError(f"{letter.upper()} wrote no run file: use a command that measures, such as benchhouse run", letter)
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     if not words:
-        raise UsageError(f"{letter.upper()}: no command: give {COMMAND} with flags, or only flags")
+        raise UsageError(f"{letter.upper()}: no command: give benchhouse run with flags, or only flags")
     if words[0].startswith("-"):
         return (*DEFAULT_COMMAND, *words)
     command = words[1:] if words[0] == "benchhouse" else words
@@ -187,8 +193,8 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         return (*COMMANDS[name], *command[1:])
     if words[0] == "benchhouse":
         raise UsageError(
-            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use {' or '.join(COMMANDS)}, or "
-            "save the results of both commands and use benchhouse compare"
+            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use benchhouse run "
+            "or benchhouse batch, or save the results of both commands and use benchhouse compare"
         )
     if shutil.which(words[0]) is None:
         raise UsageError(f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command")

@@ -433,8 +433,8 @@ def servers_words(
         table=table_of(_server_columns(servers, demand, currency), servers, page),
         notes=(
             f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
-            "the highest measured rate that holds together with all lower ones, or what a search with the same limits "
-            "found (--find-rate); several machines share the requests evenly",
+            "the highest measured rate that holds together with all lower ones, without invalid load tests, or what a "
+            "search with the same limits found (--find-rate); several machines share the requests evenly",
             *doubt_notes(doubted),
         ),
     )

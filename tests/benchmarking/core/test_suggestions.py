@@ -274,6 +274,8 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("load m --isl-stddev 10", "lengths vary with --input-length"),
         ("load m --num-conversations 10", "it is called --turns here"),
         ("load m --public-dataset sharegpt", "--sharegpt FILE"),
+        ("load m --dataset-name sharegpt", "--sharegpt FILE"),
+        ("run gpt2 --save-baseline main", "it is called --save here"),
         ("load m --fixed-schedule", "it is called --arrivals or --trace here"),
         ("load m --request-timeout-seconds 30", "it is called --timeout here"),
         ("load m --max-error-rate 0.1", "counted by kind"),
