@@ -351,7 +351,7 @@ class Search:
                 kinds = ", ".join(doubt.kind for doubt in result.doubts if doubt.severity == "invalid")
                 self.race.leave(key, "failed", f"invalid: {kinds}")
             else:
-                self._median_s[key] = result.metrics.get(DEFAULT_METRIC, 0.0) / 1000
+                self._median_s[key] = result.metrics[DEFAULT_METRIC] / 1000
                 so_far = _result(track, label, range(number + 1))
                 self.race.record(key, self.goal.launch(result, track.quality, so_far=so_far))
 

@@ -119,6 +119,11 @@ def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "without_latency": "without a median latency",
         "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)",
     }
+    return unusable_words(row, kinds)
+
+
+def unusable_words(row: Row, kinds: Mapping[str, str]) -> str:
+    """The number of selected results (`n`), and how many are of each kind, in its words."""
     unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
     selected = f"{row['n']} result{' is' if row['n'] == 1 else 's are'} selected"
     return ", ".join([selected, *unusable])

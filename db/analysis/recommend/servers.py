@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.recommend.measured_options import stated_value
+from db.analysis.recommend.measured_options import stated_value, unusable_words
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
@@ -283,9 +283,7 @@ def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) ->
         "unmeasured": "failed or skipped",
         "simulated": "simulated",
     }
-    unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
-    selected = f"{row['n']} result{' is' if row['n'] == 1 else 's are'} selected"
-    return ", ".join([selected, *unusable])
+    return unusable_words(row, kinds)
 
 
 def _level_at(
