@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from db.analysis.recommend.measured_options import Workload
     from db.analysis.recommend.recommendation import Prices, Quantity, Recommendation
     from db.analysis.recommend.servers import Limit
+    from db.warehouse import Warehouse
 
 NAME = "benchhouse recommend"
 EXAMPLES = """
@@ -129,19 +130,15 @@ def main(argv: Sequence[str]) -> int:
         return _servers(arguments, selection, limits)
     prices = _prices(arguments)
 
-    from db.analysis.recommend.measured_options import models, options_by_workload, why_no_options
+    from db.analysis.recommend.measured_options import options_by_workload, why_no_options
     from db.analysis.recommend.recommendation import recommend, with_prices
 
     with open_to_read(arguments) as warehouse:
-        arguments.model_id = redacted_path(arguments.model_id)
-        options = options_by_workload(warehouse, arguments.model_id, selection)
+        if not (found := _models(arguments, warehouse)):
+            return EXIT_NOT_ENOUGH_DATA
+        options = options_by_workload(warehouse, found, selection)
         if not options:
-            known_models = models(warehouse)
-            if not known_models:
-                note(f"{NAME}: not enough data: {arguments.db_path} has no results")
-                return EXIT_NOT_ENOUGH_DATA
-            choice(arguments.model_id, known_models, "model")
-            reason = why_no_options(warehouse, arguments.model_id, selection)
+            reason = why_no_options(warehouse, found, selection)
             note(f"{NAME}: not enough data: no result of {arguments.model_id} can be compared: {reason}")
             return EXIT_NOT_ENOUGH_DATA
 
@@ -234,18 +231,17 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 
 def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping[str, float]) -> int:
     """The recommendation for a rate of requests, within the given limits; returns the exit code."""
-    from db.analysis.recommend.measured_options import models
     from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
 
     limits = {REQUEST_LIMITS[name]: value for name, value in given.items()}
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
     prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
-        arguments.model_id = redacted_path(arguments.model_id)
-        by_traffic = servers_by_traffic(warehouse, arguments.model_id, selection, demand, prices)
+        if not (found := _models(arguments, warehouse)):
+            return EXIT_NOT_ENOUGH_DATA
+        by_traffic = servers_by_traffic(warehouse, found, selection, demand, prices)
         if not by_traffic:
-            choice(arguments.model_id, models(warehouse), "model")
-            reason = why_no_servers(warehouse, arguments.model_id, selection)
+            reason = why_no_servers(warehouse, found, selection)
             note(f"{NAME}: not enough data: no open-loop load test of {arguments.model_id} can be compared: {reason}")
             return EXIT_NOT_ENOUGH_DATA
     currency = None if prices is None else prices.currency
@@ -289,10 +285,25 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
     unpriced = {one.device for servers in by_traffic.values() for one in servers if one.price_per_hour is None}
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")
-    found = [one for servers in by_traffic.values() for one in servers]
-    if any(one.best is not None for one in found):
+    ranked = [one for servers in by_traffic.values() for one in servers]
+    if any(one.best is not None for one in ranked):
         return EXIT_OK
-    return EXIT_NOT_ENOUGH_DATA if any(one.is_unknown for one in found) else EXIT_FAILED
+    return EXIT_NOT_ENOUGH_DATA if any(one.is_unknown for one in ranked) else EXIT_FAILED
+
+
+def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, ...]:
+    """The stored models that are compared: the named one, or the quantizations of one, whose common name becomes the
+    `model_id`. Without results none, which is noted. Raises UsageError for an unknown model."""
+    from db.analysis.recommend.measured_options import found_name, models, models_by_name
+
+    arguments.model_id = redacted_path(arguments.model_id)
+    by_name = models_by_name(known := models(warehouse))
+    if not known:
+        note(f"{NAME}: not enough data: {arguments.db_path} has no results")
+        return ()
+    name = found_name(by_name, arguments.model_id)
+    arguments.model_id = choice(arguments.model_id, known, "model") if name is None else name
+    return by_name[arguments.model_id]
 
 
 def _print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
-from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run
+from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run, canonical_hash
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
@@ -27,8 +28,8 @@ PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
 AT_LEAST_MEDIAN = (*PERCENTILES, "latency_max_ms")
 """Statistics that are no lower than the median: a limit that one of them meets is met by the median, too."""
 COLUMNS = (
-    *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
-    *("precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
+    *("result_id", "run_id", "model_id", "hardware_id", "device", "device_name", "device_type", "runtime"),
+    *("runtime_mode", "precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
     *("task", "weights", "config_hash", "origin_definition"),
     *POINT_COLUMNS,
     *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "time_to_first_token_ms"),
@@ -40,7 +41,7 @@ IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
 """Excludes levels of load tests: they are not options for calls."""
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
-FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
+FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
     AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {IS_CALL}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
@@ -55,9 +56,16 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE status = 'ok' AND latency_median_ms IS NULL AND throughput_samples_per_sec IS NOT NULL)
         AS without_latency,
     count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
-FROM all_results WHERE model_id = ? AND {{condition}}
+FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}
 """
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
+QUANTIZED_NAME = re.compile(
+    r"(?P<model>.+?)[-._ ](?P<type>(?:UD-|i1-)?"
+    r"(?:I?Q[1-8](?:_[0-9A-Z]+){1,3}|TQ[12]_0|(?:MXFP4|NVFP4)(?:_MOE)?|BF16|FP?(?:16|32)))(?:\.gguf)?",
+    re.IGNORECASE,
+)
+"""A GGUF file's name, or that of the model that llama-bench read from one: the model's name before the type of its
+values, such as Q4_K_M. UD- and i1- are publishers' marks of mixtures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +94,40 @@ class Workload:
         return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *definition]).replace(", ,", ",")
 
 
+def model_and_quantization(model_id: str) -> tuple[str, str | None]:
+    """The model's name, and the quantization that a GGUF file's name ends with; None for other names."""
+    found = QUANTIZED_NAME.fullmatch(model_id)
+    return (model_id, None) if found is None else (found["model"], found["type"])
+
+
+def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The known models, in their order, by name. Quantizations of one model are together under what their names share,
+    with the model itself; any other model is alone."""
+    by_name: dict[str, list[str]] = {}
+    for one in known:
+        by_name.setdefault(model_and_quantization(one)[0], []).append(one)
+    return {name if len(found) > 1 else found[0]: tuple(found) for name, found in by_name.items()}
+
+
+def found_name(by_name: Mapping[str, Sequence[str]], model_id: str) -> str | None:
+    """The name (`models_by_name`) of a model, of one of its files, or of what a file's name begins with; None for an
+    unknown model."""
+    return next(
+        (
+            name
+            for name, models in by_name.items()
+            if model_id in (name, *models) or model_id == model_and_quantization(name)[0]
+        ),
+        None,
+    )
+
+
 def options_by_workload(
-    warehouse: Warehouse, model_id: str, selection: Selection
+    warehouse: Warehouse, models: Sequence[str], selection: Selection
 ) -> dict[Workload, tuple[Option, ...]]:
-    """The newest valid (or else noisy) result of each series of the model, by workload, without simulated ones."""
-    rows = warehouse.query(OPTIONS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
+    """The newest valid (or else noisy) result of each series of a model, by workload, without simulated ones. Several
+    `models` are the quantizations of one (`models_by_name`)."""
+    rows = warehouse.query(OPTIONS.format(condition=selection.condition), (list(models), *selection.values)).dicts()
     found = launch_values(warehouse, [row["result_id"] for row in rows], METRICS["throughput_samples_per_sec"])
     rates = {name: tuple(launches.values()) for name, launches in found.items()}
     known = qualities(warehouse, sorted({row["run_id"] for row in rows}))
@@ -108,9 +145,9 @@ def models(warehouse: Warehouse) -> tuple[str, ...]:
     return tuple(row["model_id"] for row in warehouse.query(MODELS).dicts())
 
 
-def why_no_options(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
+def why_no_options(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> str:
     """Counts of the selected results of a model, and why they are not options."""
-    row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
+    row = warehouse.query(UNFIT.format(condition=selection.condition), (list(models), *selection.values)).dicts()[0]
     kinds = {
         "simulated": "simulated",
         "unfit": "invalid or throttled",
@@ -131,9 +168,10 @@ def unusable_words(row: Row, kinds: Mapping[str, str]) -> str:
 
 def _workload(row: Row) -> Workload:
     axes = json.loads(row["axes"])
-    columns = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    columns = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
     return Workload(
         **{name: row[name] for name in columns},
+        config_hash=workload_config(row),
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),
         has_tokens=_tokens_per_sec(row) is not None,
@@ -148,7 +186,7 @@ def _option(row: Row, rates: Sequence[float]) -> Option:
     # The runtime's settings, threads and processors, which distinguish series.
     bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
     runtime_mode = {
-        **json.loads(row["runtime_mode"]),
+        **stated_mode(row),
         **{name: value for name, value in bound.items() if value is not None},
     }
     return Option(
@@ -254,6 +292,20 @@ def _rate_half_width(rates: Sequence[float]) -> float | None:
         return None
     low, high = between_launches_interval(rates)
     return math.log(high / low) / 2
+
+
+def workload_config(row: Row) -> str:
+    """The hash of a result's model, the same for all quantizations of one: what a GGUF file says of its model includes
+    its own."""
+    model, quantization = model_and_quantization(row["model_id"])
+    return str(row["config_hash"]) if quantization is None else canonical_hash({"model": model})
+
+
+def stated_mode(row: Row) -> dict[str, Any]:
+    """The settings of a result's runtime, with the quantization in its model's name if they state none."""
+    mode: dict[str, Any] = json.loads(row["runtime_mode"])
+    quantization = model_and_quantization(row["model_id"])[1]
+    return mode if quantization is None else {"quantization": quantization, **mode}
 
 
 def stated_value(row: Row, column: str) -> float | None:

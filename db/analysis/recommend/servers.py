@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.recommend.measured_options import stated_value, unusable_words
+from db.analysis.recommend.measured_options import stated_mode, stated_value, unusable_words, workload_config
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
@@ -44,15 +44,22 @@ COLUMN_OF: Mapping[Limit, str] = {
 PERCENTILES = (90, 95, 99)
 LOOP_TYPE = f"(runtime_mode->>{literal(LOOP)})"
 COLUMNS = (
-    *("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "runtime_mode"),
-    *("precision", "num_threads", "cpu_list", "validity", "extra", "model_revision", "task", "weights", "config_hash"),
-    *("origin_definition", *POINT_COLUMNS, "throughput_samples_per_sec", "throughput_tokens_per_sec", "other_metrics"),
+    *("result_id", "run_id", "model_id", "hardware_id", "device", "device_name", "device_type", "runtime"),
+    *("runtime_mode", "precision", "num_threads", "cpu_list", "validity", "extra", "model_revision", "task", "weights"),
+    *(
+        "config_hash",
+        "origin_definition",
+        *POINT_COLUMNS,
+        "throughput_samples_per_sec",
+        "throughput_tokens_per_sec",
+        "other_metrics",
+    ),
     *("time_to_first_token_p90_ms", "time_to_first_token_p99_ms", "time_per_output_token_p90_ms"),
     *("time_per_output_token_p99_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
 )
 LEVELS = f"""
 SELECT {", ".join(COLUMNS)}
-FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
+FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
     AND {LOOP_TYPE} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
@@ -60,7 +67,7 @@ ORDER BY result_id
 """
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}
-FROM (SELECT * FROM all_results WHERE model_id = ? AND {{condition}})
+FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
     AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND (runtime_mode->>'slo') = ?
 ORDER BY started_at DESC, result_id DESC
@@ -73,7 +80,7 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE {LOOP_TYPE} = 'open' AND status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
     count(*) FILTER (WHERE {LOOP_TYPE} = 'open' AND status <> 'ok') AS unmeasured,
     count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated
-FROM all_results WHERE model_id = ? AND {{condition}}
+FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}
 """
 SHARES = """
 WITH judged AS (
@@ -228,11 +235,12 @@ class Demand:
 
 
 def servers_by_traffic(
-    warehouse: Warehouse, model_id: str, selection: Selection, demand: Demand, prices: Prices | None
+    warehouse: Warehouse, models: Sequence[str], selection: Selection, demand: Demand, prices: Prices | None
 ) -> dict[Traffic, tuple[Server, ...]]:
     """The servers of a model with open-loop load tests, best first: those that sustain a rate before those that do not,
-    then by cost if all have a price, by number of machines, and by the rate they sustain."""
-    rows = warehouse.query(LEVELS.format(condition=selection.condition), (model_id, *selection.values)).dicts()
+    then by cost if all have a price, by number of machines, and by the rate they sustain. `models` are as in
+    `options_by_workload`."""
+    rows = warehouse.query(LEVELS.format(condition=selection.condition), (list(models), *selection.values)).dicts()
     # By result_id, the share of the requests that met every limit.
     limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
     shares = {
@@ -247,7 +255,7 @@ def servers_by_traffic(
         rate = float(json.loads(row["axes"])[REQUEST_RATE])
         level = _level_at(row, rate, share, holds=holds, why_unknown=why)
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
-    searched = _searched(warehouse, model_id, selection, demand)
+    searched = _searched(warehouse, models, selection, demand)
     return {
         traffic: _ranked(
             [_server(levels, prices, searched.get((traffic, key))) for key, levels in by_server.items()], demand
@@ -257,14 +265,14 @@ def servers_by_traffic(
 
 
 def _searched(
-    warehouse: Warehouse, model_id: str, selection: Selection, demand: Demand
+    warehouse: Warehouse, models: Sequence[str], selection: Selection, demand: Demand
 ) -> dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]]:
     """By traffic and server, the newest search for exactly the demanded limits and share."""
     if not demand.limits or demand.share != LEAST_GOOD:
         return {}
     names = {"latency": "e2e"}
     limits = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
-    rows = warehouse.query(SEARCHES.format(condition=selection.condition), (model_id, *selection.values, limits))
+    rows = warehouse.query(SEARCHES.format(condition=selection.condition), (list(models), *selection.values, limits))
     found: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
     for row in rows.dicts():
         answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
@@ -273,9 +281,9 @@ def _searched(
     return found
 
 
-def why_no_servers(warehouse: Warehouse, model_id: str, selection: Selection) -> str:
+def why_no_servers(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> str:
     """Counts of the selected results of a model, and why they are not usable load tests."""
-    row = warehouse.query(UNFIT.format(condition=selection.condition), (model_id, *selection.values)).dicts()[0]
+    row = warehouse.query(UNFIT.format(condition=selection.condition), (list(models), *selection.values)).dicts()[0]
     kinds = {
         "calls": "from calls",
         "closed": "from closed loops, which have no request rate",
@@ -337,11 +345,12 @@ def _has_failures(row: Row) -> bool:
 
 def _traffic(row: Row) -> Traffic:
     axes = {name: value for name, value in json.loads(row["axes"]).items() if name != REQUEST_RATE}
-    columns = ("task", "weights", "config_hash", "model_revision", "sequence_length", "new_tokens")
+    columns = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
     mode = json.loads(row["runtime_mode"])
     fixed = [name for name, axis in LENGTH_AXES.items() if row[axis] is not None]
     return Traffic(
         **{name: row[name] for name in columns},
+        config_hash=workload_config(row),
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),
         arrivals=mode.get("arrivals"),
@@ -354,7 +363,8 @@ LENGTH_AXES = {"lengths_in": "sequence_length", "lengths_out": "new_tokens"}
 REQUEST_SETTINGS = (
     SCENARIO,
     *LENGTH_AXES,
-    *("variation", "burst", "traffic_file", "shared_prefix", "prompts", "turns", "samples_per_query"),
+    *("variation", "burst", "traffic_file", "shared_prefix", "prompts", "samples_per_query"),
+    *("turns", "think_time", "tool_calls", "tool_pause"),
 )
 """Settings of the requests: servers are not compared across them."""
 LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo")
@@ -362,7 +372,7 @@ LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo")
 
 
 def _mode(row: Row) -> dict[str, object]:
-    mode = {name: value for name, value in json.loads(row["runtime_mode"]).items() if name not in LOAD_SETTINGS}
+    mode = {name: value for name, value in stated_mode(row).items() if name not in LOAD_SETTINGS}
     batch_size = row["batch_size"] if row["batch_size"] > 1 else None
     limits = {"threads": row["num_threads"], "processors": row["cpu_list"], "batch_size": batch_size}
     return {**mode, **{name: value for name, value in limits.items() if value is not None}}

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from db.analysis.recommend.measured_options import model_and_quantization
 from db.commands import recommend
 from db.warehouse import Warehouse
+from tests.helpers.run_changes import Alter
 
 CACHE = {}
 
@@ -137,3 +139,60 @@ def test_invalid_requests_are_one_line(measured, capsys, arguments, code, messag
 def test_an_empty_database_has_not_enough_data(database, capsys):
     assert recommend.main(["gpt2", "--db-path", str(database)]) == 3
     assert "has no results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "quantization"),
+    [
+        ("~/models/SmolLM2-135M-Instruct.Q4_1.gguf", "~/models/SmolLM2-135M-Instruct", "Q4_1"),
+        ("Qwen2.5-7B-Instruct-Q4_K_M", "Qwen2.5-7B-Instruct", "Q4_K_M"),
+        ("gemma-3-4b-it-UD-Q3_K_XL.gguf", "gemma-3-4b-it", "UD-Q3_K_XL"),
+        ("mistral-7b-instruct-v0.2.i1-IQ2_XXS.gguf", "mistral-7b-instruct-v0.2", "i1-IQ2_XXS"),
+        ("llama-2-7b.q8_0.gguf", "llama-2-7b", "q8_0"),
+        ("phi-2-F16.gguf", "phi-2", "F16"),
+        ("gpt-oss-20b-MXFP4.gguf", "gpt-oss-20b", "MXFP4"),
+        *((name, name, None) for name in ("gpt2", "Q4_0.gguf", "llama-2-7b.gguf", "a/b-Q4", "Llama-3-8B-AWQ", "t5-f1")),
+    ],
+)
+def test_the_quantization_ends_the_name_of_a_gguf_file(name, model, quantization):
+    assert model_and_quantization(name) == (model, quantization)
+
+
+@pytest.fixture
+def quantized(empty_database, tmp_path, make_run):
+    """Files of a model in three quantizations, each with a configuration of its own as GGUF files have; that model
+    itself, and another one of the same runtime."""
+    path = shutil.copy(empty_database, tmp_path / "quantized.duckdb")
+    files = {"F16": ("float16", 1.0), "Q8_0": ("int8", 0.7), "Q4_1": ("int4", 0.4)}
+    small = {"sequence_lengths": (32,), "batch_sizes": (1,), "iterations": 3}
+    with Warehouse.open(path) as warehouse:
+        for name, (precision, slowdown) in files.items():
+            run = make_run(runtime="llamacpp", precision=precision, slowdown=slowdown, **small)
+            warehouse.ingest(Alter.workload(run, model_id=f"~/a-1b.{name}.gguf", config_hash=name, weights="given"))
+        warehouse.ingest(Alter.workload(make_run(**small), model_id="~/a-1b", weights="pretrained"))
+        warehouse.ingest(Alter.workload(make_run(**small), model_id="~/a-7b.Q4_1.gguf", weights="given"))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["~/a-1b.Q8_0.gguf", "~/a-1b"])
+def test_quantizations_of_one_model_are_compared(quantized, capsys, name):
+    assert recommend.main([name, "--prefer", "latency", "--json", "--db-path", quantized]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["model_id"] == "~/a-1b"
+    options = {one["workload"]["weights"]: one["options"] for one in document["workloads"]}
+    assert [(one["precision"], one["runtime_mode"]["quantization"]) for one in options["given"]] == [
+        *(("int4", "Q4_1"), ("int8", "Q8_0"), ("float16", "F16")),
+    ]
+    assert [one["runtime"] for one in options["pretrained"]] == ["eager"]
+
+    assert recommend.main([name, "--db-path", quantized]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "llamacpp (quantization Q4_1), int4, batch 1: the highest throughput of all" in text
+    assert "int4 (Q4_1) has 2.5 times the throughput" in text
+
+
+def test_a_single_file_of_a_model_keeps_its_name_and_an_unknown_one_is_no_other(quantized, capsys):
+    assert recommend.main(["~/a-7b", "--json", "--db-path", quantized]) == 0
+    assert json.loads(capsys.readouterr().out)["model_id"] == "~/a-7b.Q4_1.gguf"
+    assert recommend.main(["~/a-1b.Q2_K.gguf", "--db-path", quantized]) == 2
+    assert "unknown model '~/a-1b.Q2_K.gguf'" in capsys.readouterr().err

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarking.core.records import REQUEST_RATE
+from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from db.analysis.compare.matching import allowed_across
+from db.analysis.recommend.servers import LOAD_SETTINGS
 from db.commands import check, compare, history, import_results, recommend, show
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load, make_requests
@@ -217,12 +220,13 @@ KINDS = {
     "open loop, constant arrivals": {"loop": "open", "arrivals": "constant"},
     "open loop, poisson arrivals, shared_prefix 0.5": {"loop": "open", "arrivals": "poisson", "shared_prefix": 0.5},
     "MLPerf server": {"loop": "open", "arrivals": "poisson", "scenario": "server"},
+    "open loop, poisson arrivals, think_time 5": {"loop": "open", "arrivals": "poisson", "think_time": "5"},
 }
 
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory, empty_database):
-    """Four kinds of load at the same rate, each on two days."""
+    """Kinds of load at the same rate, each on two days."""
     path = shutil.copy(empty_database, tmp_path_factory.mktemp("kinds") / "kinds.duckdb")
     with Warehouse.open(path) as warehouse:
         for day in ("2026-03-01", "2026-03-02"):
@@ -247,9 +251,8 @@ def test_kinds_of_load_at_the_same_rate_are_distinguished(kinds, command, capsys
 def test_kinds_of_load_at_the_same_rate_are_rows_of_a_comparison(kinds, capsys):
     compare.main(["session=2026-03-01", "session=2026-03-02", "--db-path", kinds])
     text = capsys.readouterr().out
-    assert sorted(line[: text.splitlines()[3].index("A ms")].strip() for line in text.splitlines()[5:9]) == sorted(
-        KINDS
-    )
+    rows = text.splitlines()[5 : 5 + len(KINDS)]
+    assert sorted(line[: text.splitlines()[3].index("A ms")].strip() for line in rows) == sorted(KINDS)
 
 
 def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
@@ -258,6 +261,33 @@ def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
     found = [{"arrivals": one["arrivals"], **dict(one["kind"])} for one in traffic]
     own = [{name: value for name, value in mode.items() if name != "loop"} for mode in KINDS.values()]
     assert sorted(found, key=str) == sorted(own, key=str)
+
+
+def test_every_setting_of_the_requests_belongs_to_the_traffic_and_none_to_the_server():
+    lengths = Lengths("8")
+    pauses = Pauses("1")
+    by_arrivals = [
+        Traffic(
+            arrivals=arrivals, lengths_in=lengths, lengths_out=lengths, shared_prefix=0.5, vocabulary=9, file=file,
+            turns=2, think_time=pauses, tool_calls=1, tool_pause=pauses,
+        )
+        for arrivals in ("poisson", "gamma", "burst")
+        for file in (None, Path("conversations.json"))
+    ]  # fmt: skip
+    found = {name for one in by_arrivals for name in one.keys({"ttft": 1.0}, is_open=True)}
+    assert {"turns", "think_time", "tool_calls", "traffic_file", "burst", "variation"} < found <= {*LOAD_SETTINGS}
+
+
+def test_a_server_with_several_quantizations_of_a_model_is_several(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "files.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for name in ("Q4_1", "Q8_0"):
+            warehouse.ingest(server("llama-server", {2.0: 0}, model_id=f"a-1b-{name}.gguf"))
+    assert recommend.main(["a-1b-Q4_1.gguf", "--request-rate", "2", "--json", "--db-path", str(path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["model_id"] == "a-1b"
+    (traffic,) = document["traffic"]
+    assert sorted(one["runtime_mode"]["quantization"] for one in traffic["servers"]) == ["Q4_1", "Q8_0"]
 
 
 def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_path, capsys):

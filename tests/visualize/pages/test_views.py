@@ -107,6 +107,25 @@ def test_the_default_model_to_recommend_has_results_of_calls(tmp_path):
     snapshots.close()
 
 
+def test_quantizations_of_one_model_are_one_choice_of_the_page(tmp_path):
+    small = {"batch_sizes": (1,), "sequence_lengths": (32,), "runtime": "llamacpp"}
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for precision, name in (("int8", "Q8_0"), ("int4", "Q4_1")):
+            run = make_run(precision=precision, **small)
+            warehouse.ingest(Alter.workload(run, model_id=f"a-1b.{name}.gguf", config_hash=name))
+        warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(32,)))
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        (link,) = page_of(found, "overview").quantizations
+        assert link.parameters.model == "a-1b"
+        page = page_of(found, "recommend", model="a-1b.Q4_1.gguf")
+        assert (page.model, page.models) == ("a-1b", ("a-1b", "bert-base-uncased"))
+        assert len(page.grid.rows) == len(page.precisions.rows) == 2
+        with pytest.raises(NotFoundError, match="no result of 'a-2b'"):
+            page_of(found, "recommend", model="a-2b")
+    snapshots.close()
+
+
 def test_an_endless_query_ends_at_the_time_limit(data, monkeypatch):
     monkeypatch.setattr(console_page, "TIME_LIMIT_S", 0.5)
     page = page_of(data, "console", sql="SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")

@@ -13,6 +13,7 @@ from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.alerts import OPEN, list_alerts
 from db.analysis.history.histories import histories
 from db.analysis.history.regressions import regressions
+from db.analysis.recommend.measured_options import models_by_name
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import percent_change
 from visualize.drawing import words
@@ -80,12 +81,14 @@ FROM benchmark_runs WHERE origin_format IS NOT NULL
 GROUP BY source, origin_format ORDER BY imported DESC, file LIMIT $most
 """
 QUANTIZED = """
-SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id) JOIN hardware_info USING (hardware_id)
+SELECT
+    heads.model_id, count(*) AS series,
+    list(DISTINCT concat_ws(' ', precision, series.runtime_mode->>'quantization')) AS precisions
+FROM series_heads heads JOIN series USING (series_id) JOIN hardware_info USING (hardware_id)
 WHERE series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)
-GROUP BY heads.model_id HAVING count(DISTINCT (precision, series.runtime_mode->>'quantization')) > 1
-ORDER BY count(DISTINCT precision) DESC, count(*) DESC, heads.model_id LIMIT 1
+GROUP BY heads.model_id ORDER BY heads.model_id
 """
-"""The model with the most precisions of calls, to which the question about quantizations leads."""
+"""The precisions of the calls of each model."""
 CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
 
 
@@ -100,7 +103,7 @@ def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
     counts = tuple((name, f"{totals[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
     newest = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
     imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
-    quantized = data.once("quantized", lambda: [row["model_id"] for row in data.warehouse.query(QUANTIZED).dicts()])
+    quantized = data.once("quantized", lambda: _most_quantized(data))
     return SimpleNamespace(
         totals=(*counts, ("newest run", f"{time_text(totals['newest'])} UTC" if totals["newest"] else "none")),
         is_empty=not newest and not imported,
@@ -113,6 +116,21 @@ def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
         metric=JUDGED[DEFAULT_METRIC].words,
         quantizations=[Link(view="recommend", parameters=RecommendParameters(model=one)) for one in quantized],
     )
+
+
+def _most_quantized(data: Data) -> list[str]:
+    """The model with the most precisions of calls, of several files or one, to which the question about quantizations
+    leads; none if no model has two."""
+    rows = {row["model_id"]: row for row in data.warehouse.query(QUANTIZED).dicts()}
+    counts = {
+        name: (
+            len({one for model in models for one in rows[model]["precisions"]}),
+            sum(rows[one]["series"] for one in models),
+        )
+        for name, models in models_by_name([*rows]).items()
+    }
+    most = max(counts, key=lambda name: counts[name], default=None)
+    return [most] if most is not None and counts[most][0] > 1 else []
 
 
 RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {

@@ -17,7 +17,13 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.quality import ALL_QUALITY_LIMITS
 from benchmarking.core.text import visible
 from db.analysis.recommend import SHARE
-from db.analysis.recommend.measured_options import Workload, options_by_workload, why_no_options
+from db.analysis.recommend.measured_options import (
+    Workload,
+    found_name,
+    models_by_name,
+    options_by_workload,
+    why_no_options,
+)
 from db.analysis.recommend.recommendation import AT_LEAST, Option, Quantity, Recommendation, limited_value, recommend
 from db.analysis.recommend.recommendation_text import RecommendationWords, recommendation_words, servers_words
 from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
@@ -99,17 +105,19 @@ class RecommendParameters:
 
 def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model or workload."""
-    known = models_by_calls(data)
-    if parameters.model is not None and parameters.model not in known:
-        raise NotFoundError(f"no result of {visible(parameters.model)!r}: there are {', '.join(known[:20]) or 'none'}")
-    model = parameters.model or next(iter(known), None)
+    by_name = models_by_name(models_by_calls(data))
+    model = next(iter(by_name), None) if parameters.model is None else found_name(by_name, parameters.model)
+    if parameters.model is not None and model is None:
+        known = ", ".join([*by_name][:20]) or "none"
+        raise NotFoundError(f"no result of {visible(parameters.model)!r}: there are {known}")
+    models = () if model is None else by_name[model]
     selection = EVERYTHING if parameters.among is None else Selection.parse(parameters.among).resolved(data.path)
     is_load = parameters.request_rate is not None
-    options = {} if model is None or is_load else options_by_workload(data.warehouse, model, selection)
-    served = _served(data, model, selection, parameters) if model is not None and is_load else []
+    options = {} if model is None or is_load else options_by_workload(data.warehouse, models, selection)
+    served = _served(data, models, selection, parameters) if model is not None and is_load else []
     why_none = None
     if model is not None and not options and not served:
-        why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, model, selection)
+        why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, models, selection)
     by_text = {visible(workload.text): workload for workload in options}
     if parameters.workload is not None and parameters.workload not in by_text:
         raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
@@ -129,11 +137,11 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             if words.precisions is None
             else grid_of(words.precisions[0], "Each precision at its best"),
         }
-    models = [(one, _link(RecommendParameters(model=one)), one == model) for one in sorted(known)]
+    choices = [(one, _link(RecommendParameters(model=one)), one == model) for one in sorted(by_name)]
     workloads = [(one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in by_text]
     return SimpleNamespace(
         **recommended,
-        models=tuple(sorted(known)),
+        models=tuple(sorted(by_name)),
         model=model,
         workloads=tuple(by_text),
         workload=workload,
@@ -141,11 +149,13 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         preferred=get_args(Prefer),
         served=served,
         why_none=why_none,
-        choices=[Choice(title="Model", options=tuple(models)), Choice(title="Workload", options=tuple(workloads))],
+        choices=[Choice(title="Model", options=tuple(choices)), Choice(title="Workload", options=tuple(workloads))],
     )
 
 
-def _served(data: Data, model: str, selection: Selection, parameters: RecommendParameters) -> list[SimpleNamespace]:
+def _served(
+    data: Data, models: Sequence[str], selection: Selection, parameters: RecommendParameters
+) -> list[SimpleNamespace]:
     """The servers of the model for the rate, by traffic, as `benchhouse recommend --request-rate` prints them. Raises
     UsageError for a limit that is not one of a request."""
     rate = parameters.request_rate
@@ -159,7 +169,7 @@ def _served(data: Data, model: str, selection: Selection, parameters: RecommendP
     limits = {name: value for name, value in given.items() if value is not None}
     demand = Demand(request_rate=rate, limits=limits, share=SHARE)
     served = []
-    for traffic, servers in servers_by_traffic(data.warehouse, model, selection, demand, None).items():
+    for traffic, servers in servers_by_traffic(data.warehouse, models, selection, demand, None).items():
         words = servers_words(traffic, servers, demand)
         links = [
             Link(view="results", parameters=ResultsParameters(hardware=one.hardware_id, all=True)) for one in servers
