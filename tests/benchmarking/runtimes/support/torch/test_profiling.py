@@ -19,6 +19,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.profiles import TRACE_FILE, Profile
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Point
+from benchmarking.core.sample_statistics import describe
 from benchmarking.devices.support.kinds import processor
 from benchmarking.sweep.run.profile_launch import profile_point, with_bounds
 from benchmarking.sweep.show.profile_report import advice, profile_text
@@ -29,9 +30,10 @@ from db.warehouse import Warehouse
 from tests.helpers import trace_processor
 from tests.helpers.records import make_run
 
-WIDTH, LAYERS, SLOW, CALLS = 64, 4, 2, 12
-MOST_TRIES, CALM = 8, 0.15
-"""How often a profile is made until its thread has lost at most this share of the time to other programs."""
+WIDTH, LAYERS, SLOW, CALLS = 64, 4, 2, 24
+MOST_TRIES, MOST_LOST, MOST_WIDTH = 6, 0.15, 4
+"""How often a profile is made until its thread has lost at most this share of the time to other programs, and the ends
+of no layer's interval differ by more than this factor."""
 ROUNDING_US = 0.002
 """Times in a trace have three decimals."""
 PEAKS = {"float32": 1e11, "bfloat16": 3e11, "copy_bytes_per_sec": 1e10}
@@ -105,14 +107,21 @@ def profile_of(torch, folder, *, slow):
 
 
 def calm_profile(torch, folder, *, slow):
-    """The first profile that other programs hardly disturbed, or the last: any layer can be slow in a disturbed one."""
+    """The first profile that other programs hardly disturbed, or the least disturbed: any layer can be slow in others.
+
+    The trace in the folder is that of the last one."""
+    tries = []
     for _ in range(MOST_TRIES):
         wall_s, own_s = time.perf_counter(), time.thread_time()
         profile = profile_of(torch, folder, slow=slow)
         wall_s, own_s = time.perf_counter() - wall_s, time.thread_time() - own_s
-        if own_s >= (1 - CALM) * wall_s:
+        modules = profile.call.breakdown.modules
+        layers = [describe(one.inclusive_samples_ms) for one in modules if one.module == one.layer]
+        width = max(one.ci_high / one.ci_low for one in layers)
+        tries.append((max((1 - own_s / wall_s) / MOST_LOST, width / MOST_WIDTH), profile))
+        if tries[-1][0] <= 1:
             break
-    return profile
+    return min(tries, key=lambda one: one[0])[1]
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +204,8 @@ def test_a_planted_slow_layer_is_named_by_the_profiler_with_its_allocations(prof
     assert f"The slowest layer is layers.{SLOW}:" in text
     assert "feed-forward" in text
     allocations = {one.module: one.allocations for one in slow.call.breakdown.modules}
-    assert allocations[f"layers.{SLOW}.network.wide"] == 30 * allocations["layers.0.network.wide"] > 0
+    assert allocations[f"layers.{SLOW}.network.wide"] == pytest.approx(30 * allocations["layers.0.network.wide"])
+    assert allocations["layers.0.network.wide"] > 0
     assert {one.module: one.calls for one in slow.call.breakdown.modules}[f"layers.{SLOW}.network.act"] == 30
     assert all(one.peak_bytes >= 0 for one in plain.call.breakdown.modules)
     assert plain.call.window["elapsed_s"] > 0  # noise is watched as in a measurement
