@@ -39,11 +39,13 @@ COLUMNS = (
 )
 IS_CALL = f"(runtime_mode->>'{LOOP}') IS NULL"
 """Excludes levels of load tests: they are not options for calls."""
+IS_OPTION = f"""status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {IS_CALL}"""
+"""A condition on `all_results` and `latest_results`."""
 OPTIONS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
-WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
-    AND latency_median_ms > 0 AND throughput_samples_per_sec > 0 AND {IS_CALL}
+WHERE {IS_OPTION}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """
@@ -58,6 +60,8 @@ SELECT count(*) AS n,
     count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
 FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}
 """
+OF_WORKLOAD = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
+"""Columns of a workload, beside its configuration, definition and axes."""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 QUANTIZED_NAME = re.compile(
     r"(?P<model>.+?)[-._ ](?P<type>(?:UD-|i1-)?"
@@ -168,9 +172,8 @@ def unusable_words(row: Row, kinds: Mapping[str, str]) -> str:
 
 def _workload(row: Row) -> Workload:
     axes = json.loads(row["axes"])
-    columns = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
     return Workload(
-        **{name: row[name] for name in columns},
+        **{name: row[name] for name in OF_WORKLOAD},
         config_hash=workload_config(row),
         definition=row["origin_definition"],
         axes=tuple(sorted(axes.items())),

@@ -195,14 +195,14 @@ def _precision_words(option: Option) -> str:
 
 
 def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str] | None:
-    """The best option of each precision or quantization on the device of the first option, against that of the most
-    precise one, as measured, and the same as a sentence; None for a single precision."""
-    first: dict[str, Rated] = {}
-    device = _device(recommendation.rated[0].option, recommendation)
+    """The best option of each precision or quantization on the first device with several, against that of the most
+    precise one, as measured, and the same as a sentence; None if every device has a single precision."""
+    by_device: dict[str, dict[str, Rated]] = {}
     for one in recommendation.rated:
-        if _device(one.option, recommendation) == device:
-            first.setdefault(_precision_words(one.option), one)
-    if len(first) < 2:
+        on_device = by_device.setdefault(_device(one.option, recommendation), {})
+        on_device.setdefault(_precision_words(one.option), one)
+    device, first = next(((name, found) for name, found in by_device.items() if len(found) > 1), (None, {}))
+    if device is None:
         return None
     order = sorted(first, key=_bits, reverse=True)
     base = first[order[0]].option

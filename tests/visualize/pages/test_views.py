@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet
@@ -249,6 +250,42 @@ def test_the_servers_for_a_rate_equal_those_of_the_command(tmp_path, capsys):
     assert served.words.title in printed
     assert served.words.advice in printed
     assert served.grid.rows[0][0].link.parameters.hardware
+
+
+def test_the_question_of_the_quantization_leads_to_a_page_that_answers_it(tmp_path):
+    """Also where the best option is on a machine with one precision, and at another length than the first."""
+    path = tmp_path / "own.duckdb"
+    fast = Alter.on_device(make_run(model_id="m", precision="float16", slowdown=0.5), "A fast card", "cuda")
+    quantized = [
+        Alter.only(make_run(model_id="m", precision=name, slowdown=factor), lambda point: point.sequence_length == 128)
+        for name, factor in (("float32", 5.0), ("int8", 3.0), ("int4", 2.0))
+    ]
+    several = [make_run(model_id="two", precision=name) for name in ("float32", "int8")]
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([make_run(model_id="plain"), fast, *quantized, *several])
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        (link,) = page_of(found, "overview").quantizations
+        page = page_of(found, "recommend", model=link.parameters.model)
+        at_32 = page_of(found, "recommend", model="m", workload=next(one for one in page.workloads if "s32" in one))
+    assert page.words.precisions[1].startswith("Against float32 on Test CPU, ")
+    assert [row[0].text for row in page.precisions.rows] == ["float32", "int8", "int4"]
+    assert (page.model, at_32.precisions) == ("m", None)
+
+
+def test_workloads_of_the_same_words_are_all_offered(tmp_path):
+    path = tmp_path / "own.duckdb"
+    runs = [
+        Alter.workload(make_run(runtime=runtime), revision=revision)
+        for runtime, revision in (("eager", "a" * 40), ("onnxruntime", "b" * 40))
+    ]
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(runs)
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        offered = page_of(found, "recommend").workloads
+        shown = {page_of(found, "recommend", workload=one).words.table.rows[0][1] for one in offered}
+    assert len({*offered}) == 4
+    assert all("revision " in one for one in offered)
+    assert shown == {"eager", "onnxruntime"}
 
 
 def test_each_slider_position_admits_more_options(data):

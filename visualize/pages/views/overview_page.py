@@ -13,7 +13,13 @@ from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.alerts import OPEN, list_alerts
 from db.analysis.history.histories import histories
 from db.analysis.history.regressions import regressions
-from db.analysis.recommend.measured_options import models_by_name
+from db.analysis.recommend.measured_options import (
+    IS_OPTION,
+    OF_WORKLOAD,
+    models_by_name,
+    stated_mode,
+    workload_config,
+)
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
 from db.values import percent_change
 from visualize.drawing import words
@@ -80,15 +86,16 @@ SELECT
 FROM benchmark_runs WHERE origin_format IS NOT NULL
 GROUP BY source, origin_format ORDER BY imported DESC, file LIMIT $most
 """
-QUANTIZED = """
+QUANTIZED = f"""
 SELECT
-    heads.model_id, count(*) AS series,
-    list(DISTINCT concat_ws(' ', precision, series.runtime_mode->>'quantization')) AS precisions
-FROM series_heads heads JOIN series USING (series_id) JOIN hardware_info USING (hardware_id)
-WHERE series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)
-GROUP BY heads.model_id ORDER BY heads.model_id
-"""
-"""The precisions of the calls of each model."""
+    model_id, config_hash, any_value(runtime_mode) AS runtime_mode, precision,
+    bool_or(run_id IN (SELECT run_id FROM all_measures_of_quality)) AS has_quality,
+    (hardware_id, {", ".join(OF_WORKLOAD)}, origin_definition, axes)::VARCHAR AS workload
+FROM latest_results JOIN (SELECT run_id, config_hash, origin_definition FROM benchmark_runs) USING (run_id)
+WHERE {IS_OPTION}
+GROUP BY model_id, config_hash, precision, runtime_mode->>'quantization', workload ORDER BY model_id
+"""  # noqa: S608 - constants of ours
+"""The precisions of the calls of each model, by machine and workload."""
 CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
 
 
@@ -119,18 +126,25 @@ def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
 
 
 def _most_quantized(data: Data) -> list[str]:
-    """The model with the most precisions of calls, of several files or one, to which the question about quantizations
-    leads; none if no model has two."""
-    rows = {row["model_id"]: row for row in data.warehouse.query(QUANTIZED).dicts()}
-    counts = {
-        name: (
-            len({one for model in models for one in rows[model]["precisions"]}),
-            sum(rows[one]["series"] for one in models),
-        )
-        for name, models in models_by_name([*rows]).items()
+    """The model with the most precisions of one workload on one machine, of several files or one, to which the question
+    about quantizations leads; those with a measured quality count first. None if no model has two."""
+    rows = data.warehouse.query(QUANTIZED).dicts()
+    names = {
+        one: name
+        for name, models in models_by_name([*{row["model_id"]: None for row in rows}]).items()
+        for one in models
     }
-    most = max(counts, key=lambda name: counts[name], default=None)
-    return [most] if most is not None and counts[most][0] > 1 else []
+    found: dict[tuple[str, str, str], list[tuple[object, bool]]] = {}
+    for row in rows:
+        precision = (row["precision"], stated_mode(row).get("quantization"))
+        place = (names[row["model_id"]], row["workload"], workload_config(row))
+        found.setdefault(place, []).append((precision, row["has_quality"]))
+    counts = {
+        place: (len({one for one, has in of if has}), len({one for one, _ in of}), len(of))
+        for place, of in found.items()
+    }
+    several = {place: count for place, count in counts.items() if count[1] > 1}
+    return [max(several, key=lambda place: several[place])[0]] if several else []
 
 
 RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {

@@ -33,6 +33,7 @@ from visualize.drawing.figure import Entry, Figure, Mark, entries, pareto
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import spread
 from visualize.drawing.panels import front_panel
+from visualize.drawing.rows import distinct_names
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Choice, Link, grid_of
 from visualize.pages.result_rows import models_by_calls
@@ -61,7 +62,7 @@ class RecommendParameters:
     model: str | None = None
     """None for the model with the most series of calls."""
     workload: str | None = None
-    """Title of the workload; None for the first."""
+    """Title of the workload; None for the one with the most precisions, then options."""
     among: str | None = None
     """A selection of results."""
     prefer: Prefer | None = None
@@ -118,12 +119,21 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     why_none = None
     if model is not None and not options and not served:
         why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, models, selection)
-    by_text = {visible(workload.text): workload for workload in options}
-    if parameters.workload is not None and parameters.workload not in by_text:
-        raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_text) or 'none'}")
-    workload = parameters.workload or next(iter(by_text), None)
+    facts = [
+        (
+            "" if one.model_revision is None else f"revision {one.model_revision[:8]}",
+            f"configuration {one.config_hash[:8]}",
+            "in tokens" if one.has_tokens else "in items",
+        )
+        for one in options
+    ]
+    titles = distinct_names([visible(one.text) for one in options], facts, ", ")
+    by_title = dict(zip(titles, options, strict=True))
+    if parameters.workload is not None and parameters.workload not in by_title:
+        raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_title) or 'none'}")
+    workload = parameters.workload or max(by_title, key=lambda one: _choice(options[by_title[one]]), default=None)
     recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None, "precisions": None}
-    chosen = None if workload is None else by_text[workload]
+    chosen = None if workload is None else by_title[workload]
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
         words = recommendation_words(chosen, found, parameters.limits)
@@ -138,12 +148,12 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             else grid_of(words.precisions[0], "Each precision at its best"),
         }
     choices = [(one, _link(RecommendParameters(model=one)), one == model) for one in sorted(by_name)]
-    workloads = [(one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in by_text]
+    workloads = [(one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in titles]
     return SimpleNamespace(
         **recommended,
         models=tuple(sorted(by_name)),
         model=model,
-        workloads=tuple(by_text),
+        workloads=tuple(titles),
         workload=workload,
         limits=_limits(parameters, chosen, () if chosen is None else options[chosen]),
         preferred=get_args(Prefer),
@@ -151,6 +161,14 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         why_none=why_none,
         choices=[Choice(title="Model", options=tuple(choices)), Choice(title="Workload", options=tuple(workloads))],
     )
+
+
+def _choice(options: Sequence[Option]) -> tuple[int, int]:
+    """How much there is to choose from: the precisions and quantizations of a machine, and the options."""
+    of_machines: dict[str, set[object]] = {}
+    for one in options:
+        of_machines.setdefault(one.hardware_id, set()).add((one.precision, one.runtime_mode.get("quantization")))
+    return max(map(len, of_machines.values())), len(options)
 
 
 def _served(
