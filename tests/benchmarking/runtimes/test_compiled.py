@@ -15,6 +15,7 @@ import torch
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
+from benchmarking.runtimes import compiled
 from benchmarking.runtimes.compiled import PLUGIN
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.support.torch import compiling
@@ -170,7 +171,7 @@ def settings(**fields):
     return compiling.CompileSettings(**{**defaults, **fields})
 
 
-def operation_with(skips, graphs, begun):
+def operation_with(skips, graphs):
     log = SimpleNamespace(
         graphs=lambda: graphs, cuda_graph_skips=lambda: (skips, ("mutated inputs",) if skips else ()), verified=dict
     )
@@ -181,31 +182,39 @@ def operation_with(skips, graphs, begun):
         new_tokens=None,
         streams=True,
         reset=lambda: None,
-        run=lambda mark: begun.append("run"),
+        run=lambda mark: None,
     )
     return compiling.CompilingOperation(log, settings(), inner, "b1")
 
 
-def test_each_call_of_cuda_graphs_begins_a_step(monkeypatch):
-    events = []
-    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: events.append("step"))
-    operation = operation_with(0, 2, events)
-    operation.run(lambda name: None)
-    operation.run(lambda name: None)
-    assert events == ["step", "run", "step", "run"]
+def test_each_token_of_a_generation_is_a_step_of_cuda_graphs_with_eagers_tokens(open_torch, traced_only, monkeypatch):
+    """A step is what torch counts (`MarkStepBox`): all decode steps are replays of one graph, where a step for the
+    whole call would record one for each position."""
+    from torch._inductor.cudagraph_trees import MarkStepBox
+
+    monkeypatch.setattr(compiled, "_has_cuda_graphs", lambda device: True)
+    operation = open_torch(PLUGIN, "tiny-gpt2", compile_mode="reduce-overhead", cache="static").operation(GENERATE)
+    plain = open_torch(EAGER, "tiny-gpt2").operation(GENERATE)
+    expected = plain.arrays(plain.run(lambda name: None))
+    before = MarkStepBox.mark_step_counter
+    output = operation.run(lambda name: None)
+    assert before - MarkStepBox.mark_step_counter == GENERATE.new_tokens  # the prefill gives the first
+    np.testing.assert_array_equal(operation.arrays(output)["tokens"], expected["tokens"])
+    operation.next_token_logits(np.zeros(16 + 3, dtype=np.int64))
+    assert before - MarkStepBox.mark_step_counter == 2 * GENERATE.new_tokens
 
 
 def test_a_cuda_graph_mode_without_a_graph_is_reported():
-    verified = operation_with(2, 2, []).verified()
+    verified = operation_with(2, 2).verified()
     assert verified["not_as_requested"] == "no graph became a CUDA graph: mutated inputs"
-    verified = operation_with(1, 2, []).verified()
+    verified = operation_with(1, 2).verified()
     assert (verified["cuda_graph_skips"], verified["cuda_graph_skip_reasons"]) == (1, ["mutated inputs"])
     assert "not_as_requested" not in verified
 
 
 def test_calls_of_cuda_graphs_are_checked_as_replays():
     """torch does not dispatch its kernels: without a GPU none is seen, and the point is kept."""
-    operation = operation_with(0, 2, [])
+    operation = operation_with(0, 2)
     assert (operation.is_compiled, operation.is_replayed) == (True, True)
     operation._attention = "sdpa:flash"
     assert "cannot verify" in operation.verified()["not_verified"]
@@ -220,7 +229,7 @@ def test_outputs_of_cuda_graphs_are_copied():
         kept.fill_(value)
         return BaseModelOutput(last_hidden_state=kept)
 
-    copied = compiling.copying_outputs(replay)
+    copied = compiling.as_own_step(replay)
     first = copied(1.0)
     copied(2.0)
     assert first.last_hidden_state.tolist() == [1.0, 1.0]

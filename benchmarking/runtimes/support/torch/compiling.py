@@ -18,18 +18,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOperation, Mark
+from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOperation
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
-
-if TYPE_CHECKING:
-    import numpy as np
 
 KIND = "inductor"
 
@@ -69,17 +66,6 @@ class CompilingOperation(TorchOperation):
         self.compiled_modules: tuple[str, ...] = ()
         self._log = log
         self._settings = settings
-        self._begin_step = _begin_step() if settings is not None and settings.uses_cuda_graphs else None
-
-    def run(self, mark: Mark) -> Any:
-        if self._begin_step is not None:
-            self._begin_step()
-        return super().run(mark)
-
-    def next_token_logits(self, text: np.ndarray) -> np.ndarray:
-        if self._begin_step is not None:
-            self._begin_step()
-        return super().next_token_logits(text)
 
     def readings(self, output: Any) -> Readings:
         """Readings from an uncompiled call, since some use hooks, which compiled code does not call. Raises
@@ -148,10 +134,8 @@ class CompiledSession(CompilingSession):
             if module._compiled_call_impl is None:  # compiled in place, once
                 compile_in_place(module, mode=self._settings.mode, dynamic=self._settings.dynamic)
                 compiled: Any = module._compiled_call_impl
-                # With CUDA graphs it returns copies, since the next replay overwrites the outputs and families keep
-                # some of them (an encoding, the first logits).
                 if self._settings.uses_cuda_graphs:
-                    module._compiled_call_impl = copying_outputs(compiled)
+                    module._compiled_call_impl = as_own_step(compiled)
         operation.compiled_modules = tuple(names.get(id(m)) or type(m).__name__ for m in called)
         return operation
 
@@ -169,14 +153,6 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
 
     with torch._dynamo.config.patch(wrap_top_frame=bool(trace_rules.check(module.forward))):
         module.compile(**arguments)
-
-
-def _begin_step() -> Callable[[], None]:
-    """The function that marks the previous call's outputs as no longer needed."""
-    import torch
-
-    begin: Callable[[], None] = torch.compiler.cudagraph_mark_step_begin
-    return begin
 
 
 @dataclass(slots=True)
@@ -207,12 +183,20 @@ def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
     return tuple(outermost.modules.values())
 
 
-def copying_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call wrapped to return copies of its tensors."""
+def as_own_step(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a module with CUDA graphs as a step of its own, wrapped to return copies of its tensors.
+
+    A graph that follows another one in a step is recorded for that place: without a step of its own, each token of a
+    generation would get a graph. The copies are needed because the next replay overwrites the outputs, and families
+    keep some of them (an encoding, the first logits).
+    """
     import torch
     from torch.utils import _pytree
 
+    begin_step: Callable[[], None] = torch.compiler.cudagraph_mark_step_begin
+
     def call_and_copy(*arguments: Any, **named: Any) -> Any:
+        begin_step()
         return _pytree.tree_map_only(torch.Tensor, torch.clone, call(*arguments, **named))
 
     return call_and_copy
