@@ -50,6 +50,10 @@ class NodeTime:
     """Time without the nodes of its subgraphs."""
     inside_ms: float = 0.0
     """Time of the nodes of its subgraphs."""
+    device_ms: float | None = None
+    """Time of what it launched on an accelerator, without the nodes of its subgraphs; None if that is unknown."""
+    launches: int = 0
+    """Number of kernels and copies that it launched."""
 
     @property
     def key(self) -> Node:
@@ -170,6 +174,7 @@ def breakdown(
     module_of_node = {
         node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
     }
+    on_device = _on_device(calls)
     executions: dict[tuple[str, str, str], list[NodeTime]] = defaultdict(list)
     for call in calls:
         for node in call:
@@ -184,6 +189,7 @@ def breakdown(
             calls=len(nodes) / len(calls),
             exclusive_ms=sum(node.ms for node in nodes) / len(calls),
             inclusive_ms=sum(node.ms + node.inside_ms for node in nodes) / len(calls),
+            device_ms=sum(node.device_ms or 0.0 for node in nodes) / len(calls) if on_device else None,
         )
         for (module, operator, provider), nodes in executions.items()
     ]
@@ -191,13 +197,17 @@ def breakdown(
     in_nodes = sum(time.exclusive_ms for time in operators)
     outside_ms = max(host_ms - in_nodes, 0.0)
     matched = sum(time.exclusive_ms for time in operators if time.module != OUTSIDE)
+    metrics = {"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms}
+    if on_device:
+        metrics["kernel_launches"] = sum(node.launches for call in calls for node in call) / len(calls)
     names = ("allocations", "allocated_bytes", "peak_bytes", "flops", "bytes_accessed", "kernel_launches")
+    why_not = f"{NOT_SUPPORTED}: the profiler reports only node times"
     return Breakdown(
         host_ms=max(host_ms, in_nodes),
         modules=_modules(calls, module_of_node, origins, outside_ms, has_samples=has_samples),
         operators=operators,
-        metrics={"operator_calls": sum(map(len, calls)) / len(calls), "outside_operators_ms": outside_ms},
-        missing=dict.fromkeys(names, f"{NOT_SUPPORTED}: the profiler reports only node times"),
+        metrics=metrics,
+        missing={name: why_not for name in names if name not in metrics},
         details={"matched_share": matched / in_nodes if in_nodes else 0.0},
     )
 
@@ -214,13 +224,18 @@ def _modules(
     the maximum over its nodes."""
     exclusive: dict[str, float] = defaultdict(float)
     inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
+    on_device = _on_device(calls)
+    device_exclusive: dict[str, float] = defaultdict(float)
+    device_inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
     runs: dict[str, dict[Node, int]] = defaultdict(lambda: defaultdict(int))
     for number, call in enumerate(calls):
         for node in call:
             module = module_of_node[node.key]
             exclusive[module] += node.ms / len(calls)
+            device_exclusive[module] += (node.device_ms or 0.0) / len(calls)
             for enclosing in _enclosing_paths(module):
                 inclusive[enclosing][number] += node.ms
+                device_inclusive[enclosing][number] += node.device_ms or 0.0
                 runs[enclosing][node.key] += 1
     exclusive[OUTSIDE] += outside_ms
     order = [*(path for path in origins.module_infos if path in inclusive and path != OUTSIDE), OUTSIDE]
@@ -234,10 +249,17 @@ def _modules(
             inclusive_ms=sum(inclusive[path]) / len(calls) + (outside_ms if path == OUTSIDE else 0.0),
             exclusive_ms=exclusive[path],
             outside_operators_ms=outside_ms if path == OUTSIDE else 0.0,
-            inclusive_samples_ms=tuple(inclusive[path]) if has_samples else (),
+            device_inclusive_ms=sum(device_inclusive[path]) / len(calls) if on_device else None,
+            device_exclusive_ms=device_exclusive[path] if on_device else None,
+            inclusive_samples_ms=tuple((device_inclusive if on_device else inclusive)[path]) if has_samples else (),
         )
         for path in order
     )
+
+
+def _on_device(calls: Sequence[Sequence[NodeTime]]) -> bool:
+    """Whether the profiler gives times of an accelerator."""
+    return any(node.device_ms is not None for call in calls for node in call)
 
 
 def _nodes(graph: Any) -> Iterator[Any]:

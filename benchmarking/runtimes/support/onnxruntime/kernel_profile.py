@@ -18,6 +18,12 @@ from benchmarking.core.records import Json
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import CPU
 
 KERNEL_SUFFIX = "_kernel_time"
+NODE, LAUNCHED = "Node", "Kernel"
+"""Categories of events: a node's run on the host, and a kernel or copy on the device.
+
+Only builds with --enable_cuda_profiling trace the device (2026-11: the packages on PyPI do not). An event of the device
+follows the node that launched it in the file and holds its name (MergeEvents in gpu_profiler_common.h)."""
+PARENT = "parent_name"
 RUN = "model_run"
 """Name of the event around a run of a graph."""
 MAX_EVENTS = 1_000_000
@@ -54,6 +60,8 @@ class Kernel:
     thread: int = 0
     inside_us: int = 0
     """The part of its duration spent in kernels inside it: a node with subgraphs (If, Loop) encloses theirs."""
+    device_us: tuple[int, ...] | None = None
+    """Durations of what it launched on the device; None if the profile has no times of the device."""
 
     @property
     def node(self) -> str:
@@ -71,9 +79,22 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
     """The kernels in a profile, with names prefixed by the graph's. Raises FormatError for any other file."""
     try:
         events = json.loads(path.read_text(encoding="utf-8"))
-        nodes = (event for event in events if event.get("cat") == "Node")
-        kernels = (event for event in nodes if str(event["name"]).endswith(KERNEL_SUFFIX))
-        return tuple(_kernel(event, graph) for event in kernels if "provider" in event["args"])
+        has_device = any(event.get("cat") == LAUNCHED for event in events)
+        runs: list[Mapping[str, Any]] = []
+        launched: list[list[int]] = []  # by run
+        latest: dict[Any, list[int]] = {}  # that of the latest run, by its name
+        for event in events:
+            category = event.get("cat")
+            if category == NODE and str(event["name"]).endswith(KERNEL_SUFFIX) and "provider" in event["args"]:
+                runs.append(event)
+                launched.append([])
+                latest[str(event["name"])] = launched[-1]
+            elif category == LAUNCHED and (parent := latest.get(event["args"].get(PARENT))) is not None:
+                parent.append(int(event["dur"]))
+        return tuple(
+            replace(_kernel(event, graph), device_us=tuple(device_us) if has_device else None)
+            for event, device_us in zip(runs, launched, strict=True)
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: not a profile of ONNX Runtime ({type(error).__name__}: {error})") from error
 
@@ -92,7 +113,7 @@ def read_graph_profile(path: Path, graph: str) -> GraphProfile:
     BenchhouseError if the profile exceeded ONNX Runtime's limit."""
     kernels = read_profile(path, graph)
     events = json.loads(path.read_text(encoding="utf-8"))
-    if len(events) >= MAX_EVENTS:
+    if sum(event.get("cat") != LAUNCHED for event in events) >= MAX_EVENTS:
         raise BenchhouseError(
             f"ONNX Runtime keeps {MAX_EVENTS} events per profile, but graph {graph} has more: profile fewer calls "
             "(--num-runs) or tokens (--new-tokens)"

@@ -62,17 +62,19 @@ class OrtProfiler(CallProfiler):
             origins = origins.optimised(optimised_graphs(self._source, self._folder))
         (self._folder / TRACE_FILE).write_text(json.dumps(merge_traces(profile_files)), encoding="utf-8")
         found = breakdown([calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], origins)
-        if (why_not := kernel_time_missing(self._source.settings.provider.memory)) is not None:
+        if (why_not := kernel_time_missing(self._source.settings.provider.memory, profiles)) is not None:
             found = replace(found, missing={**found.missing, KERNEL_TIME: why_not})
         return found
 
 
-def kernel_time_missing(memory: str | None) -> str | None:
-    """None, or why nodes have no kernel time: on a GPU ONNX Runtime's profile has the times of launches on the host."""
-    if memory in (None, HOST_MEMORY):
+def kernel_time_missing(memory: str | None, profiles: Mapping[str, GraphProfile]) -> str | None:
+    """None, or why nodes have no kernel time: on a GPU the profile of most builds has the times of launches only."""
+    has_device = any(kernel.device_us is not None for profile in profiles.values() for kernel in profile.kernels)
+    if memory in (None, HOST_MEMORY) or has_device:
         return None
     return (
-        f"{NOT_SUPPORTED}: ONNX Runtime's profile has the times in which the host launched the kernels, not their own"
+        f"{NOT_SUPPORTED}: this build of ONNX Runtime has the times in which the host launched the kernels, not their "
+        "own (a build with --enable_cuda_profiling has both)"
     )
 
 
@@ -118,6 +120,8 @@ def nodes_by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list
                     placed=kernel.provider,
                     ms=(kernel.duration_us - kernel.inside_us) / US_PER_MS,
                     inside_ms=kernel.inside_us / US_PER_MS,
+                    device_ms=None if kernel.device_us is None else sum(kernel.device_us) / US_PER_MS,
+                    launches=len(kernel.device_us or ()),
                 )
             )
     return by_call

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.devices.cuda import ORT_PROVIDER
+from benchmarking.graphs.profiling import Origins, breakdown
 from benchmarking.runtimes.support.onnxruntime import kernel_profile
 from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
     CPU,
@@ -15,6 +17,7 @@ from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
     read_graph_profile,
     read_profile,
 )
+from benchmarking.runtimes.support.onnxruntime.ort_profiling import kernel_time_missing, nodes_by_call
 from tests.helpers.paths import FIXTURES
 
 RECORDED = FIXTURES / "onnxruntime"
@@ -135,13 +138,50 @@ def test_other_file_is_not_a_profile(tmp_path, text):
         read_profile(path, "model")
 
 
-def test_on_a_gpu_the_profile_says_that_kernel_time_is_not_attributed() -> None:
-    """ONNX Runtime's CUDA nodes have the times of launches: with a GPU's memory the time of kernels is missing, with
-    that reason, and the report says so; in host memory nodes are computed in their own time."""
-    from benchmarking.devices.cuda import ORT_PROVIDER
-    from benchmarking.runtimes.support.onnxruntime.ort_profiling import kernel_time_missing
+def launch(name, parent, duration_us):
+    """A kernel on the device, as ONNX Runtime's cupti_manager.cc and MergeEvents write it."""
+    about = {"op_name": "x", "parent_name": parent, "stream": "13", "grid_x": "1", "block_x": "256"}
+    return {"cat": "Kernel", "pid": -1, "tid": -1, "dur": duration_us, "ts": 9, "ph": "X", "name": name, "args": about}
 
-    why_not = kernel_time_missing(ORT_PROVIDER.memory)
+
+def profiles_of(path, events):
+    path.write_text(json.dumps(events))
+    return {"model": read_graph_profile(path, "model")}
+
+
+def test_a_build_that_traces_the_device_gives_each_run_of_a_node_the_time_of_its_kernels(tmp_path):
+    """Two calls of a product, with one and two kernels, and a node that launches nothing."""
+    run = {"cat": "Session", "name": "model_run", "dur": 40, "tid": 1, "args": {}}
+    events = [
+        {**run, "ts": 0},
+        launch("MemcpyHostToDevice", "model_run", 7),
+        event("product", 1, 10, "MatMul", provider=CUDA),
+        launch("gemm", "product_kernel_time", 300),
+        event("shape", 12, 1, "Reshape", provider=CUDA),
+        {**run, "ts": 100},
+        event("product", 101, 10, "MatMul", provider=CUDA),
+        launch("gemm", "product_kernel_time", 310),
+        launch("splitK", "product_kernel_time", 50),
+    ]
+    profiles = profiles_of(tmp_path / "profile.json", events)
+    assert [one.device_us for one in profiles["model"].kernels] == [(300,), (), (310, 50)]
+    assert kernel_time_missing(ORT_PROVIDER.memory, profiles) is None
+    found = breakdown(nodes_by_call(profiles, 2), [1.0, 1.0], Origins(modules={}, module_infos={}))
+    product = next(one for one in found.operators if one.operator == "MatMul")
+    assert (product.device_ms, product.exclusive_ms) == (pytest.approx(0.33), pytest.approx(0.01))
+    (outside,) = found.modules
+    assert (outside.device_exclusive_ms, outside.inclusive_samples_ms) == (pytest.approx(0.33), (0.3, 0.36))
+    assert found.metrics["kernel_launches"] == 1.5
+    assert "kernel_launches" not in found.missing
+
+
+def test_a_build_that_does_not_trace_the_device_leaves_kernel_time_out_with_the_reason(tmp_path):
+    """With a GPU's memory nodes have the times of launches only; in host memory they compute in their own time."""
+    profiles = profiles_of(tmp_path / "profile.json", [event("product", 1, 10, "MatMul", provider=CUDA)])
+    why_not = kernel_time_missing(ORT_PROVIDER.memory, profiles)
     assert why_not is not None
-    assert why_not.startswith("not_supported: ONNX Runtime's profile has the times in which the host launched")
-    assert kernel_time_missing("cpu") is kernel_time_missing(None) is None
+    assert why_not.startswith("not_supported: this build of ONNX Runtime has the times in which the host launched")
+    assert kernel_time_missing("cpu", profiles) is kernel_time_missing(None, profiles) is None
+    found = breakdown(nodes_by_call(profiles, 1), [1.0], Origins(modules={}, module_infos={}))
+    assert found.operators[0].device_ms is found.modules[0].device_inclusive_ms is None
+    assert "kernel_launches" in found.missing
