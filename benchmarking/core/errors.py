@@ -196,13 +196,13 @@ def _address_space_limit() -> int | None:
 
 
 def is_device_lost(error: BaseException | str | None) -> bool:
-    """Whether an error, its cause, or its message means that the process can no longer use its
-    device, as after an illegal memory access on a GPU."""
+    """Whether an error, its cause, or its message means that the process can no longer use its device, as after an
+    illegal memory access on a GPU. A command buffer that Metal ends for lack of memory leaves the device usable."""
     if error is None:
         return False
-    text = " ".join((str(error), *getattr(error, "__notes__", ()))).lower()
+    texts = [str(text).lower() for text in (error, *getattr(error, "__notes__", ())) if not is_out_of_memory(str(text))]
     earlier = None if isinstance(error, str) else error.__cause__ or error.__context__
-    return any(part in text for part in DEVICE_LOST_TEXTS) or is_device_lost(earlier)
+    return any(part in text for text in texts for part in DEVICE_LOST_TEXTS) or is_device_lost(earlier)
 
 
 def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:

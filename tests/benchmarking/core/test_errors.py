@@ -103,6 +103,7 @@ def test_out_of_memory_is_recognized_in_messages_of_every_library(text):
         "CUDA error: uncorrectable NVLink error detected during the execution",
         "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
         "887A0005: DXGI_ERROR_DEVICE_REMOVED",
+        "[METAL] Command buffer execution failed: Caused GPU Hang Error (kIOGPUCommandBufferCallbackErrorHang)",
     ],
 )
 def test_lost_devices_are_recognized_in_messages_of_every_library(text):
@@ -128,8 +129,12 @@ def test_torch_gpu_errors_are_classified_by_message():
 
 
 def test_other_device_errors_are_not_a_lost_device():
-    for text in ("CUDA out of memory. Tried to allocate 20.00 GiB", "CUDA error: invalid argument", "shapes"):
+    metal = "[METAL] Command buffer execution failed: Insufficient Memory (kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+    for text in ("CUDA out of memory. Tried to allocate 20.00 GiB", "CUDA error: invalid argument", "shapes", metal):
         assert not is_device_lost(RuntimeError(text))
+    error = RuntimeError(metal)
+    error.add_note("during cleanup: RuntimeError: CUDA error: an illegal memory access was encountered")
+    assert is_device_lost(error)
 
 
 def test_other_errors_are_not_out_of_memory():
