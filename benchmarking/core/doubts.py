@@ -328,8 +328,8 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "application_clock",
         "info",
-        "the device's application clocks differ from their defaults",
-        "reset them, or compare only results with the same clocks",
+        "the device's clocks are set or locked, or stay below their maximum for no reason that the driver names",
+        "reset them (nvidia-smi -rgc, amd-smi set --perf-level AUTO), or compare only results with the same clocks",
     ),
     (
         "display",

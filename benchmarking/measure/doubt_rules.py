@@ -24,7 +24,7 @@ from benchmarking.core.sample_statistics import (
     median_error,
     slow_calls,
 )
-from benchmarking.devices.support.handles import CLOCKS_SETTING
+from benchmarking.devices.support.handles import CLOCK_BELOW_MAXIMUM, CLOCKS_SETTING
 from benchmarking.devices.support.kinds import kind_of
 from benchmarking.workloads.support.families import family_named
 
@@ -91,6 +91,9 @@ MIN_SAMPLES_FOR_ZERO_SPREAD = 3
 THERMAL_WORDS = ("thermal", "power_brake", "hardware_slowdown", "hw_slowdown")
 """Substrings of throttle reasons for heat and power brake; a software power cap is not throttling."""
 POWER_CAP_WORDS = ("power_cap", "power_limit")
+
+FREE_LEVEL = "auto"
+"""The performance level of an AMD GPU whose clocks are not set."""
 
 BY_MAJORITY: frozenset[Severity] = frozenset({"noisy", "throttled"})
 """Severities that count for the result only if half of the launches have the doubt."""
@@ -223,16 +226,19 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
     reasons = [str(reason).lower() for reason in window.get("throttle_reasons", ())]
     thermal = [reason for reason in reasons if any(word in reason for word in THERMAL_WORDS)]
     capped = [reason for reason in reasons if any(word in reason for word in POWER_CAP_WORDS)]
+    unexplained = () if thermal or capped else (CLOCK_BELOW_MAXIMUM,)
+    held = [reason for reason in reasons if reason in (CLOCKS_SETTING, *unexplained)]
     clock, default = window.get("clock_hz_median"), window.get("clock_default_hz") or window.get("clock_highest_hz")
     clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
-    is_low = is_accelerator and not capped and clock is not None and default and clock < LOW_CLOCK * default
+    is_explained = bool(capped or held)
+    is_low = is_accelerator and not is_explained and clock is not None and default and clock < LOW_CLOCK * default
     return [
         doubt("throttle_reason", throttle_reasons=thermal) if thermal else None,
         _above("violation_time", 0, violation_ns=window.get("violation_ns")),
         doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
         _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
         doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
-        doubt("application_clock", throttle_reasons=[CLOCKS_SETTING]) if CLOCKS_SETTING in reasons else None,
+        doubt("application_clock", throttle_reasons=held, clock_hz=clock) if held else None,
     ]
 
 
@@ -346,6 +352,7 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
     clock, default_clock = facts.get("clock_application_hz"), facts.get("clock_default_hz")
     changed_cap = cap is not None and default_cap is not None and cap != default_cap
     changed_clock = clock is not None and default_clock is not None and clock != default_clock
+    level, is_locked = facts.get("performance_level", FREE_LEVEL), facts.get("is_clock_locked")
     emulates = False  # whether an emulator replaces the hardware; the null device has none to emulate
     if device is not None and device.simulated:
         kind = kind_of(device.type)
@@ -360,6 +367,9 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
         doubt("power_cap", power_cap_w=cap, power_cap_default_w=default_cap) if changed_cap else None,
         doubt("application_clock", clock_application_hz=clock, clock_default_hz=default_clock)
         if changed_clock
+        else None,
+        doubt("application_clock", performance_level=level, is_clock_locked=is_locked)
+        if level != FREE_LEVEL or is_locked
         else None,
         doubt("display") if facts.get("is_display_active") else None,
     )

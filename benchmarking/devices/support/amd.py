@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
 from benchmarking.devices.support.system_values import (
@@ -103,6 +104,7 @@ def node_facts(node: Node) -> Readings:
             "power_cap_w": lambda: read_int(_sensor(node, "power1_cap")) / MICRO,
             "power_cap_default_w": lambda: read_int(_sensor(node, "power1_cap_default")) / MICRO,
             "clock_max_hz": lambda: node.properties["max_engine_clk_fcompute"] * MICRO,
+            "performance_level": lambda: read_text(node.device / "power_dpm_force_performance_level"),
             "compute_partition": lambda: read_text(node.device / "current_compute_partition"),
             "memory_partition": lambda: read_text(node.device / "current_memory_partition"),
             "pci_function": lambda: node.function,
@@ -176,15 +178,21 @@ UNSUPPORTED_CODES = (2, 3, 5, 40)
 
 NO_PERMISSION_CODE = 10
 
-VIOLATIONS = {
-    "prochot_thrm": POWER_BRAKE,
-    "ppt_pwr": SOFTWARE_POWER_CAP,
-    "socket_thrm": HARDWARE_THERMAL,
-    "vr_thrm": HARDWARE_THERMAL,
-    "hbm_thrm": HARDWARE_THERMAL,
+RESIDENCIES = {
+    "prochot_residency_acc": POWER_BRAKE,
+    "ppt_residency_acc": SOFTWARE_POWER_CAP,
+    "socket_thm_residency_acc": HARDWARE_THERMAL,
+    "vr_thm_residency_acc": HARDWARE_THERMAL,
+    "hbm_thm_residency_acc": HARDWARE_THERMAL,
 }
-"""Suffixes of the keys of amdsmi_get_violation_status ("active_" is the current state, "acc_" a counter). PROCHOT is
-the board's signal to throttle all chips."""
+"""Counters of amdsmi_get_gpu_metrics_info (MI300 and newer). PROCHOT is the board's signal to throttle all chips.
+
+The firmware updates them every 100 ms. amdsmi_get_violation_status has the same counters (src/amd_smi/amd_smi.cc), and
+a current state, for which each of its calls waits 100 ms between two readings of them."""
+
+PERFORMANCE_LEVEL = "AMDSMI_DEV_PERF_LEVEL_"
+"""Prefix of amdsmi_dev_perf_level_t. At every level but AUTO the clocks are set or limited, as by
+`amd-smi set --perf-determinism`."""
 
 
 class AmdSmiError(Exception):
@@ -262,11 +270,15 @@ def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
     The target and the compute units are the kernel's: amdsmi's are of the whole GPU, and meaningless numbers where
     its library does not know them."""
 
-    def of(function: str, key: str) -> Callable[[], Any]:
-        return lambda: smi.entry(function, key, handle)
+    def of(function: str, key: str, *arguments: Any) -> Callable[[], Any]:
+        return lambda: smi.entry(function, key, handle, *arguments)
 
     def watts(key: str) -> Callable[[], Json]:
         return lambda: smi.entry("amdsmi_get_power_cap_info", key, handle) / MICRO
+
+    def performance_level() -> Json:
+        level = str(smi.call("amdsmi_get_gpu_perf_level", handle)).removeprefix(PERFORMANCE_LEVEL).lower()
+        return str(known("" if level == "unknown" else level, "performance level"))
 
     graphics = smi.module.AmdSmiClkType.GFX
     return gather(
@@ -278,6 +290,8 @@ def handle_facts(smi: AmdSmi, handle: Any) -> Readings:
             "power_cap_w": watts("power_cap"),
             "power_cap_default_w": watts("default_power_cap"),
             "clock_max_hz": lambda: smi.entry("amdsmi_get_clock_info", "max_clk", handle, graphics) * HZ_PER_MHZ,
+            "performance_level": performance_level,
+            "is_clock_locked": of("amdsmi_get_clock_info", "clk_locked", graphics),
             "compute_partition": lambda: known(smi.call("amdsmi_get_gpu_compute_partition", handle), "partition"),
             "memory_partition": lambda: known(smi.call("amdsmi_get_gpu_memory_partition", handle), "partition"),
             "pcie_width": lambda: _pcie(smi, handle, "pcie_metric", "pcie_width"),
@@ -326,26 +340,10 @@ class AmdSmiMonitor:
     def state(self) -> Readings:
         no_default = all_missing(f"{NOT_SUPPORTED}: AMD does not publish a default clock", ("clock_default_hz",))
         no_time = all_missing(f"{NOT_SUPPORTED}: amdsmi counts violations, not their duration", ("violation_ns",))
-        # The status is read once, as each reading waits 100 ms.
-        status = gather({"status": lambda: dict(self._smi.call("amdsmi_get_violation_status", self._handle))})
-        violations = dict[str, Any](status.values.get("status", {}))  # type: ignore[arg-type]
-
-        def throttle_reasons() -> list[Json]:
-            active = _violations(violations, "active", status.missing)
-            return list[Json](sorted({VIOLATIONS[key] for key, is_active in active.items() if is_active}))
-
-        def throttle_counters() -> dict[str, Json]:
-            """Number of throttling events by reason since the driver was loaded."""
-            counts = _violations(violations, "acc", status.missing)
-            return {
-                reason: sum(int(count) for key, count in counts.items() if VIOLATIONS[key] == reason)
-                for reason in sorted({VIOLATIONS[key] for key in counts})
-            }
-
-        read = gather(
-            {"power_w": self._power_w, "throttle_reasons": throttle_reasons, "throttle_counters": throttle_counters}
-        )
-        return no_default | no_time | read | self.conditions() | self._owners.use(self._clients)
+        read = gather({"power_w": self._power_w, "throttle_counters": self._throttle_counters})
+        is_counted = f"{NOT_APPLICABLE}: amdsmi counts throttling (throttle_counters)"
+        no_state = all_missing(read.missing.get("throttle_counters", is_counted), ("throttle_reasons",))
+        return no_default | no_time | no_state | read | self.conditions() | self._owners.use(self._clients)
 
     def energy_j(self) -> Readings:
         return gather({"gpu": self._energy_j})
@@ -358,6 +356,18 @@ class AmdSmiMonitor:
 
     def close(self) -> None:
         self._smi.close()
+
+    def _throttle_counters(self) -> dict[str, Json]:
+        """Number of the firmware's samples with throttling, by reason, since the driver was loaded. Raises
+        UnreadableError if it counts none."""
+        metrics = self._smi.call("amdsmi_get_gpu_metrics_info", self._handle)
+        counters = Counter[str]()
+        for key, reason in RESIDENCIES.items():
+            if (count := metrics.get(key)) not in (None, "N/A", ABSENT[-1]):
+                counters[reason] += int(count)
+        if not counters:
+            raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi does not count throttling of this GPU")
+        return dict(counters)
 
     def _clock_hz(self, kind: Any) -> int:
         return int(self._smi.entry("amdsmi_get_clock_info", "clk", self._handle, kind)) * HZ_PER_MHZ
@@ -386,14 +396,3 @@ class AmdSmiMonitor:
         """The processes on the GPU. amdsmi counts time on the graphics engines only, not on compute."""
         listed = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         return {int(one["pid"]): Client(memory_bytes=int(one["memory_usage"]["vram_mem"])) for one in listed}
-
-
-def _violations(status: Mapping[str, Any], group: str, missing: Mapping[str, str]) -> dict[str, Any]:
-    """Entries of the violation status in a group ("active" or "acc"). Raises UnreadableError."""
-    if why := missing.get("status"):
-        raise UnreadableError(why)
-    found = {key: status.get(f"{group}_{key}") for key in VIOLATIONS}
-    reported = {key: entry for key, entry in found.items() if entry not in (None, "N/A", ABSENT[-1])}
-    if not reported:
-        raise UnreadableError(f"{NOT_SUPPORTED}: amdsmi does not report violations")
-    return reported

@@ -30,6 +30,7 @@ HOST_DOMAINS = ("cpu_pkg", "dram")
 # Entries of `throttle_reasons`, the same for every vendor. A software power cap alone is not throttling.
 GPU_IDLE = "gpu_idle"
 CLOCKS_SETTING = "clocks_setting"
+CLOCK_BELOW_MAXIMUM = "clock_below_maximum"  # the driver names no reason for it, as with locked clocks
 SOFTWARE_POWER_CAP = "software_power_cap"
 HARDWARE_SLOWDOWN = "hardware_slowdown"
 SYNC_BOOST = "sync_boost"

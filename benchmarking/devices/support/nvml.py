@@ -16,6 +16,7 @@ from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.handles import (
+    CLOCK_BELOW_MAXIMUM,
     CLOCKS_SETTING,
     GPU_IDLE,
     HARDWARE_SLOWDOWN,
@@ -56,6 +57,15 @@ COUNTERS = {
 }
 """Suffixes of NVML_FI_DEV_CLOCKS_EVENT_REASON_*: nanoseconds of throttling for this reason since the driver was
 loaded."""
+
+FREE_CLOCK = 0.95
+"""Share of the highest SM clock from which on a GPU that nothing limits counts as free: the clock of a busy GPU differs
+from the highest one by a few MHz (nvml.h).
+
+2026-11-27: NVML has no call that reads what `nvidia-smi -lgc` (nvmlDeviceSetGpuLockedClocks) set; application clocks
+and clocks of performance states are other settings, which it leaves alone. So the lock is seen by its effect: a busy
+GPU stays below its highest clock, and no bit of the mask says why ("clocks are running as high as possible"). Boards
+without default application clocks are left out: their voltage limits the clock without a bit."""
 
 VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Field of nvmlValue_t by nvmlValueType_t."""
@@ -327,14 +337,15 @@ class NvmlMonitor:
 
     def state(self) -> Readings:
         conditions = self.conditions()
-        if isinstance(clock_hz := conditions.values.get("clock_hz"), int):
+        clock_hz = conditions.values.get("clock_hz")
+        if isinstance(clock_hz, int):
             self._highest_hz = max(self._highest_hz, clock_hz)
         read = gather(
             {
                 "clock_default_hz": lambda: default_clock_hz(self._nvml, self._handle),
                 "clock_highest_hz": lambda: self._highest_hz or None,
                 "power_w": self._mean_power_w,
-                "throttle_reasons": self._throttle_reasons,
+                "throttle_reasons": lambda: self._throttle_reasons(clock_hz),
                 "throttle_counters": self._throttle_counters,
                 "violation_ns": self._violation_ns("THERMAL"),
                 "power_violation_ns": self._violation_ns("POWER"),
@@ -419,12 +430,23 @@ class NvmlMonitor:
         self._seen_us = max([self._seen_us, *(int(sample.timeStamp) for sample in samples)])
         return busy
 
-    def _throttle_reasons(self) -> list[Json]:
+    def _throttle_reasons(self, clock_hz: Json) -> list[Json]:
         try:
             bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
         except UnreadableError:  # drivers before 535 have the call under its older name
             bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
+        if not bits and isinstance(clock_hz, int) and self._is_held_below_maximum(clock_hz):
+            return [CLOCK_BELOW_MAXIMUM]
         return list[Json](sorted({name for bit, name in REASON_BITS.items() if bits & bit}))
+
+    def _is_held_below_maximum(self, clock_hz: int) -> bool:
+        """Whether this is not the clock of a busy GPU with free clocks."""
+        try:
+            default_clock_hz(self._nvml, self._handle)
+            highest = self._call("nvmlDeviceGetMaxClockInfo", self._nvml.module.NVML_CLOCK_SM) * HZ_PER_MHZ
+        except UnreadableError:
+            return False
+        return bool(clock_hz < FREE_CLOCK * highest)
 
     def _throttle_counters(self) -> dict[str, Json]:
         """Nanoseconds of throttling by reason, without the reasons that the driver does not count. Raises

@@ -201,6 +201,36 @@ def test_a_board_without_a_default_clock_is_compared_with_its_highest_clock(nvml
     assert (low.evidence["clock_hz"], low.evidence["default_hz"]) == (1.2e9, 1.9e9)
 
 
+@pytest.mark.parametrize(
+    ("name", "megahertz", "bits", "expected"),
+    [
+        ("nvml_2x_h100.json", 1590, 0, ["clock_below_maximum"]),
+        ("nvml_2x_h100.json", 1965, 0, []),  # a few steps below the highest of 1980 MHz
+        ("nvml_2x_h100.json", 1590, 0x1, ["gpu_idle"]),
+        ("nvml_2x_h100.json", 1590, 0x4, ["software_power_cap"]),
+        ("nvml_rtx_2080_ti.json", 1350, 0, []),  # consumer boards stay below for reasons without a bit
+    ],
+)
+def test_locked_clocks_are_seen_by_a_clock_that_nothing_explains(nvml, name, megahertz, bits, expected):
+    """`nvidia-smi -lgc` cannot be read: a busy GPU stays below its highest clock, and the mask says that nothing limits
+    it."""
+    module = nvml(name)
+    gpu = module.recording["devices"][0]
+    gpu["nvmlDeviceGetClockInfo"][str(pynvml.NVML_CLOCK_SM)] = megahertz
+    gpu |= dict.fromkeys(("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"), bits)
+    monitor = watched(module, gpu["nvmlDeviceGetUUID"], own_pid=4242)
+    states = [monitor.state(), monitor.state()]
+    assert states[0].values["throttle_reasons"] == expected
+    raised = [one.kind for one in about_window(summarise_states(states).values, is_accelerator=True)]
+    assert ("application_clock" in raised) == (expected == ["clock_below_maximum"])
+
+
+def test_the_library_has_no_call_that_reads_locked_clocks():
+    """Where this fails, nvidia-ml-py has one, and the lock need not be inferred any more."""
+    about = {name for name in dir(pynvml) if name.startswith("nvmlDevice") and "LockedClocks" in name}
+    assert about == {f"nvmlDevice{verb}{what}LockedClocks" for verb in ("Set", "Reset") for what in ("Gpu", "Memory")}
+
+
 def test_a_process_that_is_listed_for_utilization_only_is_not_foreign(nvml):
     own = (4242, 1, WHOLE)
     monitor = watched(clients(nvml(), compute=[own], busy=[(4242, 99, LATER), (31_337, 80, LATER)]), own_pid=4242)

@@ -13,6 +13,7 @@ from benchmarking.devices.support import amd, torch_gpu
 from benchmarking.devices.support.amd import SysfsMonitor, gfx_target, nodes
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.devices.support.torch_gpu import TorchBuild
+from benchmarking.measure.noise import summarise_states
 
 ADDRESS = "0000:c1:00"
 
@@ -114,16 +115,16 @@ def test_amdsmi_state_has_one_vocabulary_with_nvidias(amdsmi):
         "memory_clock_hz": 1_300_000_000,
         "temperature_c": 47,
         "power_w": 213.0,
-        "throttle_reasons": ["hardware_thermal", "software_power_cap"],
         "throttle_counters": {"hardware_thermal": 3, "power_brake": 0, "software_power_cap": 12},
         "foreign_pids": [9001],
         "foreign_use": [{"pid": 9001, "busy_percent": None, "memory_bytes": 39_845_888}],
     }
-    assert set(state.missing) == {"clock_default_hz", "violation_ns"}
+    assert set(state.missing) == {"clock_default_hz", "violation_ns", "throttle_reasons"}
+    assert "counts throttling" in state.missing["throttle_reasons"]
 
 
-def test_the_violation_status_is_read_once_for_a_state(amdsmi):
-    """Each reading waits 100 ms."""
+def test_throttling_is_the_growth_of_amdsmis_counters_and_no_reading_waits(amdsmi):
+    """The violation status, of which each reading waits 100 ms, has no more than these counters."""
     calls = []
 
     class Counted:
@@ -131,9 +132,28 @@ def test_the_violation_status_is_read_once_for_a_state(amdsmi):
             calls.append(name)
             return getattr(amdsmi, name)
 
-    state = amd.AmdSmiMonitor(amd.AmdSmi(Counted()), ADDRESS, own_pid=4242).state()
-    assert calls.count("amdsmi_get_violation_status") == 1
-    assert {"throttle_reasons", "throttle_counters"} <= state.values.keys()
+    monitor = amd.AmdSmiMonitor(amd.AmdSmi(Counted()), ADDRESS, own_pid=4242)
+    before = monitor.state()
+    amdsmi.recording["amdsmi_get_gpu_metrics_info"] |= {"prochot_residency_acc": 4, "ppt_residency_acc": 19}
+    window = summarise_states([before, monitor.state()]).values
+    assert window["throttle_reasons"] == ["power_brake", "software_power_cap"]
+    assert window["throttle_counters"] == {"power_brake": 4, "software_power_cap": 7, "hardware_thermal": 0}
+    assert "amdsmi_get_violation_status" not in calls
+    amdsmi.recording["amdsmi_get_gpu_metrics_info"] = dict.fromkeys(amd.RESIDENCIES, "N/A")  # before MI300
+    state = monitor.state()
+    assert {"throttle_reasons", "throttle_counters"} <= state.missing.keys()
+    assert state.missing["throttle_reasons"] == "not_supported: amdsmi does not count throttling of this GPU"
+
+
+def test_set_clocks_are_facts_by_amdsmi_and_by_the_kernel(kfd, amdsmi, plant):
+    (device,) = device_of(kfd, amdsmi).probe()
+    assert (device.facts.values["performance_level"], device.facts.values["is_clock_locked"]) == ("auto", False)
+    amdsmi.recording["amdsmi_get_gpu_perf_level"] = "AMDSMI_DEV_PERF_LEVEL_DETERMINISM"
+    assert device_of(kfd, amdsmi).probe()[0].facts.values["performance_level"] == "determinism"
+    amdsmi.recording["amdsmi_get_gpu_perf_level"] = "AMDSMI_DEV_PERF_LEVEL_UNKNOWN"
+    assert "performance_level" in device_of(kfd, amdsmi).probe()[0].facts.missing
+    plant({"sys/class/drm/renderD128/device/power_dpm_force_performance_level": "manual"})
+    assert device_of(kfd, amdsmi).probe()[0].facts.values["performance_level"] == "manual"
 
 
 def test_hips_setting_wins_over_cudas_once_as_in_torch(kfd, amdsmi, monkeypatch):
@@ -187,12 +207,12 @@ def test_amdsmis_largest_numbers_are_no_readings(amdsmi, placeholder):
 def test_amdsmis_not_available_is_missing(amdsmi):
     amdsmi.recording["amdsmi_get_power_info"] = {"current_socket_power": "N/A", "average_socket_power": "N/A"}
     amdsmi.recording["amdsmi_get_clock_info"] = {"0": {"clk": "N/A"}, "4": {"error": 10}}
-    del amdsmi.recording["amdsmi_get_violation_status"]
+    del amdsmi.recording["amdsmi_get_gpu_metrics_info"]
     state = amd.AmdSmiMonitor(amd.AmdSmi(amdsmi), ADDRESS, own_pid=1).state()
     assert state.missing["power_w"] == "not_supported: amdsmi does not report socket power"
     assert state.missing["clock_hz"] == "not_supported: amdsmi does not report amdsmi_get_clock_info clk"
     assert state.missing["memory_clock_hz"].startswith("no_permission: amdsmi_get_clock_info")
-    assert state.missing["throttle_reasons"] == "not_supported: the installed amdsmi has no amdsmi_get_violation_status"
+    assert state.missing["throttle_reasons"] == "not_supported: the installed amdsmi has no amdsmi_get_gpu_metrics_info"
 
 
 def test_sysfs_state_has_the_values_of_hwmon_and_a_reason_for_each_other(kfd):

@@ -248,10 +248,23 @@ def test_a_low_clock_explained_by_the_power_limit_is_not_throttling():
         ("software_power_cap", [("power_capped", "info")]),
         ("gpu_idle", []),
         ("clocks_setting", [("application_clock", "info")]),
+        ("clock_below_maximum", [("application_clock", "info")]),
     ],
 )
 def test_heat_and_power_brake_throttle_but_a_software_cap_does_not(reason, expected):
     assert kinds(window({"throttle_reasons": [reason]})) == expected
+
+
+@pytest.mark.parametrize("reason", ["clocks_setting", "clock_below_maximum"])
+def test_a_clock_that_was_set_low_is_information_and_no_throttling(reason):
+    (doubt,) = window({"throttle_reasons": [reason], "clock_hz_median": 700.0, "clock_default_hz": 1000.0})
+    assert (doubt.kind, doubt.severity) == ("application_clock", "info")
+    assert doubt.evidence == {"throttle_reasons": [reason], "clock_hz": 700.0}
+
+
+def test_a_clock_below_its_maximum_is_explained_by_a_limit_of_another_moment():
+    reasons = ["clock_below_maximum", "software_power_cap"]
+    assert kinds(window({"throttle_reasons": reasons})) == [("power_capped", "info")]
 
 
 @pytest.mark.parametrize(("clock", "is_doubt"), [(749.9, True), (750.0, False), (1000.0, False)])
@@ -444,3 +457,18 @@ def test_a_display_and_an_application_clock_raise_doubts():
     device = Device(type="cuda", selector="cuda:0", found=True, facts=Readings(values=facts))
     found = doubt_rules.about_environment(Readings(), device)
     assert [(doubt.kind, doubt.severity) for doubt in found] == [("application_clock", "info"), ("display", "info")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_doubt"),
+    [
+        ({"performance_level": "auto", "is_clock_locked": False}, False),
+        ({}, False),
+        ({"performance_level": "determinism"}, True),
+        ({"performance_level": "auto", "is_clock_locked": True}, True),
+    ],
+)
+def test_clocks_of_an_amd_gpu_that_are_not_automatic_are_a_doubt(facts, is_doubt):
+    device = Device(type="rocm", selector="rocm:0", found=True, facts=Readings(values=facts))
+    found = doubt_rules.about_environment(Readings(), device)
+    assert [doubt.kind for doubt in found] == (["application_clock"] if is_doubt else [])

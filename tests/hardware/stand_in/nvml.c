@@ -48,7 +48,7 @@ result nvmlDeviceGetMemoryInfo_v2(gpu g, memory_v2 *m) {
 result nvmlDeviceGetCudaComputeCapability(gpu g, int *major, int *minor) { *major = 9; *minor = 0; return 0; }
 result nvmlDeviceGetClock(gpu g, unsigned kind, unsigned id, unsigned *n) { *n = 1980; return 0; }
 result nvmlDeviceGetMaxClockInfo(gpu g, unsigned kind, unsigned *n) { *n = 1980; return 0; }
-result nvmlDeviceGetClockInfo(gpu g, unsigned kind, unsigned *n) { *n = kind == 2 ? 2619 : 1755; return 0; }
+result nvmlDeviceGetClockInfo(gpu g, unsigned kind, unsigned *n) { *n = kind == 2 ? 2619 : 1980; return 0; }
 result nvmlDeviceGetTemperature(gpu g, unsigned sensor, unsigned *n) { *n = 41; return 0; }
 result nvmlDeviceGetMigMode(gpu g, unsigned *now, unsigned *later) { *now = *later = 0; return 0; }
 result nvmlDeviceGetUtilizationRates(gpu g, unsigned *n) { n[0] = 77; n[1] = 20; return 0; }
