@@ -165,7 +165,7 @@ class XpuDevice(DeviceKind):
     auto_ranks = ((35, ""),)
     memory: Memory = "own"
     torch_type: str | None = "xpu"
-    sdpa_kernels = ("math",)
+    sdpa_kernels = ("math", "flash")
     gpu_vendor = "intel"
     pci_vendor_id = 0x8086
     has_gauge = True

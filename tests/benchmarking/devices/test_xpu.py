@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchmarking.core.device_contracts import STATE_NAMES
+from benchmarking.core.errors import UnsupportedError
 from benchmarking.devices import xpu
 from benchmarking.devices.support.system_values import UnreadableError
+from benchmarking.runtimes.support.torch.attention_kernels import check
 
 
 def test_a_torch_without_the_backend_is_the_reason_with_the_command_that_installs_it(plant):
@@ -58,6 +61,17 @@ def test_the_handle_calls_what_the_installed_torch_has():
     documented = inspect.getdoc(torch.xpu.get_device_properties) or ""
     for name in ("max_compute_units", "gpu_eu_count", "sub_group_sizes", "has_fp64", "platform_name", "driver_version"):
         assert f"``{name}``" in documented, name
+
+
+def test_torch_has_flash_attention_for_intel_gpus():
+    """Named in the headers of the installed torch. Other kernels fall back to the math kernel, or are oneDNN's."""
+    header = Path(torch.__file__).parent / "include/ATen/native/transformers/xpu/sdp_utils.h"
+    assert "can_use_flash_attention" in header.read_text()
+    (device,) = xpu.described([PROPERTIES])
+    for kernel in ("flash", "math"):
+        check(f"sdpa:{kernel}", device)
+    with pytest.raises(UnsupportedError, match=r"available: sdpa:math, sdpa:flash"):
+        check("sdpa:efficient", device)
 
 
 class Sensors(SimpleNamespace):
