@@ -78,6 +78,10 @@ QUALITY = """
 SELECT * FROM all_measures_of_quality WHERE run_id IN (SELECT unnest($runs)) AND (NOT $own OR measured_by = run_id)
 ORDER BY run_id, measured_by <> run_id, metric
 """
+BESIDE = """
+SELECT run_id, metric, measured_by FROM all_measures_of_quality
+WHERE run_id IN (SELECT unnest($runs)) AND measured_by <> run_id
+"""
 ADD_QUALITY = """
 INSERT INTO quality_results BY NAME
 SELECT $run_id AS run_id, $metric AS metric, $value AS value, $low AS low, $high AS high, $unit AS unit,
@@ -211,6 +215,12 @@ def qualities(warehouse: Warehouse, run_ids: Sequence[str], *, only_own: bool = 
     for row in warehouse.query(QUALITY, {"runs": list(run_ids), "own": only_own}).dicts():
         by_run.setdefault(row["run_id"], []).append(row)
     return {run_id: _quality(rows) for run_id, rows in by_run.items()}
+
+
+def evaluations_beside(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[tuple[str, str], str]:
+    """The imported evaluation that measured the quality of a run, by run and metric; none for its own."""
+    rows = warehouse.query(BESIDE, {"runs": list(run_ids)}).dicts()
+    return {(row["run_id"], row["metric"]): row["measured_by"] for row in rows}
 
 
 def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:

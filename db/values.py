@@ -120,12 +120,24 @@ def settings_words(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = S
         {**json.loads(row["runtime_mode"]), **{heading(name): row[name] for name in columns if row[name] is not None}}
         for row in rows
     ]
-    subjects = [tuple(str(row[name]) for name in SUBJECT) for row in rows]
+    subjects = [
+        tuple(map(str, (*(row[name] for name in SUBJECT), precision_words(row["precision"], row["runtime_mode"]))))
+        for row in rows
+    ]
     by_subject: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
     for subject, mode in zip(subjects, modes, strict=True):
         by_subject.setdefault(subject, []).append(mode)
     names = {subject: differing_names(subject_modes) for subject, subject_modes in by_subject.items()}
     return [_words(mode, names[subject]) for subject, mode in zip(subjects, modes, strict=True)]
+
+
+def precision_words(precision: str, runtime_mode: str | Mapping[str, object]) -> str:
+    """The precision; the quantization of the settings (a mapping, or JSON) if that is what the weights have instead:
+    "Q4_K - Medium"."""
+    if precision != "other":
+        return precision
+    settings = json.loads(runtime_mode) if isinstance(runtime_mode, str) else runtime_mode
+    return str(settings.get("quantization") or precision)
 
 
 def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:

@@ -403,6 +403,8 @@ def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
 
 
 COMPARE_TO = "--compare-to"
+MOST_POINTS = 4
+"""Maximum points listed in an advice; the rest are counted."""
 
 INTERLEAVE = "--interleave"
 
@@ -443,7 +445,8 @@ def show_comparison(
 ) -> command_session.Show:
     """Shows the runs as before, then their comparison with the stored run, whose exit code is appended to `codes`."""
     # Selected by id, because "latest" is the new run by then.
-    stored = [run.run_id for run in stored_runs(arguments.compare_to, arguments.db_path)]
+    stored_before = stored_runs(arguments.compare_to, arguments.db_path)
+    stored, points = [run.run_id for run in stored_before], {one.label for run in stored_before for one in run.points}
     typed = name = arguments.compare_to
     if not any(run_id.startswith(typed) for run_id in stored):
         # With ids by which each can be selected: a UUIDv7's first two groups are its time in milliseconds.
@@ -462,11 +465,14 @@ def show_comparison(
     def text(runs: Sequence[Run], page: Page) -> str:
         result = (command_session.tables if show.text is None else show.text)(runs, page)
         found = compared()
+        if found.exit_code != EXIT_NOT_ENOUGH_DATA:
+            return "\n".join([result, "", found.text])
         advice = (
             f"to decide without a history, add {INTERLEAVE}: {typed} is then measured again, in turns with this run"
         )
-        lines = [found.text, *([wrapped(advice, page.text_width)] if found.exit_code == EXIT_NOT_ENOUGH_DATA else [])]
-        return "\n".join([result, "", *lines])
+        if points.isdisjoint(one.point.label for run in runs for one in run.results):
+            advice = f"{typed} has other points: to compare, measure {listed(sorted(points), MOST_POINTS)}"
+        return "\n".join([result, "", found.text, wrapped(advice, page.text_width)])
 
     def document(runs: Sequence[Run]) -> Json:
         result = [to_json(run) for run in runs] if show.document is None else show.document(runs)

@@ -138,9 +138,9 @@ def _measure_exported(model: str, words: Sequence[str]) -> int:
         how = as_typed("export-model")
         note(f"{model} is not exported to ./{MODELS} or this folder: exporting it to the cache (see {how})")
     folder = RAW if RAW.parent.is_dir() else Path(DEFAULT_OUTPUT_DIR)
-    saving = () if "--no-save" in rest or "--dry-run" in rest else ("--save", "--output-dir", str(folder))
+    saving = () if "--no-save" in rest or "--dry-run" in rest else ("--save",)
     given = [word for word in rest if word != "--no-save"]
-    defaults = ("--runtime", export_runtimes()["onnx"], *MODEL_DEFAULTS)
+    defaults = ("--runtime", export_runtimes()["onnx"], "--output-dir", str(folder), *MODEL_DEFAULTS)
     runs: list[Run] = []
     code = run.run(
         ["--model-id", path or model, *saving, *with_defaults(defaults, given)], finished=runs.append, name=NAME

@@ -115,7 +115,7 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
                 executor=target.executor,
                 finished=finished,
             )
-            return code or (max(compared, default=EXIT_NOT_ENOUGH_DATA) if arguments.fail_on else EXIT_OK)
+            return code or max(compared, default=EXIT_OK if arguments.compare_to is None else EXIT_NOT_ENOUGH_DATA)
 
 
 def _check_local_only(arguments: argparse.Namespace) -> None:

@@ -29,7 +29,14 @@ from benchmarking.core.errors import (
 from benchmarking.core.foreign_flags import OTHER_WORDS
 from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
-from benchmarking.core.suggestions import ASSIGNMENT, stray_word, unexpected_argument, unknown_flag, unknown_name
+from benchmarking.core.suggestions import (
+    ASSIGNMENT,
+    stray_word,
+    unexpected_argument,
+    unknown_flag,
+    unknown_name,
+    value_elsewhere,
+)
 from benchmarking.core.terminal import guarded_streams, unguarded
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
@@ -105,6 +112,7 @@ class Parser(argparse.ArgumentParser):
         has_actions = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
         if not has_actions:
             self._check_flags(words)
+            self._check_repeated(words)
         elif words and words[0].startswith("-") and words[0].partition("=")[0] not in self._option_string_actions:
             actions = next(one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
             self.error(f"{words[0]}: the action comes first: {', '.join(map(str, actions))}")
@@ -169,6 +177,25 @@ class Parser(argparse.ArgumentParser):
             arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
             self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection, arguments=arguments))
 
+    def _check_repeated(self, words: Sequence[str]) -> None:
+        """Refuse a flag with two different values where one is taken. A turn's words are not checked: what measures in
+        turns adds flags to the user's."""
+        if "--turn" in self._option_string_actions and any(word.partition("=")[0] == "--turn" for word in words):
+            return
+        given: dict[int, str] = {}
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                return
+            flag, equals, value = word.partition("=")
+            action = self._option_string_actions.get(flag)
+            if not isinstance(action, argparse._StoreAction) or action.nargs is not None:
+                continue
+            value = value if equals else next(rest, "")
+            if (before := given.setdefault(id(action), value)) != value:
+                several = ": benchhouse batch takes several" if getattr(action, PART_OF_LIST, None) is not None else ""
+                self.error(f"{flag} is given twice, {before} and {value}: give one{several}")
+
     def _shown_flags(self) -> dict[str, str]:
         """Every spelling of a flag -> the one in the help; none for hidden flags."""
         return {
@@ -191,7 +218,10 @@ class Parser(argparse.ArgumentParser):
         if LIMIT.fullmatch(word) and self._is_typed("--limit"):
             return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
         arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
-        return unexpected_argument(word, self._words, arguments)
+        before = self._words[: self._words.index(word)] if word in self._words else []
+        of_list = getattr(self._option_string_actions.get("".join(before[-2:-1])), PART_OF_LIST, None) is not None
+        joined = f"; a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list else ""
+        return unexpected_argument(word, self._words, arguments) + joined
 
     def _is_typed(self, flag: str) -> bool:
         """Whether the words have this flag, in any of its spellings."""
@@ -210,16 +240,15 @@ class Parser(argparse.ArgumentParser):
             what = "action" if isinstance(action, argparse._SubParsersAction) else "value"
             if "://" in str(value) and "--url" in self._option_string_actions:
                 raise argparse.ArgumentError(action, f"takes no address: got {value}: that is --url")
+            if (elsewhere := value_elsewhere(action.option_strings, str(value))) is not None:
+                raise argparse.ArgumentError(action, elsewhere)
             raise argparse.ArgumentError(action, unknown_name(str(value), [str(one) for one in action.choices], what))
 
 
 class _OneModel(argparse.Action):
-    """Stores the model, given as an argument or by its flag, but not two different ones; a repeated flag replaces its
-    earlier value, as any flag does."""
+    """Stores the model, given as an argument or by its flag, but not two different ones."""
 
     is_needed = False
-    stored: tuple[argparse.Namespace, str] | None = None
-    """Where this action stored a model last, and which."""
 
     def __call__(
         self,
@@ -233,13 +262,11 @@ class _OneModel(argparse.Action):
             return
         if ASSIGNMENT.match(values) and not os.path.exists(values):
             parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
-        is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
-        if present not in (None, values) and not is_own:
+        if present not in (None, values):
             assert isinstance(parser, Parser)
             parser.error(
                 parser._stray(values) or parser._stray(present) or f"two models, {present} and {values}: give one"
             )
-        self.stored = (namespace, values)
         setattr(namespace, self.dest, values)
 
 

@@ -31,6 +31,10 @@ QUALITY = (
     "own prompts with expected answers"
 )
 NO_THRESHOLD = "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set"
+JUDGED_BY = (
+    "check judges a result by the runs of its series since its last change, at least 10 and at most the last 60; with "
+    "fewer, benchhouse ab A B measures both sides"
+)
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
     {
@@ -38,19 +42,20 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
         for flags, ours in (
             # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
             (
-                "--num-iterations --num-iters --num-runs --n-runs --runs --repeat --reps --num-repeats "
-                "--measurement-iterations --benchmark-iterations --niter --avg-runs --min-rounds -r",
-                (
-                    *("--iterations", "--repetitions", "--max-rounds", "--num-runs"),
-                    "how many runs a verdict needs follows from their variation",
-                ),
+                "--num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations "
+                "--benchmark-iterations --niter --avg-runs --min-rounds",
+                ("--iterations", "--repetitions", "--max-rounds", "--num-runs", JUDGED_BY),
+            ),
+            (  # calls of a process in llama-bench, processes in hyperfine
+                "--repeat --repetitions --reps --num-repeats -r",
+                ("--iterations", "--launches", "--repetitions", "--max-rounds", "--num-runs", JUDGED_BY),
             ),
             (
                 "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
                 "--num-warmup-iterations --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
                 (*WARM_UP, "each command of ab and bisect warms up by itself"),
             ),
-            ("--repetitions --processes --num-processes --rounds", ("--launches",)),
+            ("--processes --num-processes --rounds", ("--launches",)),
             ("--number", ("--iterations", "--num-requests")),
             (
                 "--duration",
@@ -91,7 +96,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev",
                 VARIED,
             ),
-            ("-n", ("--new-tokens", "--num-requests", "--rows", "--once")),
+            ("-n", ("--new-tokens", "--num-requests", "--rounds", "--rows", "--once")),
             (
                 "--batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl",
                 ("--batch-sizes", "--batch-size"),
@@ -197,7 +202,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--save-baseline --save-as", ("--save", "results are stored unless --no-save is given")),
             (
                 "--baseline --base --against --reference --compare-with --ref",
-                "check judges a result by the earlier ones of its series; benchhouse compare A B compares two builds",
+                (
+                    "--compare-to",
+                    "check judges a result by the earlier ones of its series; benchhouse compare A B compares two "
+                    "builds, compare --by runtime --baseline NAME what is stored of several runtimes",
+                ),
             ),
             ("--fp16 --half --float16", "half precision is --precision float16"),
             ("--bf16", "its precision is --precision bfloat16"),
@@ -244,7 +253,12 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--parameter-list --parameter-scan -L -P",
                 "a list of values is measured one after the other: --batch-sizes 1,2",
             ),
-            ("--min-runs --max-runs", ("--iterations", "how many runs a verdict needs follows from their variation")),
+            ("--min-runs", ("--rounds", "--iterations", JUDGED_BY)),
+            ("--max-runs", ("--max-rounds", "--iterations", JUDGED_BY)),
+            (
+                "--benchmark-only --benchmark-skip --benchmark-disable --benchmark-enable",
+                "a command measures what is named; benchmarks of your own are chosen by benchhouse benches --include",
+            ),
             ("--export-json", ("--json",)),
             ("--export-asciidoc --export-orgmode", "stored results are written by benchhouse export --format markdown"),
             (
@@ -277,7 +291,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--window --lookback --last --history --rows --days --top --max-rows --head",
-                ("--rows", "--since", "a result is judged by all earlier ones of its series"),
+                ("--rows", "--since", JUDGED_BY),
             ),
             (
                 "--candidate --new --old --before --after",
@@ -503,10 +517,14 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--tag",),
             ),
             (
-                "--launcher --process-isolation --device-isolation --isolated --fork --spawn",
+                "--launcher --isolation --process-isolation --device-isolation --isolated --fork --spawn",
                 "each launch is a new process, alone on its device",
             ),
-            ("--dry-run", "all arguments are checked before a command begins; run, batch and delete have --dry-run"),
+            (
+                "--dry-run",
+                "all arguments are checked before a command begins; run, batch, benches, compare-runtimes, tune, "
+                "quality, import, merge, compact and delete have --dry-run",
+            ),
             ("--backend-kwargs --backend-args", OF_SERVER),
             (
                 "--server-metrics --prometheus-url",

@@ -44,7 +44,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.suggestions import SIMILAR, nearest
+from benchmarking.core.suggestions import SIMILAR, named_by, nearest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NUMBERS = re.compile(r"\d[\d.]*(,\d[\d.]*)*,?")
@@ -77,7 +77,9 @@ class Kind:
         """Whether a word after the values of a list can only be one more value, rather than a model."""
         if self.python in ("int", "float"):
             return NUMBERS.fullmatch(word) is not None
-        return all(part in (*self.choices, *self.words) for part in word.rstrip(",").split(","))
+        known = (*self.choices, *self.words)
+        parts = [part.partition(":")[0] for part in word.rstrip(",").split(",")]  # a device may have a number
+        return all(part in known or named_by(part, known) for part in parts)
 
 
 def _is_number(value: Any) -> bool:
@@ -259,6 +261,8 @@ class Setting:
     """(setting, value): another setting that must be given, and its value; None for any."""
     excludes: tuple[str, ...] = ()
     """Settings that must not be given with it."""
+    why_apart: str = "remove one of them"
+    """Why not, or what to do instead."""
     in_series: bool = False
     """Whether results with different values are separate series."""
 
@@ -398,7 +402,7 @@ def check_given(
             raise UsageError(f"{setting.flag} requires {instead}{why}")
         for name in setting.excludes:
             if given(arguments, settings[name]):
-                raise UsageError(f"{setting.flag} and {settings[name].flag} exclude each other: remove one of them")
+                raise UsageError(f"{setting.flag} and {settings[name].flag} exclude each other: {setting.why_apart}")
         missing = [
             f"{settings[name].flag} {value or ''}".rstrip()
             for name, value in setting.needs

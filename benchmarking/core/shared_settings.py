@@ -14,6 +14,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.settings import (
     DATABASE,
     FOLDER,
+    LIMITS,
     PATH,
     SECONDS,
     SECONDS_FROM_0,
@@ -113,6 +114,7 @@ COMMON: Mapping[str, Setting] = MappingProxyType(
             name="until", kind=WORD, metavar="DATE", help="latest date of the change, YYYY-MM-DD", default_words="any"
         ),
         Setting(name="timeout", kind=SECONDS, metavar="SECONDS", help="time limit in seconds"),
+        Setting(name="limit", plural="limits", kind=LIMITS, help="limits", other_flags=("--slo",)),
         Setting(name="rows", kind=WHOLE, help="maximum number of rows", other_flags=("--limit",)),
         Setting(name="only_changes", kind=SWITCH, default=False, help="hide rows without a change"),
         Setting(name="markdown", kind=SWITCH, default=False, help="results as Markdown"),

@@ -81,6 +81,11 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "set": "ack acknowledge triage close resolve mute dismiss",
             "alias": "rename merge join link continue move",
             "unalias": "unmerge unlink split undo",
+            # Fields of a comparison.
+            "runtime": "backend engine framework library provider",
+            "device": "hardware gpu machine accelerator",
+            "precision": "dtype quantization quant bits",
+            "threads": "num_threads thread cores",
             # Precisions.
             "float32": "fp32 f32 float single 32 torch.float32",
             "float16": "fp16 f16 half 16 torch.float16 torch.half 16-mixed",
@@ -103,6 +108,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "memory_vs_batch_size": "memory",
             "hardware_comparison": "hardware devices comparison",
             "pareto_front": "pareto frontier",
+            "load_frontier": "throughput_vs_latency latency_vs_throughput throughput_latency latency_throughput",
             "temporal_trend": "trend history time timeline",
             # Metrics.
             "latency_median_ms": "latency median mean p50 latency_ms latency_mean latency_p50 e2e",
@@ -280,20 +286,19 @@ def meant_by(value: str, known: Collection[str]) -> list[str]:
     word = value.lower()
     if cased := [name for name in known if name.lower() == word]:
         return cased[:1]
-    named = [name for name, words in OTHER_NAMES.items() if word in words]
-    ours = [name for name in (*named, *_plugins_meant_by(word, known)) if name in known]
-    return ours[:1] or nearest(value, known, number=3, similar=SIMILAR)
+    return named_by(word, known)[:1] or nearest(value, known, number=3, similar=SIMILAR)
 
 
-def _plugins_meant_by(word: str, known: Collection[str]) -> list[str]:
-    """The known devices and runtimes for which this is another word. Loads only plugins whose names are known."""
+def named_by(word: str, known: Collection[str]) -> list[str]:
+    """The known names for which this is another word. Loads only devices and runtimes whose names are known."""
+    named = [name for name, words in OTHER_NAMES.items() if word.lower() in words and name in known]
     found = [
         plugins.load(package, name)
         for package in (plugins.DEVICES, plugins.RUNTIMES)
         for name in plugins.names(package)
         if name in known
     ]
-    return [plugin.name for plugin in found if word in (*plugin.aliases, *plugin.other_words)]
+    return [*named, *(one.name for one in found if word.lower() in (*one.aliases, *one.other_words))]
 
 
 def unknown_name(value: str, known: Sequence[str], what: str) -> str:
@@ -310,6 +315,28 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
         return f"unknown {what} {value!r}: {hint}known: {', '.join(known)}"
     listed = f"; {WHERE[what]} lists all" if what in WHERE else ""
     return f"unknown {what} {value!r}: {hint}nearest of {len(known)}: {', '.join(nearest(value, known))}{listed}"
+
+
+VALUES_ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "--profile": {
+            "trace torch pytorch nsys nsight chrome perfetto tensorboard cprofile layers operators kernels memory": (
+                "benchhouse profile MODEL shows where the time goes"
+            ),
+            "sweep synchronous concurrent throughput constant poisson": (
+                "a load is benchhouse load MODEL, at each of --request-rate or --concurrency"
+            ),
+        },
+    }
+)
+"""Flag -> values of the flag of that name in other tools -> what does that here."""
+
+
+def value_elsewhere(flags: Collection[str], value: str) -> str | None:
+    """The message for a value that a flag has in other tools only; None for another."""
+    known = (pair for flag in flags for pair in VALUES_ELSEWHERE.get(flag, {}).items())
+    answer = next((answer for words, answer in known if value.lower() in words.split()), None)
+    return None if answer is None else f"takes no {value!r}: {answer}"
 
 
 def unknown_flag(

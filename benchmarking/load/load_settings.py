@@ -10,7 +10,6 @@ from benchmarking.core.command_line import names, positive_rates
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.settings import (
     COUNT,
-    LIMITS,
     NUMBER,
     NUMBER_FROM_0,
     PATH,
@@ -24,6 +23,7 @@ from benchmarking.core.settings import (
     one_of,
     table,
 )
+from benchmarking.core.shared_settings import COMMON
 from benchmarking.load.traffic import ARRIVALS
 from benchmarking.measure.loadgen import SCENARIOS
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -212,6 +212,8 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="closed loop: requests in flight",
             applies=frozenset(),
             excludes=("scenario", "request_rate"),
+            why_apart="each is a load of its own, so give one a command; an open loop has no cap, which would hide "
+            "waiting",
         ),
         Setting(
             name="request_rate",
@@ -226,16 +228,10 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="search for the highest rate that meets --limit",
+            help="search for the highest rate that meets --limit, between two of --request-rate",
             needs=(("limit", None), ("request_rate", None)),
         ),
-        Setting(
-            name="limit",
-            plural="limits",
-            kind=LIMITS,
-            help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s",
-            other_flags=("--slo",),
-        ),
+        replace(COMMON["limit"], help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s"),
         Setting(name="duration", kind=SECONDS, help="seconds of arrivals per level", default=30.0),
         Setting(name="num_requests", kind=WHOLE, help="requests per level, instead of --duration"),
         Setting(

@@ -218,6 +218,7 @@ def _not_added_up(levels: Sequence[Result]) -> list[str]:
 def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
+    has_shares = False
     for one in levels:
         name, share, is_met = (
             _level_text(_unmarked(one), decimals),
@@ -232,10 +233,13 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
             held.append(name)
         else:
             kinds = ", ".join(each.kind for each in one.doubts if each.kind in NOT_MET)
-            missed.append(f"{name} ({f'{share:.1%}' if share is not None and share < LEAST_GOOD else kinds})")
+            if share is not None and share < LEAST_GOOD:
+                kinds, has_shares = f"{share:.1%}", True
+            missed.append(f"{name} ({kinds})")
     rule = f"{LEAST_GOOD:.0%} of the requests met {limits_text(limits)}"
     if held:
         parts = [f"at least {rule} at {', '.join(held)}", f"not at {', '.join(missed)}" if missed else ""]
     else:
         parts = [f"no level holds: fewer than {rule} at {', '.join(missed)}" if missed else ""]
-    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "")))
+    what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
+    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what)))

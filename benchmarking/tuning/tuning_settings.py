@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from benchmarking.core.settings import LIMITS, PATH, SECONDS, Setting, one_of, table
+from benchmarking.core.settings import PATH, SECONDS, Setting, one_of, table
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
@@ -16,9 +16,8 @@ DEFAULT_BUDGET_S = 600.0
 TUNING: Mapping[str, Setting] = MappingProxyType(
     {**MEASURING}
     | table(
-        Setting(
-            name="limit",
-            kind=LIMITS,
+        replace(
+            COMMON["limit"],
             metavar="LIMIT",
             default=(),
             help="such as latency_p95:50ms; repeatable: the most latency (median), latency_p90, latency_p95, "

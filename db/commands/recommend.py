@@ -169,15 +169,12 @@ def _parser() -> Parser:
     parser.details = PRICES
     add_model_id(parser, "model id of the results")
     limits = parser.add_argument_group("limits")
-    limits.add_argument(
-        "--limit",
-        action="append",
-        default=[],
-        metavar="LIMITS",
-        help="such as latency:20ms,memory:2GB,kl:0.02: at most this latency (median), latency_p90, latency_p95, "
+    what = (
+        "such as latency:20ms,memory:2GB,kl:0.02: at most this latency (median), latency_p90, latency_p95, "
         "latency_p99, ttft, memory, energy (per item), kl or perplexity_increase, at least this throughput (per "
-        "second), agreement, exact_match, choice_accuracy or accuracy (default: none)",
+        "second), agreement, exact_match, choice_accuracy or accuracy"
     )
+    add_settings(limits, COMMON, "limit", helps={"limit": what}, default_words={"limit": "none"})
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
     for flag, (_, text) in QUALITY_LIMITS.items():

@@ -307,6 +307,9 @@ def test_compare_to_shows_a_comparison_at_the_end_which_may_be_a_gate(capfd, tmp
     assert finding["judgement"]["reason"].startswith("not comparable")
     assert "simulated: False / True" in finding["judgement"]["reason"]
     assert document["comparison"]["gate"]["text"] == "--fail-on slower: not known at 1 of 1 point"
+    at_others = [word.replace("32", "64") for word in words if word != "--json"]
+    assert run_hardware_benchmark.main(at_others) == 3  # no point has a verdict
+    assert "tag.suite=test has other points: to compare, measure b1 s32" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

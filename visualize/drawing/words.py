@@ -14,6 +14,7 @@ from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Point
 from benchmarking.core.verdicts.launches import COVERS
+from db.values import precision_words
 from visualize.drawing.rows import Row, is_ok, settings, trust
 from visualize.drawing.scales import number
 
@@ -30,8 +31,7 @@ def cell(row: Row) -> str:
 
 def precision(row: Row) -> str:
     """The precision; the quantization if that is what the weights have instead: "Q4_K - Medium"."""
-    quantization = settings_of(row).get("quantization") if row["precision"] == "other" else None
-    return str(quantization or row["precision"])
+    return precision_words(row["precision"], settings_of(row))
 
 
 def settings_of(row: Row) -> Mapping[str, object]:

@@ -8,7 +8,8 @@ nights before it):
     not judged        neither could be shown; the reason is given, and the interval if there is one
     trend             the values moved slowly and steadily, so no single change is to blame
 
---fail-on slower[,not-judged] ends the command of a comparison with a failing exit code, so that it can gate CI:
+A comparison ends with 3 if no point has a verdict, whatever the command. --fail-on slower[,not-judged] makes it a gate
+of CI:
 
     slower       1 if any point became worse (slower, more memory); 3 if that is not known of a point, because it has
                  no interval, or looks worse without enough evidence for a verdict
@@ -199,8 +200,8 @@ WORDS: Mapping[str, Condition] = {
 EXIT_GATE_FAILED = 4
 """What the warehouse's child process answers for a failed gate; its 1 is an error."""
 HELP = (
-    "slower: exit code 1 if B is slower (or needs more) at a point, 3 if that is not known; slower,not-judged: 3 also "
-    "for a point without a verdict (default: independent of verdicts)"
+    "slower (or worse, more, regression): exit code 1 if B is that at a point, 3 if it is not known (no interval, or "
+    "it looks so); slower,not-judged: 3 also at another point without a verdict (default: 3 if no point has one)"
 )
 
 
@@ -236,9 +237,13 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
     unknown = sum("not-judged" in asked or _may_be_worse(one, metric) for one in unjudged)
     if unknown:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} {points}")
+    if "slower" not in asked:
+        return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     smallest = [one.detectable for one in unjudged if one.detectable is not None]
     limit = f"; a change of {max(smallest):.1%} would have been found at each" if smallest else ""
-    return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: nothing speaks for a change for the worse{limit}")
+    also = f", also at {len(unjudged)} {points} that are not judged: no change is within their interval"
+    passed = f"{words}: passed: nothing speaks for a change for the worse{also if unjudged else ''}{limit}"
+    return Outcome(exit_code=EXIT_OK, text=passed)
 
 
 def _may_be_worse(judgement: Judgement, metric: Metric) -> bool:

@@ -113,8 +113,8 @@ def check_known(request: str) -> None:
     near = [f"{one}{number if one in with_numbers else ''}" for one in meant_by(word, (*kinds_known, AUTO))]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
-        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}. Other devices, including "
-        f"compilers without a device, need a plugin: docs/adding-a-plugin.md"
+        f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}; benchhouse run --list-devices "
+        "tells which are here"
     )
 
 

@@ -148,22 +148,36 @@ def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[
     by_label = {
         label: [(run, result) for run in runs if (result := _result(run, label)) is not None] for label in labels
     }
-    over_base: list[tuple[Result, Result]] = []
-    over_best: list[tuple[Result, Result]] = []
-    for label, results in by_label.items():
+    points: list[tuple[Result | None, Result, list[Result]]] = []
+    for label, results in by_label.items():  # the baseline, the lowest median, and all
         ranked = [result for run, result in results if _is_ranked(run, result)]
         base = _result(baseline, label)
-        if base is not None and _is_ranked(baseline, base):
-            over_base += [(base, result) for result in ranked if result is not base]
         if ranked:
             best = min(ranked, key=lambda result: result.metrics["latency_median_ms"])
-            over_best += [(best, result) for result in ranked]
+            points.append((base if base is not None and _is_ranked(baseline, base) else None, best, ranked))
+    over_base = [(base, one) for base, _, ranked in points if base is not None for one in ranked if one is not base]
     by_result = {pair[1].result_id: ratio for pair, ratio in zip(over_base, speedups(over_base), strict=True)}
-    fastest = {
+    # The best and the baseline have one verdict, that of the sentence; only others are judged against the best.
+    over_best = [
+        (best, one)
+        for base, best, ranked in points
+        if best is not base
+        for one in ranked
+        if one is not best and one is not base
+    ]
+    behind = {
         other.result_id
-        for (best, other), ratio in zip(over_best, speedups(over_best), strict=True)
-        if other is best or ratio is None or ratio.judgement.verdict != "slower"
+        for (_, other), ratio in zip(over_best, speedups(over_best), strict=True)
+        if ratio is not None and ratio.judgement.verdict == "slower"
     }
+    for base, best, ranked in points:
+        for one in ranked:
+            ratio = by_result.get(one.result_id)
+            if base is None or ratio is None or (best is not base and best is not one):
+                continue
+            if ratio.judgement.verdict == ("slower" if best is base else "faster"):
+                behind.add((one if best is base else base).result_id)
+    fastest = {one.result_id for *_, ranked in points for one in ranked} - behind
     return tuple(
         PointComparison(
             point=label,

@@ -37,7 +37,7 @@ from db.analysis.compare.matching import (
 from db.analysis.compare.series_sessions import session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
 from db.analysis.selection import Selection
-from db.run_records import qualities
+from db.run_records import evaluations_beside, qualities
 from db.values import SETTINGS
 
 if TYPE_CHECKING:
@@ -277,7 +277,8 @@ def _pair(
     overlapping: Sequence[tuple[Measured, Measured]],
     details: Details,
 ) -> Pair:
-    if {one.result_id for one in before.comparable} & {one.result_id for one in after.comparable}:
+    same = ({(one.keys_hash, one.started_at, one.value) for one in side.comparable} for side in (before, after))
+    if set.intersection(*same):  # also of a session that is stored twice
         return Pair(why_not_comparable=SAME_RESULT)
     named = [("A", before.result.unfit), ("B", after.result.unfit)]
     if before.result.unfit == after.result.unfit:
@@ -460,7 +461,8 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
         sides = [" ".join(filter(None, (one.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
         words = sides[0] if sides[0] == sides[1] else " -> ".join(sides)
         pairs.setdefault((one.before.run_id, one.after.run_id), words)
-    known = qualities(warehouse, sorted({run for pair in pairs for run in pair}))
+    runs = sorted({run for pair in pairs for run in pair})
+    known, beside = qualities(warehouse, runs), evaluations_beside(warehouse, runs)
     found = []
     for (before, after), subject in pairs.items():
         if before not in known or after not in known:
@@ -470,6 +472,9 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
             if name in first.values and name in second.values:
                 a, b = first.values[name], second.values[name]
                 judgement = judge_quality(a, b, metric, same_windows=first.same_inputs(name, second))
+                shared = beside.get((before, name))
+                if shared is not None and shared == beside.get((after, name)):
+                    judgement = QualityVerdict(verdict="not judged", reason=f"one evaluation, run {shared}, is of both")
                 found.append(
                     QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
                 )

@@ -151,8 +151,9 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
     chosen = []
     for group in groups.values():
         group.sort(key=lambda result: (result.unfit is None, result.started_at, result.result_id))
-        comparable = tuple(result for result in group if result.unfit is None)[-MAX_RESULTS:]
-        chosen.append(Representative(result=group[-1], comparable=comparable))
+        # A session that is stored twice, with the same start and value, counts once.
+        once = {(result.started_at, result.value): result for result in group if result.unfit is None}
+        chosen.append(Representative(result=group[-1], comparable=tuple(once.values())[-MAX_RESULTS:]))
     return chosen
 
 

@@ -18,7 +18,7 @@ from benchmarking.core.records import canonical_hash
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.compare.series_sessions import SeriesSessions, read_series_sessions
 from db.analysis.selection import POOLED, Selection, judged_value
-from db.values import SETTINGS, settings_words
+from db.values import SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -107,7 +107,12 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         runs = {
             row["run_id"]: {
                 **row,
-                "columns": {name: None if row[name] is None else str(row[name]) for name in SHOWN_COLUMNS},
+                "columns": {
+                    **{name: None if row[name] is None else str(row[name]) for name in SHOWN_COLUMNS},
+                    "precision": precision_words(
+                        row["precision"], row["runtime_mode"]
+                    ),  # --by compares quantizations too
+                },
             }
             for row in warehouse.query(RUN_ROWS, parameters).dicts()
         }

@@ -18,7 +18,7 @@ from db.analysis.gate.quality import DETECTOR_VERSION as QUALITY_DETECTOR_VERSIO
 from db.analysis.gate.quality import QualityCheck
 from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
-from db.values import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -144,7 +144,12 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
     return [
-        {**row, SETTINGS: words, **{name: json.loads(row[name]) for name in ("axes", "parameters", "runtime_mode")}}
+        {
+            **row,
+            SETTINGS: words,
+            "precision": precision_words(row["precision"], row["runtime_mode"]),
+            **{name: json.loads(row[name]) for name in ("axes", "parameters", "runtime_mode")},
+        }
         for row, words in zip(rows, settings_words(rows), strict=True)
     ]
 

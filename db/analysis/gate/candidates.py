@@ -22,7 +22,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import DETECTOR, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
-from db.values import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -115,6 +115,7 @@ class Candidate:
     device_name: str | None
     runtime: str
     precision: str
+    """The quantization if that is what the weights have instead."""
     settings: str | None = None
     """The settings that distinguish it from others of its subject; None without any."""
     point: Point
@@ -212,7 +213,10 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
     sql = RESULTS.format(columns=", ".join(COLUMNS), value=judged_value(metric), condition=condition)
     rows = warehouse.query(sql, values).dicts()
-    return [{**row, SETTINGS: words} for row, words in zip(rows, settings_words(rows), strict=True)]
+    return [
+        {**row, SETTINGS: words, "precision": precision_words(row["precision"], row["runtime_mode"])}
+        for row, words in zip(rows, settings_words(rows), strict=True)
+    ]
 
 
 def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, Segments]:

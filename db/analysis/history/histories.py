@@ -24,7 +24,7 @@ from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
-from db.values import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -169,7 +169,7 @@ def worse_trends(
                     metric=metric,
                     trend=trend,
                     series_id=row["series_id"],
-                    subject={name: {**row, SETTINGS: settings}[name] for name in (*SUBJECTS, SETTINGS)},
+                    subject=_subject({**row, SETTINGS: settings}),
                     point=Point.from_columns(row),
                     first=_point(runs[-trend.runs]),
                     newest=_point(runs[-1]),
@@ -208,7 +208,7 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     changes = detect(values, parameters)
     return History(
         series_id=row["series_id"],
-        subject={**{name: row[name] for name in (*SUBJECTS, SETTINGS)}, "precision": _precision(row)},
+        subject=_subject(row),
         precision=row["precision"],
         point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
@@ -223,10 +223,9 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     )
 
 
-def _precision(row: Mapping[str, Any]) -> str:
-    """The precision; the quantization if that is what the weights have instead."""
-    quantization = json.loads(row["runtime_mode"]).get("quantization") if row["precision"] == "other" else None
-    return str(quantization or row["precision"])
+def _subject(row: Mapping[str, Any]) -> dict[str, str | None]:
+    precision = precision_words(row["precision"], row["runtime_mode"])
+    return {**{name: row[name] for name in (*SUBJECTS, SETTINGS)}, "precision": precision}
 
 
 def _point(row: Mapping[str, Any]) -> HistoryPoint:

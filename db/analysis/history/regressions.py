@@ -15,7 +15,7 @@ from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal
 from db.migrate import view_query
-from db.values import SETTING_COLUMNS, SETTINGS, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -76,6 +76,7 @@ class Regression:
     device_name: str | None
     runtime: str
     precision: str
+    """The quantization if that is what the weights have instead."""
     state: str
     value_before: float
     value_after: float
@@ -111,8 +112,11 @@ def regressions(
     # The rows with the settings that distinguish them.
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
-    words = settings_words([{**row, **modes[row["run_id"]]} for row in rows])
-    with_settings = [{**row, SETTINGS: settings} for row, settings in zip(rows, words, strict=True)]
+    rows = [{**row, **modes[row["run_id"]]} for row in rows]
+    with_settings = [
+        {**row, SETTINGS: settings, "precision": precision_words(row["precision"], row["runtime_mode"])}
+        for row, settings in zip(rows, settings_words(rows), strict=True)
+    ]
     names = [field.name for field in fields(Regression) if field.name not in ("metric", "point", "common_shift")]
     return tuple(
         Regression(

@@ -31,7 +31,7 @@ from db.analysis.recommend.recommendation import (
     axis_value,
 )
 from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
-from db.values import differing_names, optional_number
+from db.values import differing_names, optional_number, precision_words
 
 WORDS: Mapping[Quantity, str] = {
     "latency": "latency",
@@ -181,10 +181,8 @@ def _quality_words(option: Option, recommendation: Recommendation) -> str | None
     )
 
 
-def _precision(option: Option) -> str:
-    """The precision; the quantization if that is what the weights have instead: "Q4_K - Medium"."""
-    quantization = option.runtime_mode.get("quantization") if option.precision == "other" else None
-    return str(quantization or option.precision)
+def _precision(one: Named) -> str:
+    return precision_words(one.precision, one.runtime_mode)
 
 
 def _precision_words(option: Option) -> str:
@@ -380,6 +378,8 @@ class Named(Protocol):
     def runtime(self) -> str: ...
     @property
     def runtime_mode(self) -> Mapping[str, object]: ...
+    @property
+    def precision(self) -> str: ...
 
 
 def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
@@ -392,7 +392,8 @@ def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
 def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
     """The runtime, with the settings in which options with the same runtime differ."""
     modes = [other.runtime_mode for other in all_of_them if other.runtime == one.runtime]
-    named = (name for name in differing_names(modes) if name in one.runtime_mode)
+    in_precision = "quantization" if precision_words(one.precision, one.runtime_mode) != one.precision else None
+    named = (name for name in differing_names(modes) if name in one.runtime_mode and name != in_precision)
     settings = ", ".join(f"{name} {one.runtime_mode[name]}" for name in named)
     return f"{one.runtime} ({settings})" if settings else one.runtime
 
@@ -474,7 +475,7 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
 
 def _server_name(server: Server, servers: Sequence[Server]) -> str:
     """Device, runtime and precision, with what distinguishes servers of the same name."""
-    return ", ".join((device_words(server, servers), runtime_words(server, servers), server.precision))
+    return ", ".join((device_words(server, servers), runtime_words(server, servers), _precision(server)))
 
 
 def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | None) -> list[Column[Server]]:
@@ -495,7 +496,7 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
     return [
         words(heading="device", text=lambda one: device_words(one, servers), is_key=True),
         words(heading="engine", text=lambda one: runtime_words(one, servers), is_key=True),
-        words(heading="precision", text=lambda one: one.precision, is_key=True),
+        words(heading="precision", text=_precision, is_key=True),
         numbers(
             heading="up to /s",
             text=lambda one: (

@@ -158,7 +158,6 @@ OTHER_MEANINGS = {
     "--device": "charts: which results",
     "--devices": "worker: what it offers",
     "--format": "export: needed, and read before the other flags; charts: a list of image formats",
-    "--limit": "recommend: also memory and energy",
     "--markdown": "check: also to a file",
     "--model-id": "the flag beside the argument MODEL; batch: the benchmarks' model; charts: which results",
     "--no-save": "both flags choose arguments.save",

@@ -16,9 +16,10 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
-from benchmarking.core.foreign_flags import OTHER_WORDS
+from benchmarking.core.foreign_flags import JUDGED_BY, OTHER_WORDS
 from benchmarking.core.help_texts import fitted
 from benchmarking.core.suggestions import BY_PART, nearest, unknown_flag, unknown_name
+from db.analysis.gate.gate import DEFAULTS
 from tests.docs.cli_page import parser_of
 
 FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
@@ -91,7 +92,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("check --exit-code", "1 for a regression"),
         ("check --report x.html", "it is called --markdown here"),
         ("check --confidence 0.95", "there is no threshold to set"),
-        ("check --window 10", "all earlier ones of its series"),
+        ("check --window 10", "at least 10 and at most the last 60"),
         ("load m --host 127.0.0.1", "it is called --url here"),
         ("load m --rate-type sweep", "--find-rate"),
         ("load m --temperature 0", "requests ask for temperature 0"),
@@ -401,8 +402,8 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("tune gpt2 --n-trials 10", "--budget TIME limits the search"),
         ("tune gpt2 --minimize latency", "it is called --objective here"),
         ("check --junitxml x.xml", "it is called --junit here"),
-        ("check --runs 5", "follows from their variation"),
-        ("check --rows 5", "all earlier ones of its series"),
+        ("check --runs 5", "at least 10 and at most the last 60"),
+        ("check --rows 5", "at least 10 and at most the last 60"),
         ("query select a from b", "put the statement in quotes"),
         ("profile gpt2 --batch-size 1,2", "takes one whole number"),
         ("export --format xlsx", "did you mean csv?"),
@@ -500,7 +501,45 @@ def test_a_model_is_the_first_argument_or_a_flag_but_not_two_different_ones(pars
     with pytest.raises(SystemExit):
         parser.parse_args(["gpt2", "--model-id", "bert"])
     assert "two models, gpt2 and bert" in capsys.readouterr().err
-    assert parser.parse_args(["--model-id", "gpt2", "--model-id", "bert"]).model_id == "bert"  # as any flag
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--model-id", "gpt2", "--model-id", "bert"])
+    assert "two models, gpt2 and bert" in capsys.readouterr().err
+
+
+def test_a_flag_that_takes_one_value_takes_no_two_different_ones(capsys):
+    for words in ("--device cpu --device cuda", "--device=cpu --devices cuda", "--launches 2 x --launches 3"):
+        with pytest.raises(SystemExit):
+            parser_of("run").parse_args(words.split())
+        assert "is given twice" in capsys.readouterr().err
+    assert (
+        parser_of("run").parse_args(["x", "--device", "cpu", "--device", "cpu", "--tag", "a=1", "--tag", "a=2"]).device
+        == "cpu"
+    )
+    assert (
+        parser_of("run").parse_args(["x", "--launches", "3", "--turn", "d", "--launches", "5"]).launches == 5
+    )  # of benchhouse ab
+    assert parser_of("load").parse_args(["x", "--request-rate", "1", "--request-rate", "2"]).request_rates == (1, 2)
+
+
+def test_other_words_for_runtimes_and_devices_with_numbers_are_values_of_a_list_too(capsys):
+    assert parser_of("run").parse_args(["x", "--runtimes", "eager", "ort"]).runtimes == ("eager", "ort")
+    assert parser_of("batch").parse_args(["--devices", "cpu", "cuda:1", "x"]).devices == ("cpu", "cuda:1")
+    with pytest.raises(SystemExit):
+        parser_of("batch").parse_args(["--precisions", "float32", "fp16", "x"])
+    assert "did you mean float16?" in capsys.readouterr().err
+
+
+def test_every_command_with_a_dry_run_is_named_where_a_command_has_none():
+    def has(name: str) -> bool:
+        return "--dry-run" in parser_of(name)._option_string_actions
+
+    answer = unknown_flag("--dry-run", {})
+    named = answer.partition("begins; ")[2].removesuffix(" have --dry-run").replace(" and ", ", ").split(", ")
+    assert sorted(named) == sorted(name for name in cli.COMMANDS if has(name))
+
+
+def test_how_many_runs_are_judged_is_told_as_the_gate_has_it():
+    assert f"at least {DEFAULTS.min_points} and at most the last {DEFAULTS.max_points}" in JUDGED_BY
 
 
 @pytest.mark.parametrize("command", ["run", "run_hardware_benchmark", "run-hardware-benchmark", "charts", "setup"])

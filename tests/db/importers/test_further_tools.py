@@ -9,13 +9,17 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.metrics import JUDGED
 from benchmarking.core.quality import Quality, QualityValue, quality_lines
+from db.analysis.compare.comparison import compare, compared_quality
+from db.analysis.selection import Selection
 from db.commands.recommend import main as recommend
 from db.importers.support.files import NoResultsError, read_file
 from db.run_records import qualities, store_quality, stored_runs
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
+from tests.helpers.run_changes import Alter
 
 IMPORTS = FIXTURES / "imports"
 
@@ -338,6 +342,23 @@ def test_scores_stand_beside_the_speeds_of_the_same_model_precision_and_engine(m
         assert second.endswith("(2 tasks of lm-evaluation-harness)")
     assert recommend(["demo/model", "--min-accuracy", "0.7", "--among", "weights=pretrained", "--db-path", path]) == 0
     assert "bfloat16" in next(line for line in capsys.readouterr().out.splitlines() if "recommend" in line)
+
+
+def test_one_evaluation_beside_both_sides_says_nothing_about_their_quality(make_run, tmp_path):
+    speeds = []
+    for day in (1, 2):
+        fields = {"model_id": "demo/model", "precision": "bfloat16", "batch_sizes": (1,), "sequence_lengths": (32,)}
+        run = make_run(**fields, started_at=f"2026-03-0{day}T12:00:00Z")
+        speeds.append(Alter.workload(run, weights="pretrained", revision=None))
+    scored = evaluation(tmp_path)
+    with Warehouse.open(str(tmp_path / "a.duckdb")) as warehouse:
+        warehouse.ingest_all([*speeds, scored])
+        before, after = (Selection.parse(f"run={run.run_id}") for run in speeds)
+        found = compare(warehouse, before, after, JUDGED["latency_median_ms"])
+        (quality,) = compared_quality(warehouse, found.findings)
+    assert quality.metric == "task_accuracy"
+    assert quality.judgement.verdict == "not judged"
+    assert quality.judgement.reason == f"one evaluation, run {scored.run_id}, is of both"
 
 
 def test_aiperfs_table_has_the_numbers_of_its_json():

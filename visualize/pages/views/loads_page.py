@@ -290,7 +290,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     given = {
         "server": address if address and server == loads.NOT_STATED else server,
         "engine": words.engine(run),
-        "precision": run["precision"],
+        "precision": words.precision(run),
         "load": ", ".join(
             [loads.LOOPS.get(mode[LOOP], mode[LOOP]), *([mode["arrivals"]] if "arrivals" in mode else [])]
         ),

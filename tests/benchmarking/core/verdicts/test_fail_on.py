@@ -38,7 +38,14 @@ def test_slower_fails_and_what_is_not_known_does_not_pass(judgements, metric, as
 
 def test_a_pass_with_a_wide_interval_says_what_it_would_have_found():
     text = outcome([EQUIVALENT, WIDE], LATENCY, ("slower",)).text
-    assert text.endswith("nothing speaks for a change for the worse; a change of 8.0% would have been found at each")
+    assert text.endswith(
+        "nothing speaks for a change for the worse, also at 1 of 2 points that are not judged: no change is within "
+        "their interval; a change of 8.0% would have been found at each"
+    )
+
+
+def test_a_gate_on_verdicts_alone_says_nothing_about_changes():
+    assert outcome([SLOWER], LATENCY, ("not-judged",)).text == "--fail-on not-judged: passed: every point has a verdict"
 
 
 def test_the_words_of_other_metrics_and_commands_mean_the_same():

@@ -134,6 +134,23 @@ def test_the_mark_of_the_fastest_is_the_judges(make_run):
     assert "8 rounds decide (--launches 8" in comparison_text(comparison)
 
 
+def test_the_mark_and_the_sentence_have_one_verdict(make_run):
+    """However far the launches' ratios are apart: with 5 launches some spread is at the edge of what is judged."""
+    fields = {"batch_sizes": (1,), "sequence_lengths": (32,), "launches": 5}
+    base, other, verdicts = make_run(**fields), make_run(**fields, runtime="onnxruntime", slowdown=0.7), set()
+    for spread in range(60, 200, 5):
+        factors = [1 + spread / 1000 * place for place in (-1.3, -0.4, 0.0, 0.6, 1.1)]
+        samples = tuple(
+            dataclasses.replace(one, values=tuple(value * factor for value in one.values))
+            for one, factor in zip(other.results[0].samples, factors, strict=True)
+        )
+        comparison = compare([base, changed(other, 0, samples=samples)])
+        verdict = of(comparison, "b1 s32", "onnxruntime").speedup.judgement.verdict
+        verdicts.add(verdict)
+        assert of(comparison, "b1 s32", "eager").is_fastest == (verdict != "faster"), spread
+    assert verdicts == {"faster", "not judged"}
+
+
 def test_skipped_runtimes_are_one_line_with_the_reason(eager, faster):
     skipped = dataclasses.replace(
         faster,

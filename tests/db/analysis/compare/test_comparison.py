@@ -15,6 +15,7 @@ from db.analysis.compare.comparison import compare, compare_within
 from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
 from db.analysis.selection import POOLED, Selection
+from tests.helpers.run_changes import Alter
 
 LATENCY = JUDGED["latency_median_ms"]
 LAUNCH_FACTORS = (1.0, 1.002, 0.998, 1.001, 0.999)
@@ -107,6 +108,31 @@ def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     assert (worst.before.launches, worst.after.launches, worst.before.results) == (5, 5, 1)
     assert found.counts == {"slower": 1, "equivalent": 3}
     assert not found.is_empty
+
+
+def test_a_session_that_is_stored_twice_counts_once(store, sides, warehouse):
+    warehouse.ingest(Alter.renewed(store("a", batch_sizes=(1,), sequence_lengths=(32,))))
+    store("b", batch_sizes=(1,), sequence_lengths=(32,))
+    (finding,) = sides().findings
+    assert (finding.before.results, finding.before.launches, finding.after.launches) == (1, 5, 5)
+
+
+def test_a_copy_of_a_session_is_not_compared_with_it(store, sides, warehouse):
+    copy = Alter.renewed(store("a", batch_sizes=(1,), sequence_lengths=(32,)))
+    warehouse.ingest(replace(copy, provenance=replace(copy.provenance, tags={"side": "b"})))
+    (finding,) = sides().findings
+    assert finding.judgement.reason.startswith("not comparable: the same result is on both sides")
+
+
+def test_quantizations_are_compared_by_their_names(store, warehouse):
+    for side, quantization in (("a", "Q8_0"), ("b", "Q4_K - Medium")):
+        cell = {"precision": "other", "runtime_mode": {"quantization": quantization}}
+        store(side, batch_sizes=(1,), sequence_lengths=(32,), cell=cell)
+    found = compare_within(warehouse, Selection.parse(""), "precision", LATENCY)
+    assert (found.before, found.after) == ("Q8_0", "Q4_K - Medium")
+    (finding,) = found.findings
+    assert finding.subject["precision"] == ("Q8_0", "Q4_K - Medium")
+    assert "other" not in comparison_text(found)
 
 
 def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store, sides):

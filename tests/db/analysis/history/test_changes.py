@@ -9,6 +9,8 @@ from benchmarking.core.metrics import JUDGED
 from db.analysis.history.changes import SearchCounts, change_point_id, stale_series, update_changes
 from db.analysis.history.detector import DEFAULT, NAME, VERSION
 from db.analysis.history.histories import alias_series, unalias_series
+from db.analysis.history.regressions import regressions
+from db.analysis.history.text import regressions_text
 
 MEDIAN = JUDGED["latency_median_ms"]
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
@@ -52,6 +54,16 @@ def test_contradicted_changes_are_withdrawn_and_can_return(warehouse, write_hist
     warehouse.query("DELETE FROM benchmark_results WHERE result_id > ?", [results[-1]])
     update_changes(warehouse, MEDIAN)
     assert stored(warehouse, "result_id, state") == [(results[12], "suspected")]
+
+
+def test_a_regression_of_a_quantization_has_its_name(warehouse, write_history):
+    write_history(warehouse, [*QUIET, *STEP])
+    mode = json.dumps({"quantization": "Q4_K - Medium"})
+    warehouse.query("UPDATE benchmark_runs SET precision = 'other', runtime_mode = ?", [mode])
+    update_changes(warehouse, MEDIAN)
+    (found,) = regressions(warehouse, [MEDIAN])
+    assert found.precision == "Q4_K - Medium"
+    assert "precision Q4_K - Medium" in regressions_text([found])
 
 
 def test_searching_again_finds_no_stale_series(warehouse, write_history):
