@@ -18,7 +18,7 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
@@ -36,7 +36,7 @@ from benchmarking.core.records import (
 from benchmarking.core.settings import takes_settings
 from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.scripts.script_models import OF_TARGETS, Models, Selection, analyse_all
+from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_all
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     import torch
 
     from benchmarking.scripts.analysis import Analysis
-    from benchmarking.sweep.run.command_session import Executor
 
 DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
@@ -178,6 +177,7 @@ def benchmark_script(
     runtimes that are named.
     """
     from benchmarking.scripts.script_models import split_arguments, targets
+    from benchmarking.sweep.run.command_session import measure_plans
 
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if remote.cluster is not None and (analyze_only or build_only or sequence is not None):
@@ -218,7 +218,9 @@ def benchmark_script(
             models.check_planned()
             if build_only:
                 models.build(_silent)
-            runs = () if build_only else _measured(models, target.executor)
+            runs = () if build_only else measure_plans(models.plans, target.executor)
+            for run in runs:
+                models.keep(run)
         return ScriptReport(
             scripts=models.analyses, runs=runs, failures=tuple(models.failures), left_out=tuple(left_out)
         )
@@ -235,16 +237,6 @@ class ScriptReport:
     """Scripts and models that failed, each with the reason."""
     left_out: tuple[str, ...] = ()
     """Unsupported combinations, each with the reason; and stale builds."""
-
-
-def _measured(models: Models, executor: Executor) -> tuple[Run, ...]:
-    """The runs of all plans, measured in one sweep."""
-    from benchmarking.sweep.run.command_session import measure_plans
-
-    runs = measure_plans(models.plans, executor)
-    for run in runs:
-        models.keep(run)
-    return runs
 
 
 @contextmanager
@@ -354,6 +346,7 @@ def _measure_model_id(
 ) -> Run:
     from benchmarking.sweep.plan.request import plan_cell
     from benchmarking.sweep.run.command_session import measure_plans
+    from benchmarking.sweep.run.preparation import needs_preparation, prepare
     from benchmarking.sweep.run.supervisor import finished_run
 
     plugins.check_measuring()
@@ -361,22 +354,10 @@ def _measure_model_id(
     with open_target(remote, (request.device,)) as target:
         plan = plan_cell(request, uuid7(), machine=target.machine)
         if build_only:
-            return finished_run(_skipping(plan), [], [], utc_now(), _built(plan))
+            preparation = prepare(plan, _silent) if needs_preparation(plan.cell) else None
+            return finished_run(_skipping(plan), [], [], utc_now(), preparation)
         (run,) = measure_plans([plan], target.executor)
     return run
-
-
-def _built(plan: CellPlan) -> Preparation | None:
-    """The build that a plan's launches would load, made in a separate process. Raises BenchhouseError on failure."""
-    from benchmarking.sweep.run.preparation import needs_preparation, prepare
-    from benchmarking.sweep.run.process import LoadFailed
-
-    if not needs_preparation(plan.cell):
-        return None
-    preparation = prepare(plan, _silent)
-    if isinstance(preparation, LoadFailed):
-        raise BenchhouseError(preparation.error)
-    return preparation
 
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
@@ -439,15 +420,13 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     for device in found:
         plugin: DeviceKind = plugins.load(DEVICES, device.type)
         handle = plugin.open(device)
-        if handle.torch_name is not None and _is_same(torch.device(handle.torch_name), torch_device):
-            return device, handle
+        if handle.torch_name is not None:
+            its_device = torch.device(handle.torch_name)
+            if (its_device.type, its_device.index or 0) == (torch_device.type, torch_device.index or 0):
+                return device, handle
         handle.close()
     known = ", ".join(device.selector for device in found) or "nothing"
     raise UsageError(f"the module is on {torch_device}, which was not found: found {known}")
-
-
-def _is_same(one: torch.device, other: torch.device) -> bool:
-    return one.type == other.type and (one.index or 0) == (other.index or 0)
 
 
 def _precision(dtypes: Json) -> Precision:

@@ -28,13 +28,12 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
-from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.select import select
 from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.run.lock import device_lock
+from benchmarking.sweep.run.lock import device_locks
 
 TIME_LIMIT_S = 300.0
 TARGETS_S = (0.012, 0.060)
@@ -264,9 +263,8 @@ def plan_calibration(
     machine = Machine()
     plan_outline = outline(requested, machine)
     device = plan_outline.device
-    lock_name = plugins.load("benchmarking.devices", device.type).lock_name(device)
     say(f"searching for sizes on {device.selector} ({device.name})")
-    with device_lock(lock_name, note, DEVICE_WAIT_S if device_wait_s is None else device_wait_s):
+    with device_locks(device, note, device_wait_s):
         sizes = find_sizes(device, plan_outline.precisions)
     remarks = dict(plan_outline.remarks)
     if not sizes.cache_known:

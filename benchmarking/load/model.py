@@ -30,7 +30,6 @@ from benchmarking.core.records import (
     Run,
     Scalar,
 )
-from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.devices.support.kinds import has
 from benchmarking.load.generator import Level
 from benchmarking.load.latency_limits import judged, limits_text
@@ -40,7 +39,7 @@ from benchmarking.measure.doubt_rules import about_window
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run.lock import device_locks, lock_names
+from benchmarking.sweep.run.lock import device_locks
 from benchmarking.sweep.run.preparation import prepared
 from benchmarking.sweep.run.process import SLOTS, Job, LoopJob, ScenarioJob, Tested, attended
 from benchmarking.sweep.run.supervisor import finished_run, without_samples
@@ -103,10 +102,9 @@ class ModelLoad(ABC):
         done: list[Requests | Measurement] = []
         answers: list[Tested] = []
         for launch in range(self.repetitions):
-            wait_s = DEVICE_WAIT_S if self.device_wait_s is None else self.device_wait_s
             try:  # in a separate worker, with the device locked against other measurements
                 job = make(launch)
-                with device_locks(lock_names(self.plan.cell.device), self.say, wait_s) as self.lock_doubts:
+                with device_locks(self.plan.cell.device, self.say, self.device_wait_s) as self.lock_doubts:
                     if not self.preparations:
                         self.preparations.append(prepared(self.plan, self.say))
                     job = replace(job, preparation=self.preparations[0])

@@ -117,14 +117,14 @@ class Models:
 
     def build(self, say: Say) -> list[states.BuildRecord]:
         """Make the builds that the launches of all plans would load, and measure nothing."""
-        from benchmarking.sweep.run.preparation import prepare
-        from benchmarking.sweep.run.process import LoadFailed
+        from benchmarking.sweep.run.preparation import NotBuiltError, prepare
 
         for plan in self.plans:
             name = f"{plan.cell.workload.model_id} for {plan.cell.runtime} on {plan.cell.device.selector}"
-            preparation = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]
-            if isinstance(preparation, LoadFailed):
-                self.failures.append(f"{name}: {preparation.error}")
+            try:
+                preparation = prepare(plan, lambda what, name=name: say(f"{name}: preparing {what}"))  # type: ignore[misc]
+            except NotBuiltError as error:
+                self.failures.append(f"{name}: {error}")
             else:
                 self._keep(states.with_preparation(self._state_of(plan), plan, preparation))
         return [engine for state in self._by_name.values() for engine in state.engines]

@@ -98,11 +98,12 @@ def lock_names(device: Device) -> tuple[str, ...]:
 
 @contextmanager
 def device_locks(
-    names: Sequence[str], waiting: Callable[[str], None], limit_s: float = DEVICE_WAIT_S
+    device: Device, waiting: Callable[[str], None], limit_s: float | None = None
 ) -> Iterator[tuple[Doubt, ...]]:
-    """Hold these locks, acquired in the given order, each within `limit_s`. Yields the first doubt, if any."""
+    """Hold the locks of a device, each acquired within `limit_s` (None: an hour). Yields the first doubt, if any."""
+    wait_s = DEVICE_WAIT_S if limit_s is None else limit_s
     with ExitStack() as held:
-        doubts = [held.enter_context(device_lock(name, waiting, limit_s)) for name in names]
+        doubts = [held.enter_context(device_lock(name, waiting, wait_s)) for name in lock_names(device)]
         yield tuple(one for one in doubts if one is not None)[:1]
 
 

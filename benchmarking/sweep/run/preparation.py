@@ -56,13 +56,20 @@ def has_build(cell: Cell) -> bool:
     return runtime.has_build(cell)
 
 
+class NotBuiltError(BenchhouseError):
+    """The build of a cell failed."""
+
+    def __init__(self, message: str, traceback: str | None = None) -> None:
+        super().__init__(message)
+        self.traceback = traceback
+        """Of a bug; None for an expected error."""
+
+
 def prepare(
     plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True, reference_s: float | None = None
-) -> Preparation | LoadFailed:
-    """The preparation, or why the build failed. The plan's time limit applies to the build and to each reference;
-    `reference_s` is as in `PreparationJob`.
-
-    Without the build it failed; one that ended early after the build has fewer references.
+) -> Preparation:
+    """The preparation. The plan's time limit applies to the build and to each reference; `reference_s` is as in
+    `PreparationJob`. One that ended early after the build has fewer references; raises NotBuiltError without a build.
     """
     result: Preparation | None = None
     remaining = plan.runnable
@@ -92,15 +99,13 @@ def prepare(
                         result = _with_quality(result, message)
                     elif isinstance(message, Prepared) and result is not None:
                         return result
-                    elif isinstance(message, LoadFailed) and result is None:
-                        return message
-                    elif isinstance(message, LoadFailed):
-                        raise WorkerLostError(message.error)
                     else:
                         raise process.lost()
         except WorkerLostError as lost:
+            if result is None and lost.load is not None:
+                raise NotBuiltError(lost.load.error, lost.load.traceback) from None
             if result is None:
-                return LoadFailed(error=f"preparation failed: {lost}")
+                raise NotBuiltError(f"preparation failed: {lost}") from None
             made = {*result.references, *result.missing}
             why = {p.label: f"{FAILED}: preparing the reference: {lost}" for p in remaining if p.label not in made}
             result = dataclasses.replace(result, missing={**result.missing, **why})
@@ -112,13 +117,10 @@ def prepare(
 
 
 def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:
-    """The build that the worker loads. Raises BenchhouseError when it cannot be built."""
+    """The build that the worker loads. Raises NotBuiltError."""
     if not has_build(plan.cell):
         return None
-    preparation = prepare(plan, lambda what: say(f"building {what}"), with_references=False)
-    if isinstance(preparation, LoadFailed):
-        raise BenchhouseError(preparation.error)
-    return preparation
+    return prepare(plan, lambda what: say(f"building {what}"), with_references=False)
 
 
 def prepare_here(plan: CellPlan) -> Preparation:

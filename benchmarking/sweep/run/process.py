@@ -64,14 +64,19 @@ time."""
 
 
 class WorkerLostError(Exception):
-    """A worker ended, or exceeded its time limit and was killed, before its work was done; the text says how."""
+    """A worker could not load its model, ended, or exceeded its time limit and was killed, before its work was done;
+    the text says how."""
 
-    def __init__(self, why: str, status: Status = "failed", *, was_killed: bool = False) -> None:
+    def __init__(
+        self, why: str, status: Status = "failed", *, was_killed: bool = False, load: LoadFailed | None = None
+    ) -> None:
         super().__init__(why)
         self.status = status
         """timed_out or failed."""
         self.was_killed = was_killed
         """Whether a signal ended it: it ran out of memory, or a user killed it."""
+        self.load = load
+        """What the worker said of a model that it could not load or build; None if it was lost."""
 
 
 class WorkerProcess:
@@ -116,7 +121,7 @@ class WorkerProcess:
         self, limit_s: float | None, renewed_by: type[object] | tuple[type[object], ...] = object
     ) -> Iterator[Message]:
         """Its messages. Each arrives within the time limit, counted from the last one of a kind of `renewed_by`, at
-        first from now. Raises WorkerLostError."""
+        first from now. Raises WorkerLostError, also when the worker says that it cannot load its model."""
         since_s = time.monotonic()
         while True:
             try:
@@ -129,6 +134,8 @@ class WorkerProcess:
             if line is None:
                 raise self.lost()
             message = decode(line)
+            if isinstance(message, LoadFailed):
+                raise WorkerLostError(message.error, load=message)
             if isinstance(message, renewed_by):
                 since_s = time.monotonic()
             yield message
@@ -394,8 +401,6 @@ def attended(job: Job, kind: type[Answer], timeout_s: float | None) -> tuple[Lau
             for message in worker.messages(timeout_s):
                 if isinstance(message, LaunchLoad):
                     load = message
-                elif isinstance(message, LoadFailed):
-                    raise BenchhouseError(message.error)
                 elif isinstance(message, kind) and load is not None:
                     return load, message
                 else:

@@ -35,12 +35,11 @@ from benchmarking.core.profiles import (
 )
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import NOT_SUPPORTED, Point
-from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.measure.doubt_rules import about_profiler, about_samples, about_window
 from benchmarking.measure.noise import Window
 from benchmarking.measure.timing import Stopwatch, quiet_gc
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.run.lock import device_locks, lock_names
+from benchmarking.sweep.run.lock import device_locks
 from benchmarking.sweep.run.preparation import prepared
 from benchmarking.sweep.run.process import Profiled, ProfileJob, attended
 from benchmarking.sweep.run.supervisor import finished_run
@@ -153,8 +152,7 @@ def profile_cell(
         )
     (point,) = plan.points
     plan = dataclasses.replace(plan, started_at=utc_now())
-    locks, wait_s = lock_names(plan.cell.device), DEVICE_WAIT_S if device_wait_s is None else device_wait_s
-    with device_locks(locks, say, wait_s):
+    with device_locks(plan.cell.device, say, device_wait_s):
         preparation = prepared(plan, say)
         say(f"profiling {plan.cell.subject} at {point.label}")
         job = ProfileJob(

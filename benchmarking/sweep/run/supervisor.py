@@ -31,17 +31,15 @@ from benchmarking.core.records import (
     Run,
     Status,
 )
-from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.peaks import with_peak
 from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, work
-from benchmarking.sweep.run.lock import device_locks, lock_names
-from benchmarking.sweep.run.preparation import needs_preparation, prepare, quality_of
+from benchmarking.sweep.run.lock import device_locks
+from benchmarking.sweep.run.preparation import NotBuiltError, needs_preparation, prepare, quality_of
 from benchmarking.sweep.run.process import (
     Job,
-    LoadFailed,
     PointStarted,
     QualityStarted,
     WorkerLostError,
@@ -149,19 +147,19 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
     Raises as `sweep` does.
     """
     cell = track.plan.cell
-    locks, limit_s = lock_names(cell.device), DEVICE_WAIT_S if device_wait_s is None else device_wait_s
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell, track.plan.settings.quality):
-        with device_locks(locks, observer.waiting, limit_s):
-            preparation = prepare(
-                track.plan, lambda what: observer.preparing(track, what), reference_s=track.reference_s
-            )
-        if isinstance(preparation, Preparation):
-            track.keep(preparation)
-        else:
+        try:
+            with device_locks(cell.device, observer.waiting, device_wait_s):
+                preparation = prepare(
+                    track.plan, lambda what: observer.preparing(track, what), reference_s=track.reference_s
+                )
+        except NotBuiltError as error:
             for point in track.plan.runnable:
-                failed = without_samples(point, launch, "failed", preparation.error, preparation.traceback)
+                failed = without_samples(point, launch, "failed", str(error), error.traceback)
                 track.keep(failed)
                 observer.measured(track, failed)
+        else:
+            track.keep(preparation)
     while points := track.next_points(launch):
         job = Job(
             cell=cell,
@@ -171,7 +169,7 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             preparation=track.preparation if track.is_prepared else None,  # never one from a file
             with_quality=track.needs_quality,
         )
-        with device_locks(locks, observer.waiting, limit_s) as doubts:
+        with device_locks(cell.device, observer.waiting, device_wait_s) as doubts:
             observer.launch(track, launch)
             started_s = time.monotonic()
             WorkerSession(track, job, observer, doubts).run()
@@ -181,11 +179,12 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
 def measure_quality(track: Track, observer: Observer, device_wait_s: float | None = None) -> Quality:
     """The quality of a started cell whose points are only what the model is loaded for, in a process of its own.
     What fails becomes the reason of missing values. Raises as `sweep` does."""
-    cell, limit_s = track.plan.cell, DEVICE_WAIT_S if device_wait_s is None else device_wait_s
-    with device_locks(lock_names(cell.device), observer.waiting, limit_s) as doubts:
-        preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
-        if isinstance(preparation, LoadFailed):
-            return without_quality(f"{FAILED}: {preparation.error}")
+    cell = track.plan.cell
+    with device_locks(cell.device, observer.waiting, device_wait_s) as doubts:
+        try:
+            preparation = prepare(track.plan, lambda what: observer.preparing(track, what))
+        except NotBuiltError as error:
+            return without_quality(f"{FAILED}: {error}")
         job = Job(
             cell=cell,
             launch=0,
@@ -222,10 +221,6 @@ class WorkerSession:
         try:
             with WorkerProcess(self.job) as worker:
                 for message in worker.messages(self.track.plan.timeout_s, renewed_by=(PointStarted, QualityStarted)):
-                    if isinstance(message, LoadFailed):
-                        for point in self.job.points:
-                            self._settle(without_samples(point, launch, "failed", message.error, message.traceback))
-                        return
                     if isinstance(message, LaunchLoad):
                         self.loaded = True
                         self.track.keep(message)
@@ -276,9 +271,10 @@ class WorkerSession:
             return
         if lost.was_killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
             return
+        traceback = None if lost.load is None else lost.load.traceback
         for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
             if point is not None:
-                self._settle(without_samples(point, self.job.launch, lost.status, str(lost)))
+                self._settle(without_samples(point, self.job.launch, lost.status, str(lost), traceback))
 
 
 def without_samples(point: Point, launch: int, status: Status, error: str, traceback: str | None = None) -> Measurement:

@@ -112,7 +112,7 @@ def test_a_dry_run_prints_device_and_precisions_without_using_the_device(monkeyp
     def ran(*_):
         raise AssertionError("a dry run measured")
 
-    for started in ("find_sizes", "device_lock"):
+    for started in ("find_sizes", "device_locks"):
         monkeypatch.setattr(f"benchmarking.calibration.calibration_plans.{started}", ran)
     for device in ("cpu", "auto"):  # torch, which calibrates, does not run on openvino:CPU
         assert main(["--calibrate-device", "--device", device, "--dry-run"]) == 0

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import LockedError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.devices.support import binding
 from benchmarking.devices.support.handles import combine_devices
@@ -134,7 +134,10 @@ def test_several_devices_are_locked_in_a_fixed_order(tmp_path, monkeypatch):
     assert names == ("cuda-cuda:0", "cuda-cuda:1") == lock_names(combine_devices(GPUS))
     assert lock_names(Device(type="null", selector="null", found=True)) == ()
     messages = []
-    with device_locks(("a", "b"), messages.append):
-        assert {path.name for path in (tmp_path / "benchhouse-locks").glob("*")} == {"a.lock", "b.lock"}
-    with device_lock("a", messages.append), device_lock("b", messages.append):
+    with device_locks(combine_devices(GPUS[::-1]), messages.append):
+        assert {path.stem for path in (tmp_path / "benchhouse-locks").glob("*.lock")} == set(names)
+        for name in names:
+            with pytest.raises(LockedError), device_lock(name, lambda message: None, 0.0):
+                pass
+    with device_lock(names[0], messages.append), device_lock(names[1], messages.append):
         assert messages == []
