@@ -39,7 +39,6 @@ LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """Prefix of a cluster that the command starts on this machine."""
 SLURM, SSH, HOSTS = "slurm:", "ssh:", "ssh://"
 """Prefixes of other clusters that it starts: with an optional Slurm file, a file of hosts, or hosts."""
-NAMES = "tcp://HOST:PORT or tls://HOST:PORT of a scheduler, local:N, ssh:HOSTFILE, or slurm:CONFIG.yaml"
 
 
 def add_cluster(parser: Parser) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -90,6 +90,28 @@ def start(
         encoding="utf-8",
         errors="replace",
     )
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process, then its descendants (a browser, compilers), which would otherwise keep running."""
+    import psutil
+
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in [process, *process.children(recursive=True)]:
+            with suppress(psutil.Error):
+                one.kill()
+
+
+def at_end_of_stdin(act: Callable[[], object]) -> None:
+    """Call a function, in a thread, when stdin closes, which happens no matter how the process at its other end ends.
+    Nothing else may read from it."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def program(name: str, path: str | None = None) -> str | None:
@@ -292,20 +314,18 @@ def main() -> int:
     except OSError as error:
         print(f"{job['command'][0]}: {error.strerror}", file=sys.stderr)
         return EXIT_NOT_STARTED
-    threading.Thread(target=_end_with_stdin, args=(command, interrupted), daemon=True).start()
+
+    def end() -> None:
+        if not interrupted.is_set():  # else a signal to the whole group has reached the command already
+            command.terminate()
+        try:
+            command.wait(END_S)
+        except subprocess.TimeoutExpired:
+            command.kill()
+
+    at_end_of_stdin(end)
     code = command.wait()
     return 128 - code if code < 0 else code
-
-
-def _end_with_stdin(command: subprocess.Popen[str], interrupted: threading.Event) -> None:
-    """End the command when stdin closes. A signal to the whole group has reached it already and is not sent again."""
-    os.read(sys.stdin.fileno(), 1)
-    if not interrupted.is_set():
-        command.terminate()
-    try:
-        command.wait(END_S)
-    except subprocess.TimeoutExpired:
-        command.kill()
 
 
 def _text(output: str | bytes | None) -> str:

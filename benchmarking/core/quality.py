@@ -15,9 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from benchmarking.core.codec import Range
-from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.suggestions import SIMILAR, nearest
 from benchmarking.core.text import number, visible
 
 Value = Annotated[float, Range(-1e300, 1e300)]
@@ -65,7 +63,6 @@ class QualityMetric:
     heading: str
     title: str
     """Title of a chart's axis."""
-    aliases: tuple[str, ...] = ()
     needs_reference: bool = True
     """Whether it compares with the eager float32 model."""
     source: Source = "inputs"
@@ -87,11 +84,7 @@ class QualityMetric:
         return " ".join(filter(None, (f"{self.margin:g}", self.unit)))
 
 
-def _table(*metrics: QualityMetric) -> Mapping[str, QualityMetric]:
-    return MappingProxyType({metric.name: metric for metric in metrics})
-
-
-QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
+_METRICS = (
     QualityMetric(
         name="perplexity",
         unit="",
@@ -100,7 +93,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         is_relative=True,
         heading="perplexity",
         title="Perplexity",
-        aliases=("ppl",),
         needs_reference=False,
     ),
     QualityMetric(
@@ -111,7 +103,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         is_difference=True,
         heading="perplexity change",
         title="Increase of the perplexity over eager float32 (%)",
-        aliases=("ppl_increase",),
     ),
     QualityMetric(
         name="kl_divergence",
@@ -120,7 +111,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="KL",
         title="Mean KL divergence from eager float32 (nats)",
-        aliases=("kl", "kld", "kl_mean"),
     ),
     QualityMetric(
         name="kl_divergence_p99",
@@ -129,7 +119,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.1,
         heading="KL p99",
         title="99th percentile of the KL divergence from eager float32 (nats)",
-        aliases=("kl_p99", "kld_p99"),
     ),
     QualityMetric(
         name="top1_agreement",
@@ -138,7 +127,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="top-1",
         title="Share of equal first choices with eager float32",
-        aliases=("agreement", "top1", "accuracy_agreement"),
     ),
     QualityMetric(
         name="embedding_cosine",
@@ -147,7 +135,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.001,
         heading="cosine",
         title="Mean cosine similarity of embeddings with eager float32",
-        aliases=("cosine",),
     ),
     QualityMetric(
         name="embedding_rank_correlation",
@@ -156,7 +143,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="rank corr",
         title="Rank correlation of the similarities of pairs with eager float32",
-        aliases=("rank_correlation", "spearman"),
     ),
     QualityMetric(
         name="confidence_error",
@@ -165,7 +151,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="confidence",
         title="Mean difference of the first choice's probability from eager float32",
-        aliases=("calibration", "calibration_error"),
     ),
     QualityMetric(
         name="token_error_rate",
@@ -174,7 +159,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="TER",
         title="Token error rate against the output of eager float32",
-        aliases=("ter",),
     ),
     QualityMetric(
         name="exact_match",
@@ -183,7 +167,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="exact match",
         title="Share of prompts with the expected answer",
-        aliases=("em",),
         needs_reference=False,
         source="questions",
         other_inputs="measured on other prompts or answers",
@@ -196,7 +179,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="right choices",
         title="Share of prompts whose right choice is the likeliest",
-        aliases=("choices", "multiple_choice"),
         needs_reference=False,
         source="questions",
         other_inputs="measured on other prompts or choices",
@@ -209,7 +191,6 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         margin=0.01,
         heading="task score",
         title="Mean score of the tasks of an evaluation",
-        aliases=("accuracy", "score"),
         needs_reference=False,
         source="evaluation",
         other_inputs="the evaluations differ in their tasks, prompts or samples",
@@ -224,6 +205,7 @@ QUALITY_METRICS: Mapping[str, QualityMetric] = _table(
         title="Relative error of the latents against eager float32",
     ),
 )
+QUALITY_METRICS: Mapping[str, QualityMetric] = MappingProxyType({metric.name: metric for metric in _METRICS})
 """By name. The order is that of tables."""
 OF_INPUTS = tuple(name for name, metric in QUALITY_METRICS.items() if metric.source == "inputs")
 """Those that every pass measures, or says why not."""
@@ -246,17 +228,6 @@ TO_MEASURE: Mapping[Source, str] = MappingProxyType(
     }
 )
 """What to do where a measure was not measured."""
-
-
-def quality_metric(word: str) -> QualityMetric:
-    """The metric by its name or an alias. Raises UsageError."""
-    asked = word.strip().lower().replace("-", "_")
-    for metric in QUALITY_METRICS.values():
-        if asked in (metric.name, *metric.aliases):
-            return metric
-    near = nearest(asked, QUALITY_METRICS, number=1, similar=SIMILAR)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise UsageError(f"unknown measure of quality {word!r}{hint} (known: {', '.join(QUALITY_METRICS)})")
 
 
 def source_of(metric: str) -> Source:

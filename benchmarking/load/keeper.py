@@ -21,7 +21,7 @@ from pathlib import Path
 from subprocess import STDOUT, Popen
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.child_process import start
+from benchmarking.core.child_process import at_end_of_stdin, start
 
 if TYPE_CHECKING:
     import psutil
@@ -57,7 +57,7 @@ def main() -> int:
         say(error=getattr(error, "strerror", None) or str(error))
         return 1
     say(pid=server.pid)
-    threading.Thread(target=_wait_for_end_of_stdin, args=(over,), daemon=True).start()
+    at_end_of_stdin(over.set)
     has_said = False
     while not over.wait(POLL_S if server.poll() is None else SLOW_POLL_S):
         # A command may start the server in the background and end.
@@ -125,11 +125,6 @@ def _are_gone(server: Popen[str], limit_s: float) -> bool:
         if time.monotonic() > deadline_s:
             return False
         time.sleep(min(POLL_S, limit_s / 10))
-
-
-def _wait_for_end_of_stdin(over: threading.Event) -> None:
-    os.read(sys.stdin.fileno(), 1)
-    over.set()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from benchmarking.measure.monitor import (
 
 INTERVAL_S = 0.5
 MS_PER_S = 1000.0
-UTILIZATION, USED, POWER = USE_NAMES
+_, USED, POWER = USE_NAMES
 RAW: Mapping[str, tuple[str, str]] = {
     **{name: (name, "percent" if name.endswith("_percent") else "requests") for name in STATES},
     **SERIES,

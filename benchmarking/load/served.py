@@ -21,7 +21,7 @@ from subprocess import PIPE, TimeoutExpired
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarking.core.child_process import module_command, start
+from benchmarking.core.child_process import kill_tree, module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
@@ -102,12 +102,7 @@ class Keeper:
         if code != 0 and self.pid is not None:
             import signal
 
-            import psutil
-
-            with suppress(psutil.Error):
-                for one in [*psutil.Process(self.pid).children(recursive=True), psutil.Process(self.pid)]:
-                    with suppress(psutil.Error):
-                        one.kill()
+            kill_tree(self.pid)
             if os.name == "posix":
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)

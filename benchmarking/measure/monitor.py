@@ -26,7 +26,7 @@ from statistics import fmean
 from types import TracebackType
 from typing import IO, Any, Self
 
-from benchmarking.core.child_process import module_command, start
+from benchmarking.core.child_process import at_end_of_stdin, module_command, start
 from benchmarking.core.device_contracts import CONDITION_NAMES, MACHINE_NAMES, USE_NAMES
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.launch_facts import LaunchFacts
@@ -471,12 +471,7 @@ def _without(why: str) -> UsagePass:
 def sample_until_the_end(interval_s: float, read: Callable[[], Readings]) -> None:
     """Print a sample (JSON line) at each interval until stdin ends, which contained the question before."""
     ended = threading.Event()
-
-    def wait_for_end() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=wait_for_end, daemon=True).start()
+    at_end_of_stdin(ended.set)
     interval_ns = round(interval_s * NS_PER_S)
     next_ns = time.monotonic_ns()
     while not ended.wait(max(0, next_ns - time.monotonic_ns()) / NS_PER_S):

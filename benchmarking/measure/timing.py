@@ -38,8 +38,6 @@ TIME_PER_OUTPUT_TOKEN = "time_per_output_token"  # noqa: S105 - the name of a me
 INTER_TOKEN_LATENCY = "inter_token_latency"  # noqa: S105 - the name of a metric
 TOKENIZE = "tokenize"
 """Raw metric: time to make a call's inputs on the host, before the call."""
-WALL_OF_REQUESTS = "requests_wall_ms"
-"""Key of a launch's facts: wall time of its timed requests, if several are in flight."""
 PREFILL = "phase_prefill"
 DECODE = "phase_decode"
 PHASES = tuple(metric.of for metric in METRICS.values() if metric.of.startswith("phase_"))

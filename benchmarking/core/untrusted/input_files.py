@@ -39,7 +39,6 @@ GZIP_MAGIC = b"\x1f\x8b"
 STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
-BLOCK_BYTES = 1 << 20
 
 
 @contextmanager

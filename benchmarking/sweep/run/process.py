@@ -21,7 +21,7 @@ from dataclasses import field
 from types import TracebackType
 from typing import Any, TypeVar
 
-from benchmarking.core.child_process import module_command, start
+from benchmarking.core.child_process import kill_tree, module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import CallProfile, ProfileSettings
@@ -173,7 +173,8 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the process and those it started."""
         if self._process.poll() is None:
-            self._kill_all()
+            kill_tree(self.pid)
+            self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -185,20 +186,8 @@ class WorkerProcess:
         try:
             return self._process.wait(timeout=END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._kill_all()
+            self.kill()
             return self._process.wait()
-
-    def _kill_all(self) -> None:
-        """Kill the process, then its descendants (a browser, compilers), which would otherwise keep running."""
-        import psutil
-
-        with suppress(psutil.Error):
-            descendants = psutil.Process(self.pid).children(recursive=True)
-            self._process.kill()
-            for descendant in descendants:
-                with suppress(psutil.Error):
-                    descendant.kill()
-        self._process.kill()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

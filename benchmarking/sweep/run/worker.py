@@ -13,7 +13,6 @@ import os
 import shlex
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import IO
 
 from benchmarking.core import plugins
+from benchmarking.core.child_process import at_end_of_stdin
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Operation, Runtime, Session
 from benchmarking.core.device_contracts import DeviceHandle
@@ -394,12 +394,7 @@ def end_with_supervisor() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def exit_at_end_of_stdin() -> None:
-        os.read(sys.stdin.fileno(), 1)
-        os._exit(1)
-
-    threading.Thread(target=exit_at_end_of_stdin, daemon=True).start()
+    at_end_of_stdin(lambda: os._exit(1))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from benchmarking.workloads.support.weights import tensor_shapes, weight_files
 
 MODEL = "model.bin"
 VOCABULARIES = ("vocabulary.json", "vocabulary.txt")
-MAX_VARIABLES, MAX_NAME_BYTES, MAX_DIMENSIONS, MAX_JSON_BYTES = 100_000, 65_535, 8, 64_000_000
+MAX_VARIABLES, MAX_DIMENSIONS, MAX_JSON_BYTES = 100_000, 8, 64_000_000
 BINARY_VERSIONS = range(4, 7)
 TYPES: tuple[str, ...] = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 """Types by number, as in `_dtype_to_type_id` of ctranslate2's specs/model_spec.py."""

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarking.core.errors import BenchhouseError, UsageError
-from benchmarking.core.quality import QUALITY_METRICS, quality_metric
+from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.measure.quality_measures import (
     edit_distance,
@@ -177,12 +176,3 @@ def test_token_and_latent_errors_by_hand() -> None:
     assert found["token_error_rate"].by_window == (0.25, 0.0)
     error = latent_values(np.array([[[3.0], [4.0]]]), np.array([[[3.0], [0.0]]]))["latent_error"]
     assert error.by_window == (pytest.approx(4 / 3),)
-
-
-def test_measures_are_found_by_name_and_alias() -> None:
-    assert quality_metric("kl").name == "kl_divergence"
-    assert quality_metric("max-agreement".removeprefix("max-")).name == "top1_agreement"
-    with pytest.raises(UsageError, match="did you mean perplexity"):
-        quality_metric("perplexty")
-    words = [word for metric in QUALITY_METRICS.values() for word in (metric.name, *metric.aliases)]
-    assert len(words) == len(set(words))
