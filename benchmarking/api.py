@@ -17,7 +17,7 @@ from benchmarking.cluster.target import open_target, remote_arguments
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, uuid7
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from benchmarking.scripts.analysis import Analysis
 
-DEVICES = "benchmarking.devices"
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""
 OF_REQUESTS = tuple(name for name in FIELDS if name not in (*AXES, "tag", "description"))
@@ -414,11 +413,11 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     names = names_with(lambda kind: kind.torch_type == torch_device.type)
     if not names:
         raise UsageError(
-            f"the module is on {torch_device}: expected a device of kind {', '.join(plugins.names(DEVICES))}"
+            f"the module is on {torch_device}: expected a device of kind {', '.join(plugins.names(plugins.DEVICES))}"
         )
     found = [device for devices in probe_all(names).values() for device in devices if device.found]
     for device in found:
-        plugin: DeviceKind = plugins.load(DEVICES, device.type)
+        plugin = plugins.device_kind(device.type)
         handle = plugin.open(device)
         if handle.torch_name is not None:
             its_device = torch.device(handle.torch_name)

@@ -104,7 +104,7 @@ def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
 
     from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
 
-    handle: DeviceHandle = plugins.load("benchmarking.devices", device.type).open(device)
+    handle: DeviceHandle = plugins.device_kind(device.type).open(device)
     free_bytes = handle.free_memory_bytes()
     budget_bytes = int(MEMORY_SHARE * (free_host_bytes() if free_bytes is None else free_bytes))
     matrices: dict[str, tuple[int, ...]] = {}

@@ -56,8 +56,6 @@ def models() -> Listing:
     return Listing(text=models_text, document=models_json)
 
 
-PACKAGE = "benchmarking.runtimes"
-
 RUNTIME_HEADINGS = ("runtime", "versions")
 
 ABSENT_HEADINGS = ("not found", "why")
@@ -89,8 +87,7 @@ def versions(plugin: Runtime) -> dict[str, str]:
 
 def _runtimes() -> dict[str, Runtime]:
     """The runtimes that run models, by name."""
-    found: dict[str, Runtime] = {name: plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)}
-    return {name: runtime for name, runtime in found.items() if runtime.runs_models}
+    return {name: found for name in plugins.names(plugins.RUNTIMES) if (found := plugins.runtime(name)).runs_models}
 
 
 DEVICE_HEADINGS = ("device", "name", "memory", "precisions", "driver")

@@ -20,7 +20,6 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
-from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
@@ -122,7 +121,7 @@ def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: 
 def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None) -> None:
     """Create the folders of a profile's files. Raises StorageError, and UnsupportedError if the profiler writes no
     trace for TensorBoard."""
-    runtime: Runtime = plugins.load(plugins.RUNTIMES, plan.cell.runtime)
+    runtime = plugins.runtime(plan.cell.runtime)
     if tensorboard is not None and not runtime.profiler_traces:
         raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
     for each in (folder, tensorboard):

@@ -19,7 +19,6 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import words_as_typed
-from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,
@@ -40,7 +39,7 @@ from benchmarking.core.text import wrapped
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING, RUNTIMES
+from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.repetition import command_line
 from benchmarking.sweep.plan.request import Request, request_fields, workload_of
@@ -374,7 +373,7 @@ def _again(best: Configuration) -> tuple[str, ...]:
 def _deployment(best: Configuration) -> str | None:
     """The lines that deploy a configuration."""
     cell = best.candidate.plan.cell
-    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    runtime = plugins.runtime(cell.runtime)
     try:
         return runtime.deployment(cell, best.point)
     except BenchhouseError as error:

@@ -9,9 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import FormatError, NotInstalledError
+
+if TYPE_CHECKING:
+    from benchmarking.core.contracts import Runtime
+    from benchmarking.core.device_contracts import DeviceKind
 
 DEVICES, RUNTIMES, FAMILIES = "benchmarking.devices", "benchmarking.runtimes", "benchmarking.workloads"
 """The packages whose plugins are named in records."""
@@ -35,6 +39,23 @@ def load(package: str, name: str) -> Any:
         raise KeyError(name)
     module = name.replace("-", "_") if package in HYPHENATED else name
     return importlib.import_module(f"{package}.{module}").PLUGIN
+
+
+def device_kind(name: str) -> DeviceKind:
+    """The kind of device with this name. Raises KeyError for an unknown one."""
+    kind: DeviceKind = load(DEVICES, name)
+    return kind
+
+
+def runtime(name: str) -> Runtime:
+    """The runtime with this name. Raises KeyError for an unknown one."""
+    found: Runtime = load(RUNTIMES, name)
+    return found
+
+
+def runtimes() -> list[Runtime]:
+    """Every runtime, the default one first."""
+    return sorted(map(runtime, names(RUNTIMES)), key=lambda one: not one.is_default)
 
 
 def family_names() -> tuple[str, ...]:

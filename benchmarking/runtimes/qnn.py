@@ -119,7 +119,7 @@ class Qnn(shared.OrtRuntime):
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
         if cell.runtime_mode["qnn_backend"] != HTP:
             return graphs.ensure_bundle(cell, points, store, rebuild)
-        handle: QnnHandle = plugins.load("benchmarking.devices", "qnn").open(cell.device)
+        handle: QnnHandle = plugins.load(plugins.DEVICES, "qnn").open(cell.device)
         settings = _settings(cell, handle)
 
         def compile_into(point_graphs: graphs.PointGraphs, out: Path) -> Mapping[str, Json]:

@@ -78,7 +78,7 @@ class TensorRt(shared.OrtRuntime):
             return build_engines(point_graphs.folder, point_graphs.bundle, settings, out)
 
         load_tensorrt(cell.precision)
-        handle = plugins.load("benchmarking.devices", cell.device.type).watch(cell.device)
+        handle = plugins.device_kind(cell.device.type).watch(cell.device)
         try:
             return engines(cell).ensure(points, store, rebuild, compile_into)
         finally:

@@ -17,16 +17,16 @@ from typing import Any
 from benchmarking.core import plugins
 from benchmarking.core.command_line import choice
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.device_contracts import DeviceKind, Placement
+from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import PRECISIONS, Device, Precision, Scalar, Workload
 from benchmarking.core.settings import TEXT
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import MEASURING, RUNTIMES, runtime_options, runtimes
+from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
-from benchmarking.sweep.plan.request import DEVICES, Request, plan_cell
+from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.families import plugin_of
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -127,7 +127,7 @@ def read_choices(path: Path) -> Choices:
         else:
             found["options"][key] = tuple(values)
     for name in found.get("runtimes", ()):
-        _known(name, plugins.names(RUNTIMES), keys["runtimes"], "runtime")
+        _known(name, plugins.names(plugins.RUNTIMES), keys["runtimes"], "runtime")
     return Choices(**found)
 
 
@@ -216,10 +216,10 @@ def _device(base: Request, choices: Choices, workload: Workload, machine: Machin
 def _runtimes(choices: Choices, selector: str, left_out: dict[str, str]) -> list[Runtime]:
     """The runtimes to try: the named ones, else those that can serve a model here."""
     if choices.runtimes:
-        return [plugins.load(RUNTIMES, choice(name, plugins.names(RUNTIMES), "runtime")) for name in choices.runtimes]
-    kind: DeviceKind = plugins.load(DEVICES, selector.partition(":")[0])
+        return [plugins.runtime(choice(name, plugins.names(plugins.RUNTIMES), "runtime")) for name in choices.runtimes]
+    kind = plugins.device_kind(selector.partition(":")[0])
     found = []
-    for runtime in runtimes():
+    for runtime in plugins.runtimes():
         if runtime.name == kind.implied_runtime or (runtime.runs_models and runtime.is_compared and runtime.serves):
             found.append(runtime)
         elif runtime.runs_models and not runtime.serves:
@@ -314,5 +314,4 @@ def _placements(choices: Choices, device: Device) -> tuple[Placement, ...]:
     if choices.num_threads or choices.cpu_list:
         pairs = itertools.product(choices.num_threads or (None,), choices.cpu_list or (None,))
         return tuple(Placement(threads, cpus) for threads, cpus in pairs)
-    kind: DeviceKind = plugins.load(DEVICES, device.type)
-    return kind.placements(device)
+    return plugins.device_kind(device.type).placements(device)

@@ -19,7 +19,7 @@ from benchmarking.core.contracts import Runtime
 from benchmarking.core.plugins import all_assumed
 from benchmarking.core.records import PRECISIONS, Device, Precision, Readings, Workload
 from benchmarking.devices.support.kinds import kinds
-from benchmarking.sweep.plan.measuring_settings import option_meaning, runtime_options, runtimes, runtimes_by_values
+from benchmarking.sweep.plan.measuring_settings import option_meaning, runtime_options, runtimes_by_values
 from tests.helpers.paths import ROOT
 
 PAGE = ROOT / "docs" / "runtimes-and-devices.md"
@@ -97,7 +97,7 @@ Answers = Mapping[str, Mapping[str, Mapping[Precision, Reason | None]]]
 def table_text() -> str:
     """The tables of families and precisions with their notes, and the table of options."""
     notes = Notes()
-    answers = {runtime.name: ask(runtime) for runtime in runtimes() if runtime.is_compared}
+    answers = {runtime.name: ask(runtime) for runtime in plugins.runtimes() if runtime.is_compared}
     families = [
         [family, *(_family_cell(of, models, notes) for of in answers.values())]
         for family, models in tiny_models_by_family().items()

@@ -17,13 +17,12 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core import plugins
-from benchmarking.core.device_contracts import CONDITION_NAMES, USE_NAMES, DeviceKind, Gauge
+from benchmarking.core.device_contracts import CONDITION_NAMES, USE_NAMES, Gauge
 from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
 from benchmarking.devices.support.handles import Monitor, parts
 from benchmarking.devices.support.host_linux import limits, processor_clock_hz, processor_temperature_c
-from benchmarking.devices.support.kinds import PACKAGE
 from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, read_int, text_or_empty
 
 PERCENT = 100
@@ -118,7 +117,7 @@ def _combine_readings(readings: Sequence[Readings], joins: Mapping[str, Callable
 
 def open_gauge(device: Device, process_ids: Sequence[int]) -> Gauge:
     """The gauge of a device, or of several as one. Raises BenchhouseError if a device is no longer available."""
-    kind: DeviceKind = plugins.load(PACKAGE, device.type)
+    kind = plugins.device_kind(device.type)
     gauges = [kind.gauge(part, process_ids) for part in parts(device)]
     return gauges[0] if len(gauges) == 1 else SeveralGauge(gauges)
 

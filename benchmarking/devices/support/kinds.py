@@ -9,7 +9,6 @@ from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Hardware, Json, Readings, canonical_hash
 from benchmarking.devices.support.host import free_host_bytes, host_facts, int_fact, text_fact
 
-PACKAGE = "benchmarking.devices"
 LAST = (1000, "")
 """Rank of the kinds that `auto` never tries."""
 
@@ -31,16 +30,13 @@ TOTAL = "device_memory_bytes"
 
 def kinds() -> tuple[DeviceKind, ...]:
     """Every kind: the CPU first, then in the order in which `auto` tries them, then the others."""
-    all_kinds: list[DeviceKind] = [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
+    all_kinds = map(plugins.device_kind, plugins.names(plugins.DEVICES))
     return tuple(sorted(all_kinds, key=lambda kind: (not kind.is_processor, min(kind.auto_ranks, default=LAST))))
 
 
 def kind_of(device_type: str) -> DeviceKind | None:
     """The kind with this name; None if this version does not have it."""
-    kind: DeviceKind | None = None
-    if device_type in plugins.names(PACKAGE):
-        kind = plugins.load(PACKAGE, device_type)
-    return kind
+    return plugins.device_kind(device_type) if device_type in plugins.names(plugins.DEVICES) else None
 
 
 def has(device_type: str, trait: Callable[[DeviceKind], bool]) -> bool:

@@ -23,13 +23,13 @@ from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, from_json, to_json
 from benchmarking.core.suggestions import meant_by
 from benchmarking.devices.support.handles import SEPARATOR, combine_devices, selectors
-from benchmarking.devices.support.kinds import PACKAGE, kinds, names_with
+from benchmarking.devices.support.kinds import kinds, names_with
 
 AUTO = "auto"
 TIME_LIMIT_S = 60.0
 """Time limit of a probe. Without persistence mode NVIDIA's driver initializes GPUs one after the other, in 1 to 3 s
 each: 16 GPUs take up to 48 s."""
-MODULE = f"{PACKAGE}.support.select"
+MODULE = "benchmarking.devices.support.select"
 CHILD_CODE = f"import sys; from {MODULE} import main; main(sys.argv[1:])"
 
 NUMBERED = re.compile(r"(?:([A-Za-z]+)[.:_-]?)?(\d|1\d)")
@@ -101,7 +101,7 @@ def _select_named(request: str, probed: Probed) -> Device:
 
 def check_known(request: str) -> None:
     """Raise UsageError if the selector does not begin with the name of a device kind."""
-    kinds_known = plugins.names(PACKAGE)
+    kinds_known = plugins.names(plugins.DEVICES)
     name = request.partition(":")[0]
     if name in kinds_known:
         return
@@ -131,7 +131,7 @@ class Probes:
 
     def __init__(self, names: Sequence[str], time_limit_s: float = TIME_LIMIT_S) -> None:
         self.names = tuple(names)
-        self._kinds: dict[str, DeviceKind] = {name: plugins.load(PACKAGE, name) for name in self.names}
+        self._kinds: dict[str, DeviceKind] = {name: plugins.device_kind(name) for name in self.names}
         deadline = time.monotonic() + time_limit_s
         in_children = [name for name, kind in self._kinds.items() if not kind.probes_in_process]
         self._children = {name: ChildProbe(name, deadline, time_limit_s) for name in in_children}
@@ -207,7 +207,7 @@ def main(argv: Sequence[str]) -> None:
     """Print the devices of kind `argv[0]`. The driver's own output on stdout is redirected to stderr."""
     real_stdout = os.dup(1)
     os.dup2(2, 1)
-    kind: DeviceKind = plugins.load(PACKAGE, argv[0])
+    kind = plugins.device_kind(argv[0])
     devices = to_json(kind.probe())
     with open(real_stdout, "w", encoding="utf-8") as stdout:
         json.dump(devices, stdout)

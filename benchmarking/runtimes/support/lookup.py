@@ -12,38 +12,32 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Scalar
 from benchmarking.devices.support.handles import open_several, parts
 
-PACKAGE = "benchmarking.runtimes"
-
 
 def default_runtime() -> str:
     """The name of the runtime used by default, with which others are compared."""
-    return next(runtime.name for runtime in _runtimes() if runtime.is_default)
+    return next(runtime.name for runtime in plugins.runtimes() if runtime.is_default)
 
 
 def compiling_runtime() -> str:
     """The name of the runtime that compiles a model's code."""
-    return next(runtime.name for runtime in _runtimes() if getattr(runtime, "compiles", False) is True)
+    return next(runtime.name for runtime in plugins.runtimes() if getattr(runtime, "compiles", False) is True)
 
 
 def export_runtimes() -> Mapping[str, str]:
     """The usual runtime for each format of exported files."""
-    return {runtime.export_format: runtime.name for runtime in _runtimes() if runtime.export_format is not None}
-
-
-def _runtimes() -> list[Runtime]:
-    return [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
+    return {runtime.export_format: runtime.name for runtime in plugins.runtimes() if runtime.export_format is not None}
 
 
 def runtime_named(name: str) -> str:
     """The runtime with a name or alias. Raises UsageError with similar names if there is none."""
-    found = next((runtime.name for runtime in _runtimes() if name.lower() in runtime.aliases), name)
-    return choice(found, plugins.names(PACKAGE), "runtime")
+    found = next((runtime.name for runtime in plugins.runtimes() if name.lower() in runtime.aliases), name)
+    return choice(found, plugins.names(plugins.RUNTIMES), "runtime")
 
 
 def runtime_of_device_alias(request: str) -> str | None:
     """The runtime that a `--device` value stands for too: ONNX Runtime's for "x86"; None for a name of ours."""
     name = request.partition(":")[0].lower()
-    return next((runtime.name for runtime in _runtimes() if name in runtime.device_aliases), None)
+    return next((runtime.name for runtime in plugins.runtimes() if name in runtime.device_aliases), None)
 
 
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:
@@ -74,7 +68,7 @@ def why_not_requests(cell: Cell, point: Point) -> str | None:
     """None, or why a point cannot have its number of requests in flight."""
     if point.concurrency == 1:
         return None
-    runtime: Runtime = plugins.load(PACKAGE, cell.runtime)
+    runtime = plugins.runtime(cell.runtime)
     return None if runtime.runs_at_once(cell.runtime_mode) else _one_at_a_time(runtime)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BUILDS, CACHE_VARIABLE
+from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import add_model_id
 from benchmarking.core.settings import add_settings
@@ -26,7 +27,6 @@ from benchmarking.sweep.plan.measuring_settings import (
     QUALITY,
     measured_by,
     options_in,
-    runtimes,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     grid = parser.add_argument_group("grid", "Every combination of these values is one point.")
     at_once = [
         f"{runtime.concurrency_flag} [{runtime.name}]".lstrip()
-        for runtime in runtimes()
+        for runtime in plugins.runtimes()
         if runtime.concurrency_flag is not None
     ]
     words = {"concurrency": f"{AXES['concurrency'].implied}; more than 1 requires {' or '.join(at_once)}"}

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, Axis
-from benchmarking.core.contracts import Option, Runtime
+from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import OPTIONS, few_need
 from benchmarking.core.quality import TEXT_WINDOWS
@@ -327,24 +327,15 @@ def measured_by(values: Mapping[str, Any]) -> Settings:
     return replace(chosen, quality=quality_settings(text, windows, file))
 
 
-RUNTIMES = "benchmarking.runtimes"
-
-
 @cache
 def runtime_options() -> Mapping[str, Mapping[str, Option]]:
     """Every option with a flag: its name -> runtime -> the option as that runtime declares it."""
     by_name: dict[str, dict[str, Option]] = {}
-    for runtime in runtimes():
+    for runtime in plugins.runtimes():
         for option in runtime.declared_options:
             if option.has_flag:
                 by_name.setdefault(option.name, {})[runtime.name] = option
     return by_name
-
-
-def runtimes() -> list[Runtime]:
-    """Every runtime, the default one first."""
-    loaded: list[Runtime] = [plugins.load(RUNTIMES, name) for name in plugins.names(RUNTIMES)]
-    return sorted(loaded, key=lambda runtime: not runtime.is_default)
 
 
 def add_runtime_options(parser: argparse.ArgumentParser) -> None:
@@ -366,8 +357,9 @@ class _HelpOptions(argparse.Action):
     """Prints the options of the named runtime, or of all."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, values: Any, *__: object) -> NoReturn:
-        declared = {runtime.name: [one for one in runtime.declared_options if one.has_flag] for runtime in runtimes()}
-        values = next((one.name for one in runtimes() if values in one.aliases), values)
+        all_runtimes = plugins.runtimes()
+        declared = {runtime.name: [one for one in runtime.declared_options if one.has_flag] for runtime in all_runtimes}
+        values = next((runtime.name for runtime in all_runtimes if values in runtime.aliases), values)
         if values and values not in declared:
             parser.error(f"--help-options: {unknown_name(values, tuple(declared), 'runtime')}")
         for name, options in declared.items():
@@ -406,9 +398,9 @@ def options_in(given: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
 
 def options_of(runtime: str, workload: Workload) -> tuple[str, ...]:
     """The names of a runtime's options for a workload; none for an unknown runtime."""
-    if runtime not in plugins.names(RUNTIMES):
+    if runtime not in plugins.names(plugins.RUNTIMES):
         return ()
-    plugin: Runtime = plugins.load(RUNTIMES, runtime)
+    plugin = plugins.runtime(runtime)
     return tuple(option.name for option in plugin.options(workload))
 
 

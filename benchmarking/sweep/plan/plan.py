@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
-from benchmarking.core.contracts import ForeignCode, Runtime
+from benchmarking.core.contracts import ForeignCode
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
@@ -199,7 +199,6 @@ class Machine:
 
 SCRIPT = "scripts"
 """The argument that names scripts, which only cluster workers have."""
-DEVICES, RUNTIMES = "benchmarking.devices", "benchmarking.runtimes"
 
 
 def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: str) -> None:
@@ -209,7 +208,7 @@ def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: st
     code or a script that none of the arguments names.
     """
     cell = plan.cell
-    for package, name in ((RUNTIMES, cell.runtime), (DEVICES, cell.device.type)):
+    for package, name in ((plugins.RUNTIMES, cell.runtime), (plugins.DEVICES, cell.device.type)):
         if name not in plugins.names(package):
             raise FormatError(f"{where}: {name!r} is none of {', '.join(plugins.names(package))}")
     if cell.workload.source == "module" and not _is_named(SCRIPT, cell.workload.path, arguments):
@@ -227,8 +226,7 @@ def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: st
 
 def foreign_code(runtime: str, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
     """The code outside the installed packages that a cell executes; None for none."""
-    plugin: Runtime = plugins.load(RUNTIMES, runtime)
-    return plugin.foreign_code(mode, model_path)
+    return plugins.runtime(runtime).foreign_code(mode, model_path)
 
 
 def _is_named(key: str, code: str | None, arguments: Mapping[str, object]) -> bool:

@@ -14,7 +14,7 @@ from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import INT32_MOST, Point, Scalar
 from benchmarking.measure.context import COLD_CACHE, settings
 from benchmarking.sweep.plan.measuring_settings import runtime_options
-from benchmarking.sweep.plan.plan import RUNTIMES, foreign_code
+from benchmarking.sweep.plan.plan import foreign_code
 from benchmarking.sweep.plan.request import Request
 
 COMMAND = "run_hardware_benchmark"
@@ -118,7 +118,7 @@ def _unrepeatable_reason(run: MeasuredRun) -> str | None:
     """Why a command cannot or must not repeat a stored run; None if it can."""
     if run.why_not_repeatable is not None:
         return run.why_not_repeatable
-    if run.runtime not in plugins.names(RUNTIMES):
+    if run.runtime not in plugins.names(plugins.RUNTIMES):
         return f"unknown runtime {run.runtime!r}"
     if (code := foreign_code(run.runtime, run.runtime_mode)) is not None:
         return f"it runs the code in {code.path!r}: if you trust it, write the command yourself, with {code.flag}"

@@ -10,8 +10,6 @@ from typing import Any
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES, FURTHER
 from benchmarking.core.command_line import choice
-from benchmarking.core.contracts import Runtime
-from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import WorkloadFamily
@@ -22,11 +20,9 @@ from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has
 from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
-from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING, RUNTIMES, options_of
+from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING, options_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.workloads.support.families import no_axis, plugin_of
-
-DEVICES = "benchmarking.devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +154,8 @@ def plan_points(
 
     cell, why_not = _cell(request, workload, machine)
     settings = request.settings
-    if cell.runtime in plugins.names(RUNTIMES):
-        runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
+    if cell.runtime in plugins.names(plugins.RUNTIMES):
+        runtime = plugins.runtime(cell.runtime)
         settings = replace(settings, point_per_process=settings.point_per_process or runtime.point_per_process)
     fit = Fit.of(cell, machine.free_memory(cell.device))
     if why_not is not None:
@@ -195,11 +191,10 @@ def plan_points(
 def runtime_for(request: Request, device: Device) -> str:
     """The requested runtime, else the one implied by the device, else the default."""
     if request.runtime is not None:
-        return choice(request.runtime, plugins.names(RUNTIMES), "runtime")
-    if device.type not in plugins.names(DEVICES):
+        return choice(request.runtime, plugins.names(plugins.RUNTIMES), "runtime")
+    if device.type not in plugins.names(plugins.DEVICES):
         return default_runtime()
-    plugin: DeviceKind = plugins.load(DEVICES, device.type)
-    return plugin.implied_runtime or default_runtime()
+    return plugins.device_kind(device.type).implied_runtime or default_runtime()
 
 
 def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
@@ -221,7 +216,7 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
             cpu_list = binding.checked_cpu_list(cpu_list)
             num_threads = num_threads or binding.default_threads(binding.parse_cpu_list(cpu_list))
         device = select(request.device, lambda device: _unsupported_reason(request, device, workload), machine.devices)
-        runtime = _runtime(request, device)
+        runtime = plugins.runtime(runtime_for(request, device))
         mode = dict(runtime.mode(device, workload, options_for(request, runtime.name, workload)))
         mode = dict(runtime.mode_at(request.precision, mode)) | request.settings.mode
         check_numbers(runtime, mode, request.concurrency)
@@ -255,19 +250,14 @@ def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
         return absent
 
 
-def _runtime(request: Request, device: Device) -> Runtime:
-    runtime: Runtime = plugins.load(RUNTIMES, runtime_for(request, device))
-    return runtime
-
-
 def _unsupported_reason(request: Request, device: Device, workload: Workload) -> str | None:
     """None, or why the device does not support the request."""
     from benchmarking.workloads.support import quantized_weights
 
     name = runtime_for(request, device)
-    if name not in plugins.names(RUNTIMES):
+    if name not in plugins.names(plugins.RUNTIMES):
         return f"{device.selector} needs runtime {name}, which does not exist in this version"
-    runtime = _runtime(request, device)
+    runtime = plugins.runtime(name)
     if (why_not := runtime.why_not_on(device)) is not None:
         return why_not
     if (missing := runtime.missing()) is not None:

@@ -16,7 +16,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Run, Workload, to_json
 from benchmarking.core.terminal import Page
 from benchmarking.runtimes.support.lookup import default_runtime
-from benchmarking.sweep.plan.measuring_settings import RUNTIMES, check_shared_options
+from benchmarking.sweep.plan.measuring_settings import check_shared_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
 from benchmarking.sweep.run.command_session import Show
@@ -102,11 +102,11 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
 
 def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
     """The names of existing runtimes. Raises UsageError for an unknown or duplicate name."""
-    known = plugins.names(RUNTIMES)
+    known = plugins.names(plugins.RUNTIMES)
     if ALL in names:
         if len(names) > 1:
             raise UsageError(f"--runtime {','.join(names)}: all already includes the others: remove their names")
-        return tuple(name for name in known if plugins.load(RUNTIMES, name).is_compared)
+        return tuple(name for name in known if plugins.runtime(name).is_compared)
     for name in names:
         choice(name, (*known, ALL), "runtime")
         if names.count(name) > 1:

@@ -23,7 +23,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core import plugins
-from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.records import Device, Doubt
@@ -92,7 +91,7 @@ def device_lock(
 
 def lock_names(device: Device) -> tuple[str, ...]:
     """The locks of a device, one per part, sorted: processes that take several in the same order cannot deadlock."""
-    plugin: DeviceKind = plugins.load("benchmarking.devices", device.type)
+    plugin = plugins.device_kind(device.type)
     return tuple(sorted({name for part in parts(device) if (name := plugin.lock_name(part)) is not None}))
 
 

@@ -16,7 +16,6 @@ from contextlib import suppress
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Cell, Json, Preparation
@@ -52,8 +51,7 @@ def quality_of(cell: Cell, quality: QualitySettings | None) -> QualitySettings |
 
 def has_build(cell: Cell) -> bool:
     """Whether its launches load a build."""
-    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
-    return runtime.has_build(cell)
+    return plugins.runtime(cell.runtime).has_build(cell)
 
 
 class NotBuiltError(BenchhouseError):
@@ -218,7 +216,7 @@ def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, J
     if not has_build(job.cell):
         return {}
     send(Preparing(what=f"the {job.cell.runtime} build"))
-    runtime: Runtime = plugins.load("benchmarking.runtimes", job.cell.runtime)
+    runtime = plugins.runtime(job.cell.runtime)
     points = job.points
     if job.quality is not None:
         with suppress(BenchhouseError):  # the quality then has this reason

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Operation, Runtime, Session
+from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.metrics import ns_to_ms
@@ -114,18 +114,15 @@ def bound(operator: OperatorTime, flops_per_sec: float, bytes_per_sec: float) ->
     return COMPUTE if of_flops > of_bytes else MEMORY
 
 
-RUNTIMES = "benchmarking.runtimes"
-
-
 def profiler_of(runtime: str) -> str:
     """The name of a runtime's profiler. Raises UnsupportedError, with the runtimes that have one, if it has none."""
-    plugin: Runtime = plugins.load(RUNTIMES, runtime)
+    plugin = plugins.runtime(runtime)
     if plugin.profiler is not None:
         return plugin.profiler
     able = [
         name
-        for name in plugins.names(RUNTIMES)
-        if (other := plugins.load(RUNTIMES, name)).profiler is not None and other.runs_models
+        for name in plugins.names(plugins.RUNTIMES)
+        if (other := plugins.runtime(name)).profiler is not None and other.runs_models
     ]
     raise UnsupportedError(f"runtime {runtime} has no profiler: use one of {', '.join(able)}")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime, Session
+from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, always_after
 from benchmarking.core.model_contracts import QualityKind
@@ -312,7 +312,7 @@ def _quality(
 
 def reopened(session: Session, cell: Cell, handle: DeviceHandle, settings: QualitySettings) -> Session:
     """The session, opened again for the point of the quality if its runtime loads a model for its points."""
-    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
+    runtime = plugins.runtime(cell.runtime)
     if not runtime.opens_for_points:
         return session
     points = quality_points(cell, settings)
@@ -322,5 +322,5 @@ def reopened(session: Session, cell: Cell, handle: DeviceHandle, settings: Quali
 
 def size_step(cell: Cell) -> int:
     """What the lengths of the questions' calls are multiples of: 1 in an engine, which takes any."""
-    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
+    runtime = plugins.runtime(cell.runtime)
     return 1 if runtime.opens_for_points else SIZE_STEP

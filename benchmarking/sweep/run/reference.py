@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime, Session
-from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
+from benchmarking.core.contracts import Session
+from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.plugins import version_of
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 FILE = "outputs.npz"
 KIND = "reference"
-RUNTIMES = "benchmarking.runtimes"
 INPUTS_VERSION = 1
 """Incremented when a seed gives other inputs or weights than before, so that older references are not used."""
 MAX_S = 120.0
@@ -63,8 +62,7 @@ def is_reference(cell: Cell) -> bool:
 
 def needs_reference(cell: Cell) -> bool:
     """Whether the outputs of a cell are compared with a reference."""
-    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
-    return runtime.is_compared and has_reference(cell) and not is_reference(cell)
+    return plugins.runtime(cell.runtime).is_compared and has_reference(cell) and not is_reference(cell)
 
 
 def has_reference(cell: Cell) -> bool:
@@ -73,8 +71,7 @@ def has_reference(cell: Cell) -> bool:
 
 
 def _reference_runtime(cell: Cell) -> str:
-    runtime: Runtime = plugins.load(RUNTIMES, cell.runtime)
-    return runtime.reference or default_runtime()
+    return plugins.runtime(cell.runtime).reference or default_runtime()
 
 
 def _computes_references(cell: Cell) -> bool:
@@ -88,7 +85,7 @@ def _computes_references(cell: Cell) -> bool:
 def reference_cell(cell: Cell) -> Cell:
     """The float32 cell of the reference runtime, on the CPU."""
     name = _reference_runtime(cell)
-    reference: Runtime = plugins.load(RUNTIMES, name)
+    reference = plugins.runtime(name)
     device = parts(cell.device)[0]
     workload = torch_workload(cell.workload) or cell.workload
     if not _computes_references(cell) or reference.supports(device, workload, "float32") is not None:
@@ -241,8 +238,8 @@ class ReferenceMaker:
         if (why_not := self._fit_here.why_not(point)) is not None:
             raise UnsupportedError(f"the {self._cell.runtime} float32 reference does not fit into memory: {why_not}")
         if self._session is None:
-            runtime: Runtime = plugins.load(RUNTIMES, self._cell.runtime)
-            device: DeviceKind = plugins.load("benchmarking.devices", self._cell.device.type)
+            runtime = plugins.runtime(self._cell.runtime)
+            device = plugins.device_kind(self._cell.device.type)
             runtime.import_libraries()
             self._handle = device.open(self._cell.device)
             self._session = runtime.open(self._cell, self._handle, lambda name: nullcontext(), (point,))

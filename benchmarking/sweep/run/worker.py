@@ -22,7 +22,7 @@ from typing import IO
 from benchmarking.core import plugins
 from benchmarking.core.child_process import at_end_of_stdin
 from benchmarking.core.command_line import shows_tracebacks
-from benchmarking.core.contracts import Operation, Runtime, Session
+from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
 from benchmarking.core.provenance import utc_now
@@ -212,8 +212,8 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
     cell = job.cell
     if cell.cpu_list is not None:
         bind(cell.cpu_list)  # before the imports, since libraries count processors at import
-    runtime: Runtime = plugins.load("benchmarking.runtimes", cell.runtime)
-    device = plugins.load("benchmarking.devices", cell.device.type)
+    runtime = plugins.runtime(cell.runtime)
+    device = plugins.device_kind(cell.device.type)
     with stages("import"):
         runtime.import_libraries()
     readings = memory.reset_peak_rss() | _renamed(memory.rss_bytes(), "rss_base_bytes")

@@ -13,7 +13,6 @@ from benchmarking.core import plugins
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.measure.context import settings
 from benchmarking.runtimes.support.deployment import forward_graph
-from benchmarking.sweep.plan.measuring_settings import RUNTIMES
 from benchmarking.sweep.plan.request import Request, plan_cell
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -66,7 +65,7 @@ def lines_of(folder, runtime, precision="float32", *, new_tokens=None, **more):
         **more,
     )
     plan = plan_cell(request, "session")
-    plugin = plugins.load(RUNTIMES, runtime)
+    plugin = plugins.runtime(runtime)
     if plugin.has_build(plan.cell):
         plugin.prepare(plan.cell, plan.points, BuildStore(), "if_needed")
     return plugin.deployment(plan.cell, plan.points[0])

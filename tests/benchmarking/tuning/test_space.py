@@ -9,7 +9,6 @@ from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import UsageError
 from benchmarking.devices.support import binding
 from benchmarking.measure.context import settings
-from benchmarking.sweep.plan.measuring_settings import RUNTIMES, runtimes
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, workload_of
 from benchmarking.tuning.space import MOST_DEPARTURES, Choices, read_choices, space
@@ -31,7 +30,9 @@ def read(tmp_path, text):
 
 
 def test_every_value_that_is_worth_trying_is_one_that_the_option_has():
-    tried = [(runtime.name, option) for runtime in runtimes() for option in runtime.declared_options if option.tried]
+    tried = [
+        (runtime.name, option) for runtime in plugins.runtimes() for option in runtime.declared_options if option.tried
+    ]
     assert tried
     for name, option in tried:
         assert set(option.tried) <= set(option.values), (name, option.name)
@@ -133,4 +134,4 @@ def test_processors_are_used_in_the_ways_that_are_worth_trying(tmp_path, monkeyp
 def test_a_space_without_a_configuration_says_why():
     with pytest.raises(UsageError, match="tensorrt runs on NVIDIA GPUs"):
         space_of(Choices(runtimes=("tensorrt",)))
-    assert "tensorrt" in plugins.names(RUNTIMES)
+    assert "tensorrt" in plugins.names(plugins.RUNTIMES)

@@ -49,7 +49,6 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import PACKAGE as DEVICES
 from benchmarking.devices.support.kinds import has, names_with, processor
 from benchmarking.runtimes.support.engines.engine_options import (
     COMMON,
@@ -264,12 +263,12 @@ def main() -> int:
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
     device = from_json(Device, json.loads(sys.stdin.read()))
-    engine: GenerativeEngine = plugins.load("benchmarking.runtimes", sys.argv[1])
+    engine: GenerativeEngine = plugins.load(plugins.RUNTIMES, sys.argv[1])
     together = parts(device)
     why_not: str | None
     try:
         for one in together:
-            plugins.load(DEVICES, device.type).watch(one, together)
+            plugins.device_kind(device.type).watch(one, together)
         why_not = engine.why_not_here(device)
     except (BenchhouseError, ImportError, RuntimeError) as error:
         why_not = first_line(error)

@@ -15,7 +15,6 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
-from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, how_to_install
@@ -26,7 +25,6 @@ from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.onnxruntime import libraries
 
-DEVICES = "benchmarking.devices"
 IO_MODE = Option(name="io_mode", help="memory that holds a call's inputs and outputs", values=("device", "host"))
 PROVIDER = Option(
     name="provider",
@@ -74,10 +72,9 @@ class OrtRuntime(Runtime):
 
 def providers_of(device: Device) -> tuple[OrtProvider, ...]:
     """The providers that drive a device; empty if ONNX Runtime has none."""
-    if device.type not in plugins.names(DEVICES):
+    if device.type not in plugins.names(plugins.DEVICES):
         return ()
-    plugin: DeviceKind = plugins.load(DEVICES, device.type)
-    return plugin.ort_providers(device)
+    return plugins.device_kind(device.type).ort_providers(device)
 
 
 def built_provider(device: Device, providers: Sequence[OrtProvider], word: Scalar | None = None) -> OrtProvider | str:
