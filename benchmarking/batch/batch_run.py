@@ -18,7 +18,13 @@ from pathlib import Path
 from benchmarking.batch import summary as summaries
 from benchmarking.batch.summary import BatchInfo, BatchState, BatchSummary, CellSummary
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, WorkersLostError
+from benchmarking.core.errors import (
+    FormatError,
+    LockedError,
+    UsageError,
+    WorkersLostError,
+    storage_errors,
+)
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import this_process, utc_now
 from benchmarking.core.records import Cell, Measurement, Point, Run, dumps, from_json, to_json
@@ -304,17 +310,13 @@ class Manifest:
 
     def close(self) -> None:
         """Delete the manifest of a complete batch. Raises StorageError."""
-        try:
+        with storage_errors(f"cannot remove {self.path}"):
             self.path.unlink()
-        except OSError as error:
-            raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
         self.release()
 
     def _append(self, name: str, content: object) -> None:
-        try:
+        with storage_errors(f"cannot write to {self.path}"):
             journal.append(self.path, name, dumps(content))
-        except OSError as error:
-            raise StorageError(f"cannot write to {self.path}: {error.strerror}") from error
 
 
 def _name(session_id: str) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from benchmarking.batch.estimate import Estimate
 from benchmarking.core.doubts import doubt_notes, validity
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Doubt, Family, Run, Status, Validity, to_json
 from benchmarking.core.tables import Column, table_of, table_text
@@ -214,12 +214,10 @@ def summary(
 def write(folder: Path, batch: BatchSummary) -> None:
     """Write the summary into the folder, replacing an older one. Raises StorageError."""
     path = folder / FILE_NAME
-    try:
+    with storage_errors(f"cannot write {path}"):
         journal.replace(
             path, json.dumps(redacted(to_json(batch)), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
         )
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench, describe
 from benchmarking.benches.entry_points import BenchRequest, NoResults, is_loading, recorded_requests
 from benchmarking.benches.model_benchmark import ModelBenchmark, configs_of
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Precision, Result, Run, Workload, canonical_hash
@@ -135,11 +135,9 @@ def write_scenarios(output_dir: Path, document: Mapping[str, Any]) -> Path:
     """Write a document of `scenario_file` to a folder named after its model, in `output_dir`. Raises StorageError."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", document["model_name"]).strip(".") or "model"
     path = output_dir / name / f"{name}_benchmark_{datetime.now():%Y%m%d_%H%M%S}.json"
-    try:
+    with storage_errors(f"cannot write {path}", "choose another output_dir"):
         path.parent.mkdir(parents=True, exist_ok=True)
         journal.replace(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}: choose another output_dir") from error
     return path
 
 

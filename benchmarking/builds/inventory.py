@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarking.builds.store import DIGEST_LENGTH, MADE_VARIABLE, RECORD, Build, BuildStore, read_record
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import size_text
@@ -88,12 +88,10 @@ class Contents:
 def read_contents(root: Path) -> Contents:
     """The content of `<cache folder>/builds`. Raises StorageError when it cannot be read."""
     entries = []
-    try:
+    with storage_errors(f"cannot read the build cache {root}"):
         for entry in _entries(root):
             with suppress(FileNotFoundError):  # deleted by another process in the meantime
                 entries.append(_classify(entry))
-    except OSError as error:
-        raise StorageError(f"cannot read the build cache {root}: {error.strerror}") from error
     return Contents(
         builds=tuple(entry for entry in entries if isinstance(entry, CachedBuild)),
         broken=tuple(entry for entry in entries if isinstance(entry, BrokenBuild)),
@@ -260,7 +258,7 @@ def sweep_leftovers(root: Path, contents: Contents) -> Freed:
 def _delete(root: Path, folder: Path) -> int | None:
     """Delete a build's folder; returns its bytes, or None if another process holds its lock."""
     _check_path(root, folder)
-    with _storage_errors(folder), _locked(lock_of(folder)) as is_held:
+    with storage_errors(f"cannot delete {folder}"), _locked(lock_of(folder)) as is_held:
         if not is_held:
             return None
         freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
@@ -270,7 +268,7 @@ def _delete(root: Path, folder: Path) -> int | None:
 
 def _sweep(root: Path, leftover: Leftover) -> bool:
     _check_path(root, leftover.path)
-    with _storage_errors(leftover.path), _locked(leftover.lock) as is_held:
+    with storage_errors(f"cannot delete {leftover.path}"), _locked(leftover.lock) as is_held:
         if is_held and leftover.path != leftover.lock:
             _remove(leftover.path)
         return is_held
@@ -304,14 +302,6 @@ def _locked(lock: Path) -> Iterator[bool]:
                 lock.unlink(missing_ok=True)
     except Timeout:
         yield False
-
-
-@contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot delete {path}: {error.strerror}") from error
 
 
 @contextmanager

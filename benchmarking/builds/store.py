@@ -12,11 +12,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 
-from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json, Rebuild, Workload, canonical_hash, dumps, from_json
@@ -30,6 +30,8 @@ RECORD = "build.json"
 MAX_RECORD_BYTES = 16_000_000
 
 CACHE_VARIABLE = "BENCHHOUSE_CACHE_DIR"
+OTHER_CACHE = "choose another with --cache-dir"
+"""What to do about a cache folder that cannot be used."""
 
 MADE_VARIABLE = "BENCHHOUSE_MADE_BUILDS"
 """Environment variable with the path of a file that lists new builds, one kind/digest per line."""
@@ -90,13 +92,9 @@ class BuildStore:
     def find_digest(self, kind: str, digest: str) -> Build | None:
         """Like `find`, by digest. Also raises StorageError for a cache that cannot be read, as that of another user."""
         record = self.root / kind / digest / RECORD
-        try:
+        with storage_errors(f"cannot read the build cache {self.root}", OTHER_CACHE):
             if not record.exists():
                 return None
-        except OSError as error:
-            raise StorageError(
-                f"cannot read the build cache {self.root}: {error.strerror}; choose another with --cache-dir"
-            ) from error
         with suppress(OSError):  # the cache may be read-only
             os.utime(record)
         try:
@@ -212,14 +210,8 @@ class BuildStore:
         finally:
             lock.release()
 
-    @contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(
-                f"cannot write to the build cache {self.root}: {error.strerror}; choose another with --cache-dir"
-            ) from error
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        return storage_errors(f"cannot write to the build cache {self.root}", OTHER_CACHE)
 
 
 def default_cache_dir() -> Path:

@@ -26,7 +26,7 @@ from benchmarking.cluster.scheduler import (
 from benchmarking.cluster.security import INSTALL, ROLES
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
-from benchmarking.core.errors import BenchhouseError, NotInstalledError, StorageError, UsageError
+from benchmarking.core.errors import BenchhouseError, NotInstalledError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
@@ -138,13 +138,9 @@ def slurm_jobs(
     programs = {name: program(name) for name in PROGRAMS}
     if absent := [name for name, path in programs.items() if path is None]:
         raise NotInstalledError(f"{absent[0]} is not on PATH: use a machine that can submit Slurm jobs")
-    try:
+    with storage_errors(f"cannot use {config.folder}, the folder of the Slurm jobs", "choose another"):
         folder = Path(config.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"cannot use {config.folder}, the folder of the Slurm jobs: {error.strerror}: choose another"
-        ) from error
     import dask
     from dask_jobqueue import SLURMCluster
     from dask_jobqueue.slurm import SLURMJob

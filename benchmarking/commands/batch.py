@@ -23,7 +23,15 @@ from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
 from benchmarking.core.command_line import default_database, note, run_command
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    LockedError,
+    StorageError,
+    UsageError,
+    WorkersLostError,
+    storage_errors,
+)
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
@@ -300,12 +308,8 @@ class LogFormatter(logging.Formatter):
 def _logging(batch: Batch) -> Iterator[None]:
     """Inside, log messages go to a file next to the runs, with times in UTC."""
     path = batch.folder / f"batch_{batch.manifest.info.session_id}.log"
-    try:
+    with storage_errors(f"cannot write {path}", "remove the file, or choose another --output-dir"):
         stream = journal.opened(path, "a")
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}: remove the file, or choose another --output-dir"
-        ) from error
     handler = logging.StreamHandler(stream)
     formatter = LogFormatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime

@@ -36,7 +36,7 @@ from benchmarking.builds.inventory import (
 from benchmarking.builds.store import Build, BuildStore
 from benchmarking.core.command_line import Parser, command, non_negative_number, note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError, storage_errors
 from benchmarking.core.help_texts import many_need
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.settings import NEW_FILE, add_settings
@@ -181,10 +181,8 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
         data_stream().write(text)
         return EXIT_OK
     path = Path(arguments.output)
-    try:
+    with storage_errors(f"cannot write {path}"):
         path.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}") from error
     note(f"report: {path}")
     return EXIT_OK
 

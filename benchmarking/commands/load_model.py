@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import MAX_REQUESTS, PRECISIONS, Json
@@ -107,14 +107,10 @@ def loads(
         where = 'pip install "benchhouse[load]" (Python 3.13 or older, and not on ARM Linux)'
         check_installed("MLPerf's scenarios", ("mlperf_loadgen", "numpy"), where)
     if arguments.loadgen_logs is not None:
-        try:
+        with storage_errors(f"cannot write to --loadgen-logs {arguments.loadgen_logs}", "choose another path"):
             Path(arguments.loadgen_logs).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=arguments.loadgen_logs):
                 pass
-        except OSError as error:
-            raise StorageError(
-                f"cannot write to --loadgen-logs {arguments.loadgen_logs}: {error.strerror}: choose another path"
-            ) from error
     flags.use_cache_dir(arguments.cache_dir)
     from benchmarking.load.model import LoopLoad
 

@@ -24,7 +24,7 @@ from benchmarking.core.command_line import (
     command,
     notes,
 )
-from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError, storage_errors
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
 from benchmarking.core.quality import QualitySettings, without_quality
@@ -418,15 +418,12 @@ def _address(flag: str, url: str) -> str:
 
 def _written(run: Run, folder: Path) -> Path:
     """The run file. Raises StorageError."""
-    from benchmarking.core.errors import StorageError
 
     spool.prepare(folder)
     path = folder / f"load_{spool.file_name(run.cell, run.started_at)}.json"
     text = json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False) + "\n"
-    try:
+    with storage_errors(f"cannot write {path}", "choose another --output-dir"):
         journal.replace(path, text)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}: choose another --output-dir") from error
     return path
 
 

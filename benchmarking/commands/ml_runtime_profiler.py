@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
-from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError
+from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
@@ -309,10 +309,8 @@ def _name(profile: Profile) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with storage_errors(f"cannot write {path}", "choose another path"):
         journal.replace(path, text)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}; choose another path") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -222,6 +222,15 @@ def memory_errors(doing: str) -> Iterator[None]:
 
 
 @contextmanager
+def storage_errors(what: str, advice: str = "") -> Iterator[None]:
+    """Inside, an OSError becomes a StorageError: "cannot write FILE: No space left on device: choose another path"."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{what}: {error.strerror or error}{advice and f': {advice}'}") from error
+
+
+@contextmanager
 def always_after(close: Callable[[], object]) -> Iterator[None]:
     """Run `close` at the end. When both raise, the first error is raised and the second becomes its note."""
     try:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from benchmarking.core.codec import dumps, from_json
 from benchmarking.core.command_names import as_typed, words_as_typed
-from benchmarking.core.errors import BenchhouseError, FormatError, StorageError
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import Owner, uuid7
 from benchmarking.core.records import Count, Device, Number, Status
@@ -219,12 +219,10 @@ class StatusFile:
         """Replace the content by a status, as `to_json` gives it. Raises StorageError."""
         draft = self.path.with_name(f".{self.path.name}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        try:
+        with storage_errors(f"cannot write {self.path}", _other_folder()):
             with open(draft, "w", encoding="utf-8", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
                 file.write(dumps({"format": FORMAT, "version": VERSION, "status": status}))
             draft.replace(self.path)
-        except OSError as error:
-            raise StorageError(f"cannot write {self.path}: {error.strerror}: {_other_folder()}") from error
 
 
 def usable_folder(*, create: bool) -> Path | None:

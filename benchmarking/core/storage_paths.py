@@ -9,7 +9,7 @@ import re
 import stat
 from pathlib import Path
 
-from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import held_folder, temporary_name
 
@@ -111,13 +111,11 @@ MAGIC, MAGIC_AT = b"DUCK", 8
 def check_folder(folder: Path) -> None:
     """Check that files can be created in the folder, which may still be missing. Raises StorageError."""
     place = folder.absolute()
-    try:
+    with storage_errors(f"cannot write to {folder}", "choose another path"):
         while not os.path.lexists(place) and place != place.parent:
             place = place.parent
         with held_folder(place / temporary_name(".benchhouse-check")):
             pass
-    except OSError as error:
-        raise StorageError(f"cannot write to {folder}: {error.strerror}: choose another path") from error
 
 
 def check_database(database: str) -> None:

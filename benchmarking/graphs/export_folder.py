@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarking.builds.store import RECORD, BuildStore
-from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, first_line
+from benchmarking.core.errors import BenchhouseError, UsageError, first_line, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import Recipe
 from benchmarking.core.records import Cell, Json, Point, Precision
@@ -113,7 +113,7 @@ def pack(folder: Path, file: Path) -> dict[str, int]:
             f"{file.name}: the model has {len(graphs)} graphs ({', '.join(graphs)}): give a folder with --output-dir"
         )
     (graph,) = graphs.values()
-    try:
+    with storage_errors(f"cannot write {file}", "choose another place"):
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(f".{file.name}", file.parent) as temporary:
             model = onnx.load(str(folder / graph.file))
@@ -122,15 +122,13 @@ def pack(folder: Path, file: Path) -> dict[str, int]:
             names = sorted((path.name for path in temporary.iterdir()), key=len, reverse=True)
             for name in names:
                 (temporary / name).replace(file.parent / name)
-    except OSError as error:
-        raise StorageError(f"cannot write {file}: {error.strerror or error}; choose another place") from error
     return {name: (file.parent / name).stat().st_size for name in reversed(names)}
 
 
 @contextmanager
 def _atomic_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder that is renamed to the requested one at the end, so a failed export leaves nothing behind."""
-    try:
+    with storage_errors(f"--output-dir {folder}"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(f".{folder.name}", folder.parent) as temporary:
             yield temporary
@@ -138,8 +136,6 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
                 folder.rmdir()  # it is empty
             temporary.chmod(0o755)
             temporary.rename(folder)
-    except OSError as error:
-        raise StorageError(f"--output-dir {folder}: {error.strerror or error}") from error
 
 
 def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> None:

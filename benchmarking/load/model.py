@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.doubts import doubt
-from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.errors import BenchhouseError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
@@ -267,12 +267,8 @@ class ScenarioLoad(ModelLoad):
             return tempfile.TemporaryDirectory(prefix="benchhouse-loadgen-")
         name = self.scenario if level.rate is None else f"{self.scenario}-{level.rate:g}"
         path = Path(self.settings.folder).absolute() / name / f"run_{launch + 1}"
-        try:
+        with storage_errors(f"cannot create {path}", "choose another path for --loadgen-logs"):
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot create {path}: {error.strerror}: choose another path for --loadgen-logs"
-            ) from error
         return nullcontext(str(path))
 
 

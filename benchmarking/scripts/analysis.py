@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from benchmarking.core.child_process import run_module
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, dumps, from_json
 from benchmarking.core.untrusted.secret_texts import without_secrets
@@ -90,13 +90,9 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
     """
     done = run_module(MODULE, input_text=dumps(request), limit_s=limit_s)
     if log is not None:
-        try:
+        with storage_errors(f"cannot write {log}", "choose another folder with --cache-dir"):
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(without_secrets(done.stderr[-LAST_LOG_CHARACTERS:]), encoding="utf-8")
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {log}: {error.strerror}; choose another folder with --cache-dir"
-            ) from error
     log_text = None if log is None else str(log)
     lines = done.stdout.splitlines()
     if done.exit_code == 0 and lines:

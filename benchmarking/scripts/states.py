@@ -11,15 +11,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarking.builds.store import DIGEST_LENGTH, BuildStore, combined_facts, default_cache_dir
+from benchmarking.builds.store import DIGEST_LENGTH, OTHER_CACHE, BuildStore, combined_facts, default_cache_dir
 from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.contracts import MADE_BUILD
-from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
+from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, versions
 from benchmarking.core.records import Json, Preparation, Run, canonical_hash
@@ -219,7 +218,7 @@ def write(state: ScriptState) -> None:
     """Write a state's file atomically. Raises StorageError."""
     import yaml
 
-    with _storage_errors(state.folder):
+    with storage_errors(f"cannot write {state.folder}", OTHER_CACHE):
         state.folder.mkdir(parents=True, exist_ok=True)
         newborn = state.folder / f".{STATE}.{os.getpid()}.new"
         newborn.write_text(yaml.safe_dump(to_json(state), sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -279,7 +278,7 @@ def remove(names: Iterable[str]) -> None:
     for folder in (states_folder() / name for name in names):
         if folder.is_symlink():
             raise StorageError(f"{folder} is a symbolic link, so it was not deleted: remove the link yourself")
-        with _storage_errors(folder):
+        with storage_errors(f"cannot write {folder}", OTHER_CACHE):
             shutil.rmtree(folder)
 
 
@@ -289,14 +288,6 @@ def _place(record: BuildRecord | ResultRecord) -> tuple[str, str, str]:
 
 def _whole(value: Json) -> int | None:
     return value if isinstance(value, int) else None
-
-
-@contextmanager
-def _storage_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror}; choose another with --cache-dir") from error
 
 
 BUILDS = (

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from benchmarking.core.codec import SURROGATE, from_json, to_json
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import StorageError, storage_errors
 from benchmarking.core.untrusted.secret_texts import (
     LEFT_OUT,
     PLAIN_VALUE,
@@ -148,7 +148,7 @@ def _pseudonym_key() -> bytes:
     from platformdirs import user_data_path
 
     path = user_data_path("benchhouse", appauthor=False) / "pseudonym.key"
-    try:
+    with storage_errors(f"cannot write {path}, the key of anonymous names"):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent) as new:
@@ -157,8 +157,6 @@ def _pseudonym_key() -> bytes:
                 with suppress(FileExistsError):  # another process was faster
                     os.link(new.name, path)
         key = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot write {path}, the key of anonymous names: {error.strerror}") from error
     if len(key) != KEY_BYTES:
         raise StorageError(f"{path}: expected a key of {KEY_BYTES} bytes, found {len(key)}: delete the file")
     return key

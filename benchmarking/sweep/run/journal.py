@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarking.core.errors import FormatError, LockedError, StorageError
+from benchmarking.core.errors import FormatError, LockedError, StorageError, storage_errors
 from benchmarking.core.provenance import Owner, this_process, uuid7
 from benchmarking.core.records import dumps, from_json
 from benchmarking.core.temporary import locked_file
@@ -274,14 +274,11 @@ def _owners(path: Path) -> list[Owner]:
 
 def _lines(path: Path) -> list[bytes]:
     """The lines with an end."""
-    try:
-        with opened(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-                raise FormatError(f"{path}: expected a file of at most {MAX_BYTES >> 30} GiB")
-            content: bytes = file.read()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    with storage_errors(f"cannot read {path}"), opened(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+            raise FormatError(f"{path}: expected a file of at most {MAX_BYTES >> 30} GiB")
+        content: bytes = file.read()
     return content.split(b"\n")[:-1]
 
 

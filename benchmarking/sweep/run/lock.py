@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarking.core import plugins
 from benchmarking.core.doubts import doubt
-from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.errors import LockedError, StorageError, storage_errors
 from benchmarking.core.records import Device, Doubt
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import duration, time_text, visible
@@ -296,10 +296,8 @@ def _own_folder() -> Path:
     from platformdirs import user_data_path
 
     folder = user_data_path("benchhouse", appauthor=False) / "locks"
-    try:
+    with storage_errors(f"cannot create {folder} for device locks", _other_folder()):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create {folder} for device locks: {error.strerror}: {_other_folder()}") from error
     return folder
 
 

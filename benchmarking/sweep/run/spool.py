@@ -16,13 +16,13 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
@@ -146,10 +146,8 @@ class PartialRun:
 
     def remove(self) -> None:
         """Delete the file. Raises StorageError."""
-        try:
+        with storage_errors(f"cannot remove {self.path}"):
             self.path.unlink()
-        except OSError as error:
-            raise StorageError(f"cannot remove {self.path}: {error.strerror}") from error
         self.release()
 
     def write(self, run: Run) -> Path:
@@ -197,15 +195,9 @@ class PartialRun:
         if self.final_path.exists() and run_id_in(self.final_path) != run_id:
             raise StorageError(f"{self.final_path} already exists and is not the run of {self.path}: move one of them")
 
-    @contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(
-                f"cannot write to {self.path}: {error.strerror}; it holds everything measured so far: "
-                f"free some space, then {as_typed('run')} --resume"
-            ) from error
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        advice = f"it holds everything measured so far: free some space, then {as_typed('run')} --resume"
+        return storage_errors(f"cannot write to {self.path}", advice)
 
 
 class _Content:
@@ -272,12 +264,10 @@ def ids_in(path: Path) -> tuple[str, str] | None:
 
 def prepare(folder: Path) -> None:
     """Create the folder, check that it is writable, and remove leftovers of killed processes. Raises StorageError."""
-    try:
+    with storage_errors(f"cannot write to output folder {folder}", "choose another path"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise StorageError(f"cannot write to output folder {folder}: {error.strerror}; choose another path") from error
     remove_leftovers(folder)
 
 
@@ -357,7 +347,5 @@ def checked(output: str, kind: str, model_id: str) -> Path:
 def write(path: Path, document: Json) -> None:
     """Write a document as JSON, without secrets. Raises StorageError."""
     prepare(path.parent)
-    try:
+    with storage_errors(f"cannot write {path}", "choose another path"):
         journal.replace(path, json.dumps(redacted(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}; choose another path") from error

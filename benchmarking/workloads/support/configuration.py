@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted import input_files
 from benchmarking.workloads.support import quantized_weights
@@ -126,15 +126,11 @@ def check_files(folder: Path, caches: Sequence[Path] = ()) -> None:
     for parent in folder.parents:  # snapshots in the hub's cache link to blobs next to them
         if parent.name == "snapshots" and (parent.parent / "blobs").is_dir():
             roots.append(parent.parent)
-    try:
+    with storage_errors(f"cannot read {folder}"):
         paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
     for path in paths:
-        try:
+        with storage_errors(f"cannot read {path}"):
             mode = path.stat().st_mode
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror}") from error
         if stat.S_ISDIR(mode) and path.suffix not in READ_SUFFIXES:
             continue
         if not stat.S_ISREG(mode):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.child_process import ChildError, ChildTimeLimitError, run_module_json
-from benchmarking.core.errors import BenchhouseError, StorageError
+from benchmarking.core.errors import BenchhouseError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.secret_texts import without_secrets
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
@@ -212,10 +212,8 @@ def cached_models(folder: Path) -> tuple[CachedModel, ...]:
     """The models with a commit in the cache, by name. Raises StorageError if the cache cannot be read."""
     if not folder.is_dir():
         return ()
-    try:
+    with storage_errors(f"cannot read the hub's cache {folder}"):
         models = [_model(entry) for entry in sorted(folder.glob(f"{PREFIX}*")) if (entry / "snapshots").is_dir()]
-    except OSError as error:
-        raise StorageError(f"cannot read the hub's cache {folder}: {error.strerror}") from error
     return tuple(model for model in models if model.revisions)
 
 

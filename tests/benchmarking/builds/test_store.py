@@ -199,7 +199,7 @@ def test_read_only_cache_is_used_without_lock_and_timestamp(store, monkeypatch):
     monkeypatch.setattr("os.utime", refuse)
     monkeypatch.setattr("filelock.FileLock.acquire", refuse)
     assert store.get(KEY, fails) == (build, False)
-    with pytest.raises(StorageError, match=r"cannot write to the build cache .*Permission denied; choose another"):
+    with pytest.raises(StorageError, match=r"cannot write to the build cache .*Permission denied: choose another"):
         store.get(BuildKey(kind="onnx", parts={"opset": 1}), writes("a"))
 
 
@@ -217,7 +217,7 @@ def test_a_cache_of_another_user_that_cannot_be_read_is_a_storage_error(store, m
 
     store.get(KEY, writes("a"))
     monkeypatch.setattr(Path, "exists", denied)
-    with pytest.raises(StorageError, match=r"cannot read the build cache .*: Permission denied; choose another with"):
+    with pytest.raises(StorageError, match=r"cannot read the build cache .*: Permission denied: choose another with"):
         store.find(KEY)
 
 

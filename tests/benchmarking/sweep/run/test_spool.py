@@ -109,5 +109,5 @@ def test_a_file_instead_of_the_output_folder_is_one_clear_error(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_clear_error():
-    with pytest.raises(StorageError, match="No space left on device; it holds everything measured so far"):
+    with pytest.raises(StorageError, match="No space left on device: it holds everything measured so far"):
         PartialRun(spool.Path("/dev/full")).append(LOAD)
