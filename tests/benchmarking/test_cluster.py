@@ -145,7 +145,9 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     assert not list((cluster.folder / "runs").glob("*.jsonl"))
     found = run["environment"]["values"]
     assert (found["cluster"], found["cluster_worker"]) == (cluster.address, "first")
-    assert abs(found["cluster_clock_offset_s"]) < 1 > found["cluster_clock_error_s"] > 0
+    # One clock: what is found is within half a round trip, however long that took.
+    assert abs(found["cluster_clock_offset_s"]) <= found["cluster_clock_error_s"] + 1e-3
+    assert found["cluster_clock_error_s"] > 0
     assert re.search(r"first .* lost +\d +0", cluster.stderr())
     assert re.search(rf"late .* idle +{len(measured_by('late'))} +0", cluster.stderr())
 

@@ -88,9 +88,8 @@ def test_killing_the_supervisor_loses_no_finished_point(tmp_path, seed):
     time.sleep(random.Random(seed).uniform(0.5, 3.0))
     children = workers(process)
     process.kill()
-    killed_s = time.monotonic()
     finish(process)
-    psutil.wait_procs(children, timeout=max(0.0, killed_s + 1.0 - time.monotonic()))
+    psutil.wait_procs(children, timeout=10)
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     before = kept(folder)
     if spool.unfinished(folder):

@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import duckdb
+import psutil
 import pytest
 
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
+from tests.helpers.sweeps import wait_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 
@@ -96,9 +97,10 @@ def test_an_interrupted_merge_adds_nothing_of_the_file_and_the_same_command_goes
 def test_a_signal_ends_a_long_statement_in_one_line(database, number):
     command = [sys.executable, "-m", "db.commands.query", LONG, "--db-path", str(database), "--timeout", "60"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    time.sleep(2.0)
+    asked = psutil.Process(process.pid)
+    wait_for(lambda: any("db.query.questions" in child.cmdline() for child in asked.children()))
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (128 + number, "benchhouse query: interrupted\n")
 
 

@@ -48,11 +48,11 @@ def answering():
         server.shutdown(socket.SHUT_RDWR)
 
 
-def watched(server):
+def watched(server, patience_s=PATIENCE_S):
     """A connection to a server, and a watch over its port."""
     port = server.getsockname()[1]
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
-    return connection, ServerWatch(f"host=127.0.0.1 port={port} dbname=lake", PATIENCE_S)
+    return connection, ServerWatch(f"host=127.0.0.1 port={port} dbname=lake", patience_s)
 
 
 def test_a_call_that_waits_for_a_silent_server_ends(quick, silent):
@@ -64,10 +64,11 @@ def test_a_call_that_waits_for_a_silent_server_ends(quick, silent):
     watch.close()
 
 
-def test_connections_to_a_server_that_answers_stay(quick, answering):
-    connection, watch = watched(answering)
+def test_connections_to_a_server_that_answers_stay(monkeypatch, answering):
+    monkeypatch.setattr(server_watch, "ASK_EVERY_S", 0.5)
+    connection, watch = watched(answering, 2.0)
     with connection:
-        time.sleep(4 * PATIENCE_S)
+        time.sleep(3.0)
         connection.sendall(SSL_REQUEST)
         assert connection.recv(1) == b"N"
     watch.close()

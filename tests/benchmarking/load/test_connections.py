@@ -212,7 +212,6 @@ def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, head
     ],
 )
 def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatch):
-    monkeypatch.setattr(server_pages, "LIMIT_S", 0.3)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 
     def answer(listening):
@@ -222,7 +221,7 @@ def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatc
             if reply is not None:
                 connection.sendall(reply)
                 return
-            for _ in range(100):  # never silent as long as a socket's timeout
+            for _ in range(600):  # never silent as long as a socket's timeout
                 connection.sendall(b"#")
                 time.sleep(0.1)
 
@@ -232,7 +231,7 @@ def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatc
         begun_s = time.monotonic()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
         assert server_pages.scraped(Target(url=url, model="m")) == expected
-        assert time.monotonic() - begun_s < 5
+        assert time.monotonic() - begun_s < 30  # not the minute that the server takes
         thread.join()
 
 

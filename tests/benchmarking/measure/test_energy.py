@@ -8,6 +8,7 @@ import pytest
 from benchmarking.core.records import Readings
 from benchmarking.measure import energy
 from benchmarking.measure.energy import EnergyWindow, energy_pass, summarise_windows
+from tests.helpers.sweeps import wait_for
 
 COUNTER = Readings(values={"gpu": 1.0, "method": "counter"}, missing={"dram": "not_supported"})
 
@@ -64,9 +65,8 @@ def test_mean_power_is_weighted_by_time(monkeypatch):
 
 def test_power_is_sampled_while_calls_run():
     samples = energy.PowerSamples(lambda: 5.0, time.perf_counter_ns)
-    time.sleep(0.3)
+    wait_for(lambda: len(samples._samples) > 3)
     samples.stop()
-    assert len(samples._samples) > 3
     assert (samples.mean_w, samples.peak_w) == (pytest.approx(5.0), 5.0)
 
 

@@ -29,6 +29,7 @@ from benchmarking.measure.monitor import (
     memory_and_usage,
     usage_pass,
 )
+from tests.helpers.sweeps import wait_for
 
 TIMED_NS = 10e9
 GPU_FILES = ("/dev/nvidia0", "/dev/kfd")
@@ -88,7 +89,8 @@ def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
     idle = usage_pass(context(Spin(busy=False)), cpu, 0, TIMED_NS).result
     processors = len(os.sched_getaffinity(0))
     assert idle.metrics["utilization_mean_percent"] < 10 / processors
-    assert 10 / processors < busy.metrics["utilization_mean_percent"] <= 101 / processors
+    # Beside other programs it gets less than a whole one.
+    assert idle.metrics["utilization_mean_percent"] < busy.metrics["utilization_mean_percent"] <= 101 / processors
     assert busy.metrics["utilization_max_percent"] >= busy.metrics["utilization_mean_percent"]
     assert busy.missing == {"device_used_mean_bytes": "not_applicable: a CPU has no memory of its own"}
 
@@ -193,15 +195,14 @@ def test_a_lost_device_is_the_reason_for_a_missing_number(cpu):
 
 
 def test_arbitrary_code_is_monitored_inside_a_with_block(cpu):
+    begin = time.monotonic()
     with DeviceMonitor(cpu, sample_interval=0.02) as monitor:
-        begin = time.monotonic()
-        while time.monotonic() < begin + 0.4:
-            pass
+        wait_for(lambda: len(monitor.usage.samples) > 5, poll_s=0)
         usage = monitor.stop()
-    assert len(usage.samples) > 5
+    end = time.monotonic()
     summary = usage.summary()
     assert summary["utilization_max_percent"] >= summary["utilization_mean_percent"] > 0
-    assert usage.times_s[-1] == pytest.approx(0.4, abs=0.3)
+    assert 5 * 0.02 * 0.5 < usage.times_s[-1] <= end - begin
     assert monitor.usage == usage
 
 
@@ -230,16 +231,22 @@ def test_readings_missing_in_all_samples_keep_their_reason():
 
 
 def test_the_cpu_monitor_reads_machine_conditions_and_child_processes(tmp_path):
-    code = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+    code = "import time\nend = time.monotonic() + 120\nwhile time.monotonic() < end: pass"
+    one_processor = 100 / len(os.sched_getaffinity(0))
+
+    def is_busy():
+        read = monitor.usage.series("utilization_percent")
+        return len(read) == 5 and max(read) > 0.3 * one_processor
+
     with CPUMonitor(sample_interval=0.05, with_children=True, keep=5) as monitor:
         with subprocess.Popen([sys.executable, "-c", code]) as busy:
-            time.sleep(0.8)
-            usage = monitor.usage
-            busy.kill()
+            try:
+                wait_for(is_busy)
+                usage = monitor.usage
+            finally:
+                busy.kill()
         whole = monitor.stop()
     assert len(usage.samples) == len(whole.samples) == 5
-    one_processor = 100 / len(os.sched_getaffinity(0))
-    assert max(usage.series("utilization_percent")) > 0.3 * one_processor
     assert usage.series("machine_used_bytes")[0] > 1e6
     assert 0 <= usage.summary()["machine_mean_percent"] <= 100
     for name in ("temperature_c", "clock_hz", "memory_clock_hz", "power_w"):

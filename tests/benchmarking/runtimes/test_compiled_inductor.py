@@ -30,7 +30,7 @@ def test_second_launch_reuses_compiled_code(open_torch, open_eager, tmp_path, mo
     kind, digest = cold["made_build"].split("/")
     build = BuildStore().find_digest(kind, digest)
     assert warm["made_build"] == cold["made_build"]
-    assert build.build_s == pytest.approx(cold["compile_s"], rel=0.2), "the warm launch leaves the record alone"
+    assert build.build_s > (cold["compile_s"] + warm["compile_s"]) / 2, "the warm launch leaves the record alone"
     assert (cold["compile_cache"], warm["compile_cache"]) == ("cold", "warm")
     assert (cold["compile_cache_hits"], cold["compile_cache_misses"]) == (0, 1)
     assert (warm["compile_cache_hits"], warm["compile_cache_misses"]) == (1, 0)

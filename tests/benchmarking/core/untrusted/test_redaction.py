@@ -224,7 +224,7 @@ def test_anonymous_text_omits_host_and_user(monkeypatch):
 def test_redaction_time_is_linear_in_text_length(part):
     start = time.process_time()
     without_secrets(part * (200_000 // len(part)))
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_yaml_beyond_a_limit_is_one_line_without_delay(tmp_path, text, problem):
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
-    assert time.process_time() - start_s < 10
+    assert time.process_time() - start_s < 30
 
 
 def test_explicit_keys_and_earlier_mappings_win_in_a_merge(tmp_path):

@@ -177,12 +177,14 @@ def test_a_processors_conditions_are_its_sensors_and_the_power_of_its_energy(pla
             return Readings(values={"cpu_pkg": self.joules})
 
     gauge = gauges.ProcessorGauge([os.getpid()], Energy(), root / "sys")
+    before = time.monotonic()
     first = gauge.conditions()
+    after = time.monotonic()
     assert first.missing["power_w"] == "not_supported: power needs two readings of the energy"
-    begin = time.monotonic()
     time.sleep(0.05)
+    shortest_s = time.monotonic() - after
     second = gauge.conditions()
-    assert second.values["power_w"] == pytest.approx(1e-3 / (time.monotonic() - begin), rel=0.3)
+    assert 1e-3 / (time.monotonic() - before) <= second.values["power_w"] <= 1e-3 / shortest_s
     assert second.values["clock_hz"] == 2.5e9
     assert second.values["temperature_c"] == 61
     assert second.values["machine_used_bytes"] > 1e6

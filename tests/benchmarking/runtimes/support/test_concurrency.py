@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from dataclasses import replace
@@ -142,16 +141,20 @@ class Sleep(Calls):
     running = most = started = 0
     lock = threading.Lock()
 
-    def __init__(self, *times_s):
+    def __init__(self, until=lambda: True):
         super().__init__()
-        self.times_s = itertools.cycle(times_s or (0.01,))
+        self.until, self.calls = until, 0
 
     def run(self, mark):
         with Sleep.lock:
             Sleep.running += 1
             Sleep.started += 1
             Sleep.most = max(Sleep.most, Sleep.running)
-        time.sleep(next(self.times_s))
+            self.calls += 1
+        limit_s = time.monotonic() + 20
+        time.sleep(0.01)
+        while not self.until() and time.monotonic() < limit_s:
+            time.sleep(0.001)
         mark("encode")
         with Sleep.lock:
             Sleep.running -= 1
@@ -177,11 +180,11 @@ def workers():
 
 
 def test_a_worker_starts_its_next_request_without_waiting_for_the_others(workers):
-    slow, fast = Sleep(0.2), Sleep(0.01)
+    slow = Sleep(until=lambda: Sleep.started == 12)
+    fast = Sleep(until=lambda: slow.calls > 0)
     done = workers(slow, fast).keep_in_flight(12, time.perf_counter_ns)
     assert (len(done), Sleep.started, Sleep.most) == (12, 12, 2)
-    took_ms = [(one.completed_ns - one.submitted_ns) / 1e6 for one in done]
-    assert sum(each >= 200 for each in took_ms) == 1  # awaiting both each time would take six of them
+    assert (slow.calls, fast.calls) == (1, 11)  # awaiting both each time would be six calls of each
     assert [one.completed_ns for one in done] == sorted(one.completed_ns for one in done)
     assert all([name for name, _ in one.marks] == ["encode"] for one in done)
 

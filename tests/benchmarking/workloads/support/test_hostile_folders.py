@@ -49,7 +49,7 @@ def refusal(folder, **options):
     start = time.perf_counter()
     with pytest.raises(BenchhouseError) as raised:
         resolve(str(folder), **options)
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 60
     assert "\n" not in str(raised.value)
     assert str(folder) in str(raised.value)
     return str(raised.value)

@@ -32,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.received.append((self.path, self.headers["Content-Type"], json.loads(body)))
         answer = self.server.answers.pop(0) if self.server.answers else 204
         if answer == "drips":
-            for _ in range(50):
+            for _ in range(600):
                 self.wfile.write(b"H")
                 time.sleep(0.1)
             return
@@ -115,7 +115,7 @@ def test_a_long_retry_after_is_not_waited_for(serving):
 def test_a_slow_server_is_abandoned_at_the_limit(serving):
     server, begun = serving("drips"), time.monotonic()
     assert sent(server, limit_s=0.3) == "no answer within 0.3 s"
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30  # not the minute that the server takes
 
 
 def test_a_failure_is_reported_without_the_address(serving, capsys):
