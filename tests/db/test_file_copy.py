@@ -102,7 +102,7 @@ def test_copies_of_a_busy_file_are_consistent(path: Path, tmp_path: Path, how: s
         assert writer.stdout.readline() == "open\n"
         try:
             deadline = time.monotonic() + 60
-            while (len(seen) < 30 or len({row["runs"] for row in seen}) < 4) and time.monotonic() < deadline:
+            while (len(seen) < 8 or len({row["runs"] for row in seen}) < 3) and time.monotonic() < deadline:
                 with Warehouse.open_copy(path) as copy:
                     seen.append(counts(copy))
         finally:
