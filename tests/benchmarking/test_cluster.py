@@ -123,7 +123,7 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     batch = cluster.resumed()
     wait_for_a_point()
     batch.send_signal(signal.SIGINT)
-    assert batch.wait(20) == 130
+    assert batch.wait(120) == 130
     resume = f"--resume --output-dir {cluster.folder / 'runs'} --cluster {cluster.address}"
     assert f"saved; continue with batch_benchmark {resume}" in cluster.stderr()
     batch = cluster.resumed()
@@ -135,7 +135,7 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     first.send_signal(signal.SIGKILL)
     wait_for(lambda: "worker first was lost at tiny-bert" in cluster.stderr())
     cluster.worker("late")
-    assert batch.wait(60) == 0
+    assert batch.wait(300) == 0
     assert "worker late joined: null" in cluster.stderr()
     assert reported_points() == measured_by("first") + measured_by("late") == sizes
     (run,) = cluster.runs()
@@ -183,7 +183,7 @@ def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypa
         batch = [*COMMAND[3:], *GRID, "--models", "tiny-bert", "--iterations", "40", "--output-dir", "runs"]
         assert batch_benchmark.main([*batch, "--cluster", own.address, "--insecure", "--db-path", "own.duckdb"]) == 0
         done.result()
-        assert cut.wait(40) == 1
+        assert cut.wait(120) == 1
         assert "run this command again once it is back" in own.log("cut")
         stderr = capsys.readouterr().err
         assert "worker cut was lost at tiny-bert" in stderr

@@ -16,7 +16,7 @@ from benchmarking.core.live_status import LiveStatus, StatusFile
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import to_json
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 @contextmanager

@@ -216,18 +216,18 @@ def test_pickled_weights_are_refused(folder, name):
 
 def test_code_in_a_folder_is_never_run(folder, tmp_path, capsys):
     ran = tmp_path / "ran"
-    code = f"open({str(ran)!r}, 'w').close()\n"
+    line = f"open({str(ran)!r}, 'w').close()\n"
     names = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel", "AutoTokenizer": ["own.Own", None]}
     for file in ("own.py", "configuration_own.py", "modeling_bert.py", "numpy.py", "random.py", "conftest.py"):
-        (folder / file).write_text(code)
+        (folder / file).write_text(line)
     hostile = {**TINY, "auto_map": names, "attn_implementation": "someone/kernel", "use_kernels": True}
     (folder / "config.json").write_text(json.dumps(hostile))
     (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": names, "tokenizer_class": "Own"}))
     (folder / "generation_config.json").write_text(json.dumps({"custom_generate": "someone/code", "auto_map": names}))
     options = ["--batch-sizes", "1", "--sequence-lengths", "8", "--profile", "quick", "--iterations", "2", "--quiet"]
     options += ["--warmup-iterations", "0", "--launches", "1", "--device", "cpu", "--weights", "random"]
-    assert main(["--model-id", str(folder), *options]) == 0
-    capsys.readouterr()
+    code = main(["--model-id", str(folder), *options])
+    assert code == 0, capsys.readouterr().err
     assert not ran.exists()
 
 
