@@ -96,6 +96,14 @@ def log_is_unreadable(text: str) -> bool:
     return "Failure while replaying WAL" in text
 
 
+def missing_database(path: str) -> StorageError:
+    """The error for a path without a database."""
+    return StorageError(
+        f"no database at {path}: create it with {as_typed('setup')} --db-path {path}, or store results with "
+        f"{as_typed('run')} MODEL --save --db-path {path}"
+    )
+
+
 def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
     """The error for the user: the problem of the database at `path`, and what to do."""
     if is_locked(text):

@@ -22,7 +22,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.command_line import note
-from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError
 from benchmarking.core.temporary import temporary_folder
 from db.connection import (
@@ -35,7 +34,7 @@ from db.connection import (
     database_files,
     file_id,
 )
-from db.driver_errors import DamagedError
+from db.driver_errors import DamagedError, missing_database
 
 HEADER_BYTES = 3 * 4096
 """The file's header and two headers of states, of which a checkpoint writes the older one."""
@@ -53,10 +52,7 @@ Times = tuple[int, int]
 def copy_unlocked(path: Path, folder: Path, ending: str = ".duckdb") -> Path:
     """A consistent copy in the folder, without a log. Raises StorageError."""
     if not path.exists():
-        raise StorageError(
-            f"no database at {path}: create it with {as_typed('setup')} --db-path {path}, or store results with "
-            f"{as_typed('run')} MODEL --save --db-path {path}"
-        )
+        raise missing_database(str(path))
     check_database_file(str(path))
     damage: DamagedError | None = None
     for attempt in range(ATTEMPTS):

@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Run
 from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read_file
 from db import latest_results, stored_profiles
@@ -53,7 +53,7 @@ def ingest_files(
     stored = dict(connection.execute(sql, names).fetchall())
     result_columns = column_types("benchmark_results").items()
     metrics = {name for name, kind in result_columns if kind == "DOUBLE" and name not in FURTHER}
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = naive_now()
     new: dict[str, tuple[Run, dict[str, list[Row]]]] = {}
     later: dict[str, list[Row]] = {}  # the quality of stored runs, which they may lack
     counts = []

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -30,7 +29,7 @@ from urllib.parse import urlsplit
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import LockedError, StorageError
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.storage_paths import DATA_PATH, LakePlace
 from db import catalog, migrate
 from db.connection import (
@@ -362,7 +361,7 @@ def prepare(connection: DuckDB, lake: Lake) -> None:
             if before > 0:
                 connection.execute(migrate.comments())
             connection.execute(migrate.view_definitions())
-            now = datetime.now(UTC).replace(tzinfo=None)
+            now = naive_now()
             connection.execute(f"DELETE FROM {migrate.BOOKKEEPING}")
             for step in (migrate.views(), *migrate.migrations()):
                 connection.execute(

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.provenance import naive_now
 from db.connection import Connection, literal, quoted, roll_back
 
 BOOKKEEPING = "schema_migrations"
@@ -145,7 +145,9 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
     with without_log(connection):
         for number, step in enumerate(pending):
             _apply(connection, step, pending[number + 1 :])
-        _replace_views(connection)
+        with transaction(connection):
+            create_views(connection)
+            _note(connection, views())
         connection.execute("CHECKPOINT")
     return True
 
@@ -192,13 +194,6 @@ def _apply(connection: Connection, step: Migration, later: Sequence[Migration] =
         _note(connection, step)
 
 
-def _replace_views(connection: Connection) -> None:
-    """Create the views; stored ones are dropped first, so that no new view is bound to an old one."""
-    with transaction(connection):
-        create_views(connection)
-        _note(connection, views())
-
-
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
     """The SQL without comments on tables that later steps recreate, and without those that `comments` replaces: they
     took a third of the time of a new database."""
@@ -208,28 +203,11 @@ def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
 
 
 def create_views(connection: Connection) -> None:
-    """Create the views in the current database, with all comments, inside the caller's transaction."""
+    """Create the views in the current database, with all comments, inside the caller's transaction. Stored ones are
+    dropped first, so that no new view is bound to an old one."""
     drop_views(connection)
     connection.execute(views().sql)
-    _inherit_comments(connection)
-
-
-def _note(connection: Connection, step: Migration) -> None:
-    """Store the step's row."""
-    now = datetime.now(UTC).replace(tzinfo=None)
-    connection.execute(
-        f"INSERT OR REPLACE INTO {BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
-        [step.version, step.name, step.sha256, now],
-    )
-
-
-def drop_views(connection: Connection) -> None:
-    for view in sorted(view_names()):
-        connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
-
-
-def _inherit_comments(connection: Connection) -> None:
-    """Copy the comments of table columns to view columns without a comment."""
+    # Columns without a comment of their own have that of the table's column.
     comments_by_column = {
         (table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()
     }
@@ -240,6 +218,20 @@ def _inherit_comments(connection: Connection) -> None:
             statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
     if statements:  # one call takes a third less time than many
         connection.execute(";\n".join(statements))
+
+
+def _note(connection: Connection, step: Migration) -> None:
+    """Store the step's row."""
+    now = naive_now()
+    connection.execute(
+        f"INSERT OR REPLACE INTO {BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
+        [step.version, step.name, step.sha256, now],
+    )
+
+
+def drop_views(connection: Connection) -> None:
+    for view in sorted(view_names()):
+        connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
 
 
 def table_list(connection: Connection) -> list[str]:

@@ -14,12 +14,13 @@ import json
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from statistics import fmean, median
 from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
+from benchmarking.core.provenance import naive_utc
 from benchmarking.core.quality import QUALITY_METRICS, Quality, source_of
 from benchmarking.core.records import (
     INT32_MOST,
@@ -114,9 +115,8 @@ def json_text(value: Any) -> str:
 def utc(text: str, where: str) -> datetime:
     """A naive UTC time from ISO 8601; a time without a zone is taken as UTC. Raises FormatError."""
     try:
-        time = datetime.fromisoformat(text)
-        return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError) as error:  # OverflowError if its year leaves 1 to 9999 in UTC
+        return naive_utc(datetime.fromisoformat(text))
+    except (ValueError, OverflowError) as error:
         raise FormatError(f"{where}: expected a time in ISO 8601, found {text!r}") from error
 
 

@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -17,6 +16,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError
 from benchmarking.core.profiles import Profile
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
@@ -40,7 +40,7 @@ from db.connection import (
     translate_errors,
     turn,
 )
-from db.driver_errors import InvalidatedError
+from db.driver_errors import InvalidatedError, missing_database
 from db.file_copy import copy_unlocked, errors_naming, keep_old, make_folder, publish, temporary_sibling
 from db.ingestion import ingest_files, insert_profiles, store
 from db.removal import FileRuns
@@ -223,10 +223,7 @@ class Warehouse:
         if file != MEMORY and not os.path.exists(file):
             if os.path.islink(file):
                 raise StorageError(f"{name} is a link that leads to no file: remove it, or choose another path")
-            raise StorageError(
-                f"no database at {name}: create it with {as_typed('setup')} --db-path {name}, or store results with "
-                f"{as_typed('run')} MODEL --save --db-path {name}"
-            )
+            raise missing_database(name)
         with errors_naming(name, file):
             connection = connect(
                 file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False, waited_s=waited_s
@@ -393,7 +390,7 @@ class Warehouse:
         def store_new(connection: DuckDB) -> bool:
             if stored_profiles.is_stored(connection, profile, source_sha256):
                 return False
-            now = datetime.now(UTC).replace(tzinfo=None)
+            now = naive_now()
             rows = stored_profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
             insert_profiles(connection, rows, self._columns)
             return True

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json, Requests
 from benchmarking.core.text import number
 
@@ -239,7 +240,6 @@ MAX_CACHED_SHARE = 0.01
 SIGNIFICANT_T = 3.09
 """One-sided p = 0.001, since successive requests are not independent and a curve has many levels."""
 MIN_REQUESTS_FOR_TREND = 10
-MS_PER_S = 1000.0
 
 
 def late_generator(lateness_p95_ms: float, first_token_ms: float) -> Sequence[Doubt]:

@@ -22,6 +22,7 @@ from benchmarking.core.sample_statistics import PERCENTILES
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+MS_PER_S = 1000.0
 BYTES_PER_MB = 1_000_000
 BYTES_PER_KIB = 1024
 BYTES_PER_MIB = 1024**2

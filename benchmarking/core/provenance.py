@@ -52,6 +52,16 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def naive_now() -> datetime:
+    """The time in UTC without its zone, as the warehouse stores times."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def naive_utc(time: datetime) -> datetime:
+    """The time in UTC without its zone. Raises OverflowError before year 1 and after year 9999."""
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
 def require_running_clock(now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
     """Raise BenchhouseError if the clock of durations stands still: what waits for a time would wait forever."""
     start_ns = now_ns()

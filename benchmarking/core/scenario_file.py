@@ -16,11 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, pstdev
 from typing import Any
 
-from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
+from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
 from benchmarking.core.records import Result, Run
 from benchmarking.core.sample_statistics import quantile_of_sorted
 
-MS_PER_S = 1000
 QUANTILES = {"p25": 0.25, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 GPU_SERIES = {
     "gpu_utilization": ("utilization", 1.0),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.untrusted.redaction import redacted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
         target_id=target_id,
         author=(author or "").strip() or None,
         note=text,
-        created_at=datetime.now(UTC).replace(tzinfo=None),
+        created_at=naive_now(),
     )
     row = {name: getattr(annotation, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
     warehouse.change(lambda connection: connection.execute(INSERT, {**row, "kind": kind}))

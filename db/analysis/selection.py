@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -39,6 +39,7 @@ from benchmarking.core.metrics import (
     custom_metric,
     metric_by_ending,
 )
+from benchmarking.core.provenance import naive_now, naive_utc
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.suggestions import meant_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
@@ -319,14 +320,14 @@ def _time(word: str, field: str, text: str) -> Selection:
     is_day = len(text) == len("2026-01-01")
     try:
         if age := AGE.fullmatch(text):
-            time = datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=int(age[1]) * HOURS[age[2]])
+            time = naive_now() - timedelta(hours=int(age[1]) * HOURS[age[2]])
         else:
             time = (
                 datetime.combine(date.fromisoformat(text), datetime.min.time())
                 if is_day
                 else datetime.fromisoformat(text)
             )
-            time = time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+            time = naive_utc(time)
     except (ValueError, OverflowError):
         raise UsageError(
             f"{word!r}: expected a date or time in ISO 8601, such as {field}=2026-01-01, or an age, such as {field}=7d"

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.metrics import bytes_to_mb
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.run_file import MIN_SAMPLES, QUANTILES
 from benchmarking.core.storage_paths import is_lake
 from db.analysis.selection import Selection
@@ -147,7 +148,7 @@ def main(argv: Sequence[str]) -> int:
     add_database(parser)
     arguments = parser.parse_args(argv)
     selection = selection_in(arguments, arguments.selection)
-    before = datetime.now(UTC).replace(tzinfo=None, microsecond=0) - arguments.raw_older_than
+    before = naive_now().replace(microsecond=0) - arguments.raw_older_than
     with open_to_read(arguments) as warehouse:
         results = old_results(warehouse, before, selection)
         expected = forecast(warehouse, results)
@@ -260,7 +261,7 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
     The file shrinks when it is rewritten: `Warehouse.compact`.
     """
     replaced_counts = forecast(warehouse, results)
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = naive_now()
 
     def replace(connection: Connection) -> None:
         connection.execute(REPLACE, {"now": now, "results": list(results)})

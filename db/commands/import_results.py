@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import add_aliases, choice, command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
+from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
@@ -146,8 +147,7 @@ def main(argv: Sequence[str]) -> int:
 def _date(text: str) -> datetime:
     """A naive UTC time from ISO 8601, for argparse."""
     try:
-        time = datetime.fromisoformat(text)
-        return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+        return naive_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"expected a date or time in ISO 8601: got {text!r}") from None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from benchmarking.core.doubts import KINDS, doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
@@ -126,7 +126,7 @@ def _columns(rows: Sequence[Row], metric: Metric) -> tuple[Column[Row], ...]:
     from db.analysis.history.histories import NEWEST_SUBJECTS, RATES
     from db.values import SETTINGS
 
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = naive_now()
     bars = bars_for(sys.stdout.encoding)
     key, value = partial(Column[Row], is_key=True), partial(Column[Row], is_number=True)
     rate = next((name for name in RATES if any(row[name] is not None for row in rows)), RATES[-1])

@@ -19,7 +19,7 @@ from benchmarking.core.doubts import FAILED, SOME_FAILED
 from benchmarking.core.records import LOOP, REQUEST_RATE, Requests, Result, Run
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.report_times import Numbers, latencies, lengths
-from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results
+from db.exporters.support.selected_runs import NOT_MEASURED, RunResult, Scope, supported_results
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -110,12 +110,11 @@ class BenchmarkReportExporter:
         for row in scope.read(MEANS).dicts():
             means.setdefault(row["result_id"], {})[row["metric"]] = row["mean"]
         lost = _Lost()
-        runs = (stored.run for stored in selected_runs(scope))
         reports = {
             chosen.result.result_id: _report(
                 chosen, Numbers(chosen.result, means.get(chosen.result.result_id, {})), lost
             )
-            for chosen in supported_results(runs, _why_not, request)
+            for chosen in supported_results(scope, request, _why_not)
         }
         for line in lost.lines():
             request.notify(line)
@@ -133,7 +132,7 @@ def _why_not(run: Run, result: Result) -> str | None:
     if _kept(run) is not None:
         return None
     if result.status != "ok":
-        return "not measured (failed, skipped or timed out)"
+        return NOT_MEASURED
     # The input has a length in tokens, or the result is a load of requests to a language model.
     is_load = LOOP in run.cell.runtime_mode and _is_foreign(run)
     is_text = bool(result.point.sequence_length) or INPUT_MEAN in result.point.axes or is_load

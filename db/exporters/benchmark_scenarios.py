@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import Scope, selected_runs, supported_results, why_no_calls
+from db.exporters.support.selected_runs import Scope, supported_results, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -25,8 +25,8 @@ class ScenariosExporter:
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        runs = (stored.run for stored in selected_runs(Scope(warehouse, request.selection)))
-        measured = [(chosen.run, chosen.result) for chosen in supported_results(runs, _why_not, request)]
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_not)
+        measured = [(one.run, one.result) for one in chosen]
         names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
         document = scenario_file(", ".join(names), measured)
         with text_output(request.file) as stream:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import BYTES_PER_MB, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run
+from benchmarking.core.scenario_file import raw_values
 from db.connection import literal
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values, why_no_calls
+from db.exporters.support.selected_runs import RunResult, Scope, supported_results, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -58,9 +59,8 @@ class LlamaBenchExporter:
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        scope = Scope(warehouse, request.selection)
-        runs = (stored.run for stored in selected_runs(scope))
-        rows = [_row(chosen) for chosen in supported_results(runs, _why_not, request)]
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_not)
+        rows = [_row(one) for one in chosen]
         columns = COLUMNS | FURTHER
         definitions = ",\n".join(f"  {name} {kind}" for name, kind in columns.items())
         with text_output(request.file) as stream:
@@ -124,7 +124,7 @@ def _row(chosen: RunResult) -> dict[str, Any]:
 def times_and_speeds(result: Result) -> dict[str, Any]:
     """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of the calls' tokens
     per second, not a ratio of means. Without raw samples, only the stored mean and llama-bench's own statistics."""
-    calls_ms = values(result, "latency_wall")
+    calls_ms = raw_values(result, "latency_wall")
     if not calls_ms:
         mean_ms, std_ms = result.metrics.get("latency_mean_ms"), result.metrics.get("latency_std_ms")
         times: dict[str, Any] = {"avg_ns": None if mean_ms is None else round(mean_ms * NS_PER_MS)}

@@ -6,7 +6,6 @@ bytes; HELP explains each number.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import BYTES_PER_MB
+from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
 from db.exporters.support.selected_runs import Scope
 from db.query import dictionary
@@ -24,7 +23,6 @@ from db.query import dictionary
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-MS_PER_S = 1000
 PREFIX = "benchhouse_"
 LABELS = {
     "model": "model_id",
@@ -76,8 +74,8 @@ class Family:
     name: str
     unit: str
     """Empty without a unit."""
-    times: int = 1
-    over: int = 1
+    times: float = 1
+    over: float = 1
 
     def value(self, stored: float) -> float:
         """The value in the family's unit. Milliseconds are divided by 1000, since 0.001 has no exact binary form."""
@@ -152,13 +150,12 @@ def in_base_units(meaning: str) -> str:
 
 
 def _labels(row: Mapping[str, Any]) -> str:
-    texts = {}
+    labels = []
     for label, column in LABELS.items():
         if (value := row[column]) is not None:
-            texts[label] = json.dumps(value) if isinstance(value, bool) else str(value)
-            if isinstance(value, float):
-                texts[label] = f"{value:g}"
-    return ",".join(f'{label}="{_escaped(text)}"' for label, text in texts.items())
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            labels.append(f'{label}="{_escaped(text.lower() if isinstance(value, bool) else text)}"')
+    return ",".join(labels)
 
 
 def _escaped(text: str) -> str:

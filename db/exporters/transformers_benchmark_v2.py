@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result, Run
+from benchmarking.core.scenario_file import raw_values
 from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import RunResult, Scope, selected_runs, supported_results, values, why_no_calls
+from db.exporters.support.selected_runs import RunResult, Scope, supported_results, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 RUNTIMES = ("eager", "compiled", "kernelized")
-MS_PER_S = 1000
 BYTES_PER_GIB = 1024**3
 MEASUREMENTS = {
     "e2e_latency": "latency_wall",
@@ -39,9 +40,8 @@ class TransformersExporter:
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        scope = Scope(warehouse, request.selection)
-        runs = (stored.run for stored in selected_runs(scope))
-        entries = dict(_entry(chosen) for chosen in supported_results(runs, _why_not, request))
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_not)
+        entries = dict(map(_entry, chosen))
         with text_output(request.file) as stream:
             json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
@@ -55,7 +55,7 @@ def _why_not(run: Run, result: Result) -> str | None:
         return "not measured on torch"
     if result.point.new_tokens is None:
         return "no text generated"
-    return None if values(result, "latency_wall") else "no raw samples stored"
+    return None if raw_values(result, "latency_wall") else "no raw samples stored"
 
 
 def _entry(chosen: RunResult) -> tuple[str, dict[str, Any]]:
@@ -87,7 +87,7 @@ def _entry(chosen: RunResult) -> tuple[str, dict[str, Any]]:
         },
     }
     measurements: dict[str, Any] = {
-        **{name: [ms / MS_PER_S for ms in values(result, metric)] for name, metric in MEASUREMENTS.items()},
+        **{name: [ms / MS_PER_S for ms in raw_values(result, metric)] for name, metric in MEASUREMENTS.items()},
         "shape_and_decoded_outputs": [],
         "gpu_metrics": None,
         "timestamps": None,

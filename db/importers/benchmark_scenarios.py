@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from statistics import fmean
 
-from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB
+from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
 from benchmarking.core.records import PRECISIONS, Doubt, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
+from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, top_fields, understood
 

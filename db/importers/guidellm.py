@@ -24,17 +24,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
+from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Result, Samples
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, measured, median_of
+from db.importers.support.measures import measured, median_of
 from db.importers.support.reading import (
     Fields,
     csv_lines,
     find_header,
     mostly,
-    naive_utc,
     top_fields,
     understood,
     yaml_object,

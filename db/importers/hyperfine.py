@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarking.core.metrics import bytes_to_mb
+from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, median_of
+from db.importers.support.measures import block, foreign_result, in_ms, median_of
 from db.importers.support.names import arguments_of
 from db.importers.support.reading import Fields, mostly, parsed_number, top_fields, understood
 

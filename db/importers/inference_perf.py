@@ -17,10 +17,11 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import prefix_cache_hit
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S, in_ms, measured
+from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
     STATISTICS,

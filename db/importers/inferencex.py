@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 from db.importers.support.serving import (
     device_count,

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.errors import StorageError
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S, in_ms, measured
+from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields, json_objects, mostly, top_fields
 from db.importers.support.serving import (
     STATISTICS,

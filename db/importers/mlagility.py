@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Json, Point, Result, Status
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, foreign_result
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import (
     MAX_YAML_BYTES,
     Fields,

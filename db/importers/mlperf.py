@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Scalar
 from db.importers.support import mlperf_logs as logs
 from db.importers.support import mlperf_systems as systems
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, foreign_result
+from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, shortened, understood
 
 DEFINITIONS = {
@@ -206,31 +207,27 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         path = place.system_file(_word(fields, "Platform"))
         if path not in described:
             described[path] = systems.system_fields(file, path)
-        return _of_row(row, division, submitter, described[path].unread_copy())
+        system = described[path].unread_copy()
+        scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
+        machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
+        return ForeignRun(
+            key=fields.path,
+            results=[_row_result(row, scenario)],
+            tool_version=_word(fields, "version"),
+            **_cell(
+                _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
+                scenario,
+                division,
+                _word(fields, "weight_data_types") or _word(system, "weight_data_types"),
+                machine,
+                _word(fields, "framework") or _word(system, "framework"),
+            ),
+            host=_word(fields, "SystemName") or _word(fields, "Platform"),
+            tags={"submitter": submitter},
+            kept={**fields.rest(), **({"system": system.rest()} if system.rest() else {})},
+        )
 
     yield from understood(file, _results_in(file), run_of)
-
-
-def _of_row(row: Row, division: str | None, submitter: str | None, system: Fields) -> ForeignRun:
-    fields = row.fields
-    scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
-    machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
-    return ForeignRun(
-        key=fields.path,
-        results=[_row_result(row, scenario)],
-        tool_version=_word(fields, "version"),
-        **_cell(
-            _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
-            scenario,
-            division,
-            _word(fields, "weight_data_types") or _word(system, "weight_data_types"),
-            machine,
-            _word(fields, "framework") or _word(system, "framework"),
-        ),
-        host=_word(fields, "SystemName") or _word(fields, "Platform"),
-        tags={"submitter": submitter},
-        kept={**fields.rest(), **({"system": system.rest()} if system.rest() else {})},
-    )
 
 
 def _row_result(row: Row, scenario: str) -> Result:

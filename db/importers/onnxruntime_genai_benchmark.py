@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, SAME_RATE, foreign_result
+from db.importers.support.measures import SAME_RATE, foreign_result
 from db.importers.support.names import precision_of
 from db.importers.support.reading import (
     Fields,

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from benchmarking.core.metrics import bytes_to_mb
+from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import BATCH_NOT_STATED, MS_PER_S, block, foreign_result, in_ms, measured
+from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms, measured
 from db.importers.support.reading import LARGEST, parsed_number, shortened, understood
 
 ROW = re.compile(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms
+from db.importers.support.measures import block, foreign_result, in_ms
 from db.importers.support.names import Arguments, arguments_of
 from db.importers.support.reading import Fields, mostly, top_fields, understood
 

@@ -11,11 +11,11 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
+from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Doubt, Json, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import MS_PER_S, measured, median_of
+from db.importers.support.measures import measured, median_of
 from db.importers.support.reading import Fields, json_objects, mostly, parsed_number, top_fields, understood
 from db.importers.support.serving import (
     Sent,

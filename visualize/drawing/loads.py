@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
@@ -27,7 +28,6 @@ LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DO
 """SELECT list: loop, offered rate, latency limits, and whether the level is the knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
 LOOPS = {"open": "open loop: scheduled requests", "closed": "closed loop: fixed number in flight"}
-MS_PER_S = 1000.0
 REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
 """Columns of the table requests."""
 MOST_READ = 3000

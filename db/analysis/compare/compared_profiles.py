@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,10 +117,19 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
         before=_summary(first),
         after=_summary(second),
         differs=differs,
-        parts=_changes(*(_sums(rows, lambda row: row["kind"], _self_ms) for rows in modules)),
-        layers=_layer_changes(*layers),
-        modules=_changes(*(_sums(rows, lambda row: row["module"], _self_ms) for rows in modules)),
-        operators=_changes(*(_sums(rows, lambda row: row["operator"], _operator_ms) for rows in operators)),
+        parts=_changes(*(_own_ms(rows, "kind") for rows in modules)),
+        layers=_by_difference(
+            Change(
+                name=name,
+                before_ms=median(times),
+                after_ms=median(layers[1][name]),
+                verdict=_verdict(times, layers[1][name]),
+            )
+            for name, times in layers[0].items()
+            if name in layers[1]
+        ),
+        modules=_changes(*(_own_ms(rows, "module") for rows in modules)),
+        operators=_changes(*(_own_ms(rows, "operator", "device_ms") for rows in operators)),
         only_before=tuple(name for name in layers[0] if name not in layers[1]),
         only_after=tuple(name for name in layers[1] if name not in layers[0]),
     )
@@ -200,47 +209,32 @@ def _summary(row: Row) -> dict[str, Json]:
     }
 
 
-def _self_ms(row: Row) -> float:
-    return float(row["exclusive_ms"] if row["device_exclusive_ms"] is None else row["device_exclusive_ms"])
-
-
-def _operator_ms(row: Row) -> float:
-    return float(row["exclusive_ms"] if row["device_ms"] is None else row["device_ms"])
-
-
-def _sums(rows: Iterable[Row], key: Callable[[Row], str], value: Callable[[Row], float]) -> dict[str, float]:
+def _own_ms(rows: Iterable[Row], column: str, of_device: str = "device_exclusive_ms") -> dict[str, float]:
+    """The own time by the value of a column: on the device where it is known, otherwise on the host."""
     sums: dict[str, float] = defaultdict(float)
     for row in rows:
-        sums[key(row)] += value(row)
+        sums[row[column]] += float(row["exclusive_ms"] if row[of_device] is None else row[of_device])
     return sums
 
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Change, ...]:
-    """The changes of everything in either, largest difference first."""
+    """The changes of everything in either."""
     names = dict.fromkeys([*before, *after])
-    changes = [Change(name=name, before_ms=before.get(name, 0.0), after_ms=after.get(name, 0.0)) for name in names]
+    return _by_difference(
+        Change(name=name, before_ms=before.get(name, 0.0), after_ms=after.get(name, 0.0)) for name in names
+    )
+
+
+def _by_difference(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """The changes, largest difference first."""
     return tuple(sorted(changes, key=lambda one: -abs(one.difference_ms)))
 
 
 def _layers(rows: Sequence[Row]) -> dict[str, list[float]]:
     """The times of each layer: of every call if its module was profiled as a whole, otherwise the sum of its parts."""
     calls = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
-    sums = _sums([row for row in rows if row["layer"]], lambda row: row["layer"], _self_ms)
+    sums = _own_ms([row for row in rows if row["layer"]], "layer")
     return {name: calls.get(name) or [total] for name, total in sums.items()}
-
-
-def _layer_changes(before: Mapping[str, list[float]], after: Mapping[str, list[float]]) -> tuple[Change, ...]:
-    names = [name for name in before if name in after]
-    changes = [
-        Change(
-            name=name,
-            before_ms=median(before[name]),
-            after_ms=median(after[name]),
-            verdict=_verdict(before[name], after[name]),
-        )
-        for name in names
-    ]
-    return tuple(sorted(changes, key=lambda one: -abs(one.difference_ms)))
 
 
 def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:

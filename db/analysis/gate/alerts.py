@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.findings import Finding
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
@@ -166,7 +165,7 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
     Raises UsageError, and changes nothing, for a prefix that matches no id or several.
     """
     alert_ids = tuple(dict.fromkeys(_alert_id(warehouse, prefix) for prefix in prefixes))
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = naive_now()
 
     def update(connection: Connection) -> None:
         for alert_id in alert_ids:
@@ -253,7 +252,7 @@ def _quality_alert(check: QualityCheck) -> dict[str, Any]:
 def _new_alert(**columns: Any) -> dict[str, Any]:
     return {
         "alert_id": uuid7(),
-        "now": datetime.now(UTC).replace(tzinfo=None),
+        "now": naive_now(),
         "confirmed_by": None,
         "change_point_id": None,
         **columns,

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, get_args
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
-from benchmarking.core.provenance import MeasuredRun
+from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
 from db.analysis.common_shift import CommonShift, Shift, common_shift
@@ -225,7 +224,7 @@ def confirm(
     open_warehouse: Callable[[], Warehouse],
 ) -> tuple[Finding, ...]:
     """The findings after measuring each flagged run again, worst first. The caller must not hold the database open."""
-    since = datetime.now(UTC).replace(tzinfo=None)
+    since = naive_now()
     failures = {
         flagged_run.run.run_id: flagged_run.run.why_not_repeatable or measure_again(flagged_run)
         for flagged_run in flagged

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import canonical_hash
 from db.analysis.gate.candidates import FIT
 from db.analysis.history.detector import DEFAULT, NAME, VERSION, Parameters, detect
@@ -134,7 +135,7 @@ def _search_and_store(
     warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, connection: Connection
 ) -> SearchCounts:
     """Search and store in one transaction, so that no other machine changes a lake's results in between."""
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = naive_now()
     values = {"series": list(series), "metric": metric.column}
     stored = {row["change_point_id"]: row for row in warehouse.query(STORED, values).dicts()}
     current = {row["change_point_id"]: row for row in _change_rows(warehouse, series, metric, parameters, now)}

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Json, Point
 from benchmarking.core.verdicts.trends import Trend, find_trend
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
@@ -295,7 +296,7 @@ def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Serie
     if incomparable := [name for name in ALWAYS_EQUAL if name in differs]:
         raise UsageError(f"{old_id} and {new_id} differ in {', '.join(incomparable)}: their numbers are not comparable")
     repointed = len(warehouse.query("SELECT 1 FROM series_alias WHERE canonical_series_id = ?", [old_id]).dicts())
-    now = datetime.now(UTC).replace(tzinfo=None)
+    now = naive_now()
 
     def replace_alias(connection: Connection) -> None:
         connection.execute(REPOINT, [target, old_id])

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import describe
-from db.exporters.support.selected_runs import values
+from benchmarking.core.scenario_file import raw_values
 
-MS_PER_S = 1000
 WORDS = {
     "mean": ("mean", "avg", "average"),
     "mode": ("mode",),
@@ -153,7 +153,7 @@ def _of_samples(numbers: Numbers, time: Time) -> dict[str, float | None]:
         return {}
     if time.samples in numbers.means_ms:
         return {"mean": numbers.means_ms[time.samples]}
-    raw = values(numbers.result, time.samples)
+    raw = raw_values(numbers.result, time.samples)
     if not raw:
         return {}
     known = describe(raw)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ WHOLE = (
     "SELECT r.result_id, run_id, run.started_at FROM benchmark_runs run LEFT JOIN benchmark_results r USING (run_id)"
 )
 """Everything, including device calibrations and runs without a result."""
+RUN_IDS = "SELECT run_id FROM chosen GROUP BY run_id ORDER BY min(started_at), run_id"
+NOT_MEASURED = "not measured (failed, skipped or timed out)"
+"""Why a result without numbers is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +84,6 @@ class Scope:
         return f"WITH chosen AS ({source}) {sql}", values
 
 
-RUN_IDS = "SELECT run_id FROM chosen GROUP BY run_id ORDER BY min(started_at), run_id"
-
-
 def whole_runs(scope: Scope) -> Iterator[StoredRun]:
     """Every run with a selected result, with all of its results. Raises UsageError if nothing is selected."""
     scope.months(whole=True)
@@ -110,22 +111,22 @@ class RunResult:
 
 
 def supported_results(
-    runs: Iterable[Run], why_not: Callable[[Run, Result], str | None], request: ExportRequest
+    scope: Scope, request: ExportRequest, why_not: Callable[[Run, Result], str | None]
 ) -> Iterator[RunResult]:
-    """The results for which `why_not` returns None. The user is notified of the number of others by reason.
+    """The selected results for which `why_not` returns None. The user is notified of the number of others by reason.
 
     Raises UsageError if there is none.
     """
     found = 0
-    reasons: dict[str, int] = {}
-    for run in runs:
-        for result in run.results:
-            reason = why_not(run, result)
+    reasons = Counter[str]()
+    for stored in selected_runs(scope):
+        for result in stored.run.results:
+            reason = why_not(stored.run, result)
             if reason is None:
                 found += 1
-                yield RunResult(run=run, result=result)
+                yield RunResult(run=stored.run, result=result)
             else:
-                reasons[reason] = reasons.get(reason, 0) + 1
+                reasons[reason] += 1
     for reason, count in reasons.items():
         request.notify(f"left out: {count} result{'s' * (count > 1)}: {reason}")
     if not found:
@@ -135,17 +136,7 @@ def supported_results(
 def why_no_calls(run: Run, result: Result) -> str | None:
     """Why the result has no calls that were made one after another, for formats that know no others; None if it has."""
     if result.status != "ok":
-        return "not measured (failed, skipped or timed out)"
+        return NOT_MEASURED
     if LOOP in run.cell.runtime_mode or result.point.concurrency > 1:
         return "a load: several requests at a time, which the format does not know"
     return None
-
-
-def values(result: Result, metric: str) -> list[float]:
-    """The raw samples of a metric, launch by launch; empty without any."""
-    return [
-        value
-        for samples in sorted(result.samples, key=lambda samples: samples.launch)
-        if samples.metric == metric and samples.phase == "measure"
-        for value in samples.values
-    ]

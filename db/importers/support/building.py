@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from benchmarking.core.axes import POINT_FIELDS
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.quality import Quality
@@ -346,14 +347,8 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
         file.refuse(f"{where}a text contains an unpaired surrogate, which is not a character")
     except RecursionError:
         file.refuse(f"{where}lists and objects are nested too deeply")
-    for name, value, low, high in (*_limits(run), *(each for one in run.results for each in _point_limits(one))):
-        if value is not None and not low <= value <= high:
-            file.refuse(f"{where}{name} is {shortened(value)}, expected {low} to {high}")
-
-
-def _limits(run: Run) -> tuple[Limit, ...]:
     hardware, cell = run.hardware, run.cell
-    return (
+    limits: list[Limit] = [
         ("device_count", hardware.device.count, 1, INT32_MAX),
         ("device_memory_bytes", hardware.device.memory_bytes, 0, INT64_MAX),
         ("cpu_cores", hardware.cpu_cores, 1, INT32_MAX),
@@ -361,14 +356,11 @@ def _limits(run: Run) -> tuple[Limit, ...]:
         ("memory_bytes", hardware.memory_bytes, 0, INT64_MAX),
         ("num_threads", cell.num_threads, 1, INT32_MAX),
         ("parameter_count", cell.workload.parameter_count, 0, INT64_MAX),
-    )
-
-
-def _point_limits(result: Result) -> tuple[Limit, ...]:
-    sizes = ("batch_size", "sequence_length", "new_tokens", "concurrency")
-    return (
-        *((name, getattr(result.point, name), 1, INT32_MAX) for name in sizes),
-        ("launches", result.launches, 0, INT32_MAX),
-        ("iterations", result.iterations, 0, INT64_MAX),
-        ("warmup_iterations", result.warmup_iterations, 0, INT64_MAX),
-    )
+    ]
+    for result in run.results:
+        limits += [(name, getattr(result.point, name), 1, INT32_MAX) for name in POINT_FIELDS]
+        limits.append(("launches", result.launches, 0, INT32_MAX))
+        limits += [(name, getattr(result, name), 0, INT64_MAX) for name in ("iterations", "warmup_iterations")]
+    for name, value, low, high in limits:
+        if value is not None and not low <= value <= high:
+            file.refuse(f"{where}{name} is {shortened(value)}, expected {low} to {high}")

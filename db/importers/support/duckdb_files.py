@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Json, Phase, Point, Result, Status
@@ -19,6 +17,7 @@ from db.connection import Config, connect, translate_errors
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result, measured, supported_tails
 from db.importers.support.reading import Fields, shortened
+from db.values import plain
 
 if TYPE_CHECKING:
     from db.connection import DuckDB
@@ -127,24 +126,9 @@ def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
     columns = [column[0].lower() for column in cursor.description or ()]
     found = []
     for number, row in enumerate(cursor.fetchall(), start=1):
-        values = {name: _plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
+        values = {name: plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
         found.append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
     return found
-
-
-def _plain(value: Any) -> Any:
-    """The value for JSON: times in ISO 8601, decimals as floats, other types as text."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
+from benchmarking.core.provenance import naive_now
 from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
 from db.importers.support.noisy_json import Documents, find_documents
 from db.importers.support.number_lists import PLACEHOLDER, Numbers, extract_lists
@@ -249,34 +251,28 @@ STDIN = "stdin"
 def read_file(path: Path) -> ForeignFile:
     """Read a file, decompressing gzip (which pyperf writes); "-" is the standard input. Raises UnreadableError, and
     FormatError for a file that is too large to be a result file."""
+    digest = None
     if path == Path("-"):
-        return _of_stdin(path)
-    with open_regular(path) as opened:
-        head = opened.read(4096)
-        opened.seek(0)
-        # Only the first block of a DuckDB file, which may have any size.
-        offset, magic = DUCKDB_MAGIC
-        if head[offset : offset + len(magic)] == magic:
-            content, digest = head, hashlib.file_digest(opened, "sha256").hexdigest()
-        else:  # the digest of the decompressed content, so that a file and its .gz are imported once
-            unpacked = read_unpacked(opened, path, MAX_SIZE_BYTES)
-            if unpacked is None:
-                raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
-            content, digest = unpacked, hashlib.sha256(unpacked).hexdigest()
-        modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
-    return _file(path, content, digest, modified)
-
-
-def _of_stdin(path: Path) -> ForeignFile:
-    content = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
-    if len(content) > MAX_SIZE_BYTES:
+        content: bytes | None = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
+        modified = naive_now().replace(microsecond=0)
+    else:
+        with open_regular(path) as opened:
+            head = opened.read(4096)
+            opened.seek(0)
+            # Only the first block of a DuckDB file, which may have any size.
+            offset, magic = DUCKDB_MAGIC
+            if head[offset : offset + len(magic)] == magic:
+                content, digest = head, hashlib.file_digest(opened, "sha256").hexdigest()
+            else:
+                content = read_unpacked(opened, path, MAX_SIZE_BYTES)
+            modified = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).replace(tzinfo=None)
+    if content is None or len(content) > MAX_SIZE_BYTES:
         raise FormatError(f"{path}: unknown format: larger than {MAX_SIZE_BYTES >> 20} MiB")
-    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
-    return _file(path, content, hashlib.sha256(content).hexdigest(), now)
-
-
-def _file(path: Path, content: bytes, digest: str, modified: datetime) -> ForeignFile:
-    content, encoding = _in_utf_8(content)
+    # The digest of the decompressed content, so that a file and its .gz are imported once.
+    digest, encoding = digest or hashlib.sha256(content).hexdigest(), "UTF-8"
+    if content.startswith(UTF_16):
+        with suppress(UnicodeError):
+            content, encoding = content.decode("utf-16").encode(), "UTF-16"
     file = ForeignFile(path=path, content=content, sha256=digest, modified_at=modified, encoding=encoding)
     if len(content) <= LARGE_BYTES or not file.head.lstrip().startswith(("{", "[")):
         return file
@@ -284,16 +280,6 @@ def _file(path: Path, content: bytes, digest: str, modified: datetime) -> Foreig
     rest, lists = extract_lists(content)
     taken = replace(file, content=rest, number_lists=lists)
     return taken if lists and taken.is_json else file
-
-
-def _in_utf_8(content: bytes) -> tuple[bytes, str]:
-    """The content with UTF-16 text converted to UTF-8, and its original encoding."""
-    if not content.startswith(UTF_16):
-        return content, "UTF-8"
-    try:
-        return content.decode("utf-16").encode(), "UTF-16"
-    except UnicodeError:
-        return content, "UTF-8"
 
 
 def importers() -> tuple[Format, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from benchmarking.core.errors import FormatError
-from benchmarking.core.records import Device, Json, Origin, Precision, Run, canonical_hash
+from benchmarking.core.records import Json, Precision, Run, canonical_hash
 from db.importers.support.building import content_id, foreign_hardware, iso
 
 
@@ -31,10 +31,18 @@ class GivenValues:
     def applied_to(self, run: Run) -> Run:
         """The run with these values, on which its ids and hardware_id then depend."""
         tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
-        values = self._values()
+        stated: dict[str, Json] = {
+            "model_id": self.model_id,
+            "device": self.device,
+            "device_name": self.device_name,
+            "precision": self.precision,
+            "runtime": self.runtime,
+            "started_at": None if self.started_at is None else iso(self.started_at),
+        }
+        values = {name: value for name, value in stated.items() if value is not None}
         if not values:
             return tagged
-        changed = self._changed(tagged)
+        changed = self._changed(tagged, values)
         dated = changed if self.started_at is None else _at(changed, self.started_at)
         settled = {"engine_not_stated"} if self.runtime is not None else set()
         settled |= {"undated"} if self.started_at is not None else set()
@@ -50,26 +58,32 @@ class GivenValues:
         results = tuple(replace(one, result_id=content_id(one.result_id, words)) for one in certain.results)
         return replace(certain, run_id=content_id(certain.run_id, words), results=results)
 
-    def _values(self) -> dict[str, Json]:
-        values: dict[str, Json] = {
-            "model_id": self.model_id,
-            "device": self.device,
-            "device_name": self.device_name,
-            "precision": self.precision,
-            "runtime": self.runtime,
-            "started_at": None if self.started_at is None else iso(self.started_at),
+    def _changed(self, run: Run, values: Mapping[str, Json]) -> Run:
+        """The run with the values but the time, and with those that they replace."""
+        cell, hardware, origin = run.cell, run.hardware, run.origin
+        selector = self.device or cell.device.selector
+        device = replace(
+            cell.device,
+            type=cell.device.type if self.device is None else selector.partition(":")[0],
+            selector=selector,
+            name=self.device_name or cell.device.name,
+        )
+        of_file: dict[str, Json] = {
+            "model_id": cell.workload.model_id,
+            "device": cell.device.selector,
+            "device_name": cell.device.name,
+            "precision": cell.precision,
+            "runtime": cell.runtime,
+            "started_at": run.started_at,
         }
-        return {name: value for name, value in values.items() if value is not None}
-
-    def _changed(self, run: Run) -> Run:
-        cell, hardware = run.cell, run.hardware
-        device = self._device(cell.device)
-        workload = replace(cell.workload, model_id=self.model_id or cell.workload.model_id)
+        replaced = {name: of_file[name] for name, value in values.items() if of_file[name] != value}
+        if origin is not None and replaced:
+            origin = replace(origin, kept={**origin.kept, "replaced": replaced})
         return replace(
             run,
             cell=replace(
                 cell,
-                workload=workload,
+                workload=replace(cell.workload, model_id=self.model_id or cell.workload.model_id),
                 device=device,
                 requested_device=device.selector,
                 precision=self.precision or cell.precision,
@@ -78,29 +92,8 @@ class GivenValues:
             hardware=foreign_hardware(
                 device, hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads, hardware.memory_bytes
             ),
-            origin=None if run.origin is None else self._origin(run, run.origin),
+            origin=origin,
         )
-
-    def _device(self, device: Device) -> Device:
-        selector = self.device or device.selector
-        return replace(
-            device,
-            type=device.type if self.device is None else selector.partition(":")[0],
-            selector=selector,
-            name=self.device_name or device.name,
-        )
-
-    def _origin(self, run: Run, origin: Origin) -> Origin:
-        file_values: dict[str, Json] = {
-            "model_id": run.cell.workload.model_id,
-            "device": run.cell.device.selector,
-            "device_name": run.cell.device.name,
-            "precision": run.cell.precision,
-            "runtime": run.cell.runtime,
-            "started_at": run.started_at,
-        }
-        replaced = {name: file_values[name] for name, value in self._values().items() if file_values[name] != value}
-        return replace(origin, kept={**origin.kept, "replaced": replaced}) if replaced else origin
 
 
 def _at(run: Run, time: datetime) -> Run:

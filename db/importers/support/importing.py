@@ -139,15 +139,13 @@ def _stored(group: Sequence[_Read], store: Store) -> Iterator[Imported]:
             for read in group:
                 yield from _stored([read], store)
             return
-        outcomes = [read.outcome if read.runs is None else _refused(read.outcome, error) for read in group]
+        outcomes = [read.outcome for read in group]
+        for place, read in enumerate(group):
+            if read.runs is not None:
+                path, reason = read.outcome.path, str(error)
+                reason = reason if reason.startswith(str(path)) else f"{path}: {reason}"
+                outcomes[place] = Imported(path=path, state="refused", format=read.outcome.format, reason=reason)
     yield from outcomes
-
-
-def _refused(outcome: Imported, error: Exception) -> Imported:
-    reason = str(error)
-    if not reason.startswith(str(outcome.path)):
-        reason = f"{outcome.path}: {reason}"
-    return Imported(path=outcome.path, state="refused", format=outcome.format, reason=reason)
 
 
 def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:

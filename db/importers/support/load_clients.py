@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Json, Result, Samples
-from db.importers.support.measures import MS_PER_S, in_ms, measured
+from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields
 from db.importers.support.serving import (
     FIRST_NOT_SEEN,

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarking.core.doubts import of_slow_calls, validity
 from benchmarking.core.errors import FormatError
-from benchmarking.core.metrics import LATENCY, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.metrics import LATENCY, MS_PER_S, OF_SINGLE_CALLS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     TOO_FEW_SAMPLES,
@@ -30,7 +30,6 @@ from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatisti
 from db.importers.support.reading import INT32_MAX
 from db.rows import NEVER_NEGATIVE
 
-MS_PER_S = 1e3
 IMPOSSIBLE_BELOW_0 = (
     *NEVER_NEGATIVE,
     "stated_latency_",

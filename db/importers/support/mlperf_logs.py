@@ -87,6 +87,12 @@ SPEEDS = {
         "result_inferred_tokens_per_second",
     ),
 }
+TOKEN_TIMES = {
+    "result_first_token_50.00_percentile_latency_ns": "time_to_first_token_ms",
+    "result_first_token_99.00_percentile_latency_ns": "time_to_first_token_p99_ms",
+    "result_time_per_output_token_50.00_percentile_ns": "time_per_output_token_ms",
+    "result_time_per_output_token_99.00_percentile_ns": "time_per_output_token_p99_ms",
+}
 ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a latency is a place in the queue"
 
 
@@ -185,7 +191,8 @@ def log_metrics(events: Fields, scenario: str | None) -> tuple[dict[str, float],
     for column, keys in SPEEDS.items():
         speeds = [value for key in keys if (value := events.number(key, low=0)) is not None]
         metrics |= {column: speeds[0]} if speeds else {}
-    metrics |= _tokens(events)
+    for key, column in TOKEN_TIMES.items():
+        metrics |= _ms(events, key, column)
     if scenario == "offline":
         return metrics, dict.fromkeys(("latency_median_ms", "latency_mean_ms", "latency_p99_ms"), ALL_AT_ONCE)
     for statistic in STATISTICS.values():
@@ -210,13 +217,6 @@ def log_doubts(events: Fields) -> tuple[Doubt, ...]:
     if (errors := events.integer("num_errors")) is not None and errors > 0:
         found.append(Doubt(kind="request_errors", severity="noisy", evidence={"errors": errors}))
     return tuple(found)
-
-
-def _tokens(events: Fields) -> dict[str, float]:
-    first = _ms(events, "result_first_token_50.00_percentile_latency_ns", "time_to_first_token_ms")
-    first |= _ms(events, "result_first_token_99.00_percentile_latency_ns", "time_to_first_token_p99_ms")
-    first |= _ms(events, "result_time_per_output_token_50.00_percentile_ns", "time_per_output_token_ms")
-    return first | _ms(events, "result_time_per_output_token_99.00_percentile_ns", "time_per_output_token_p99_ms")
 
 
 def _ms(events: Fields, key: str, column: str) -> dict[str, float]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.measures import MS_PER_S, block, foreign_result, in_ms, measured, median_of, negative_times
+from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.reading import Fields, csv_rows, parsed_number, understood, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")

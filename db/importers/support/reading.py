@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Doubt, Json
 from benchmarking.core.untrusted.input_files import without_surrogates
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
@@ -508,7 +509,9 @@ def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, 
         if error is None:
             break
         # A line that does not belong is noticed at itself or at the next one.
-        trials = [lines[:at] + lines[at + 1 :] for at in _suspects(error, len(lines))]
+        noticed = int(_error_line(error))
+        suspects = [at for at in (noticed - 1, noticed - 2) if noticed and 0 <= at < len(lines)]
+        trials = [lines[:at] + lines[at + 1 :] for at in suspects]
         parsed = [(*_parsed_yaml(file, trial), trial) for trial in trials]
         best = max(parsed, key=lambda one: _error_line(one[1]), default=None)
         if best is None or (best[1] is not None and _error_line(best[1]) < _error_line(error)):
@@ -541,12 +544,6 @@ def _error_line(error: UsageError | None) -> float:
     return int(found[1]) if found else 0
 
 
-def _suspects(error: UsageError, count: int) -> list[int]:
-    """The places of the lines that may be the cause of a syntax error."""
-    line = _error_line(error)
-    return [at for at in (int(line) - 1, int(line) - 2) if 0 <= at < count] if line else []
-
-
 def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None) -> Any:
     """The value as JSON: keys become text, infinity becomes `infinity`, if given."""
     if isinstance(value, dict):
@@ -559,11 +556,6 @@ def _json_value(file: ForeignFile, value: Any, place: str, infinity: str | None)
         file.leave_out(place[:100], f"expected text, a number, a list or a mapping, found {type(value).__name__}")
         return str(value)
     return value
-
-
-def naive_utc(time: datetime) -> datetime:
-    """The time in UTC without its zone. Raises OverflowError before year 1 and after year 9999."""
-    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
 def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:

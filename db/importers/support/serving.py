@@ -24,7 +24,7 @@ from benchmarking.core.load_doubts import (
     rate_not_achieved,
     sent_per_s,
 )
-from benchmarking.core.metrics import LATENCY, SERVICE_TIMES
+from benchmarking.core.metrics import LATENCY, MS_PER_S, SERVICE_TIMES
 from benchmarking.core.records import (
     LOOP,
     REQUEST_RATE,
@@ -37,7 +37,7 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
-from db.importers.support.measures import MS_PER_S, foreign_result, latency_metrics
+from db.importers.support.measures import foreign_result, latency_metrics
 from db.importers.support.reading import Fields
 
 Value = TypeVar("Value")
