@@ -12,6 +12,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import default_database
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
+from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
@@ -136,11 +137,8 @@ def nothing_selected(source: Source, selection: Selection, words: Words = EVERYT
     sql = f"SELECT DISTINCT {', '.join(NAMED)} FROM benchmark_runs WHERE {MEASURED}"  # noqa: S608
     cells = source.warehouse.query(sql + " ORDER BY ALL", {"model": selection.model_id}).dicts()
     existing = [" ".join(map(str, list(cell.values())[1 if selection.model_id else 0 :])) for cell in cells]
-    more = f" and {len(existing) - MOST_NAMED} more" if len(existing) > MOST_NAMED else ""
     points = "".join(f", {_axis_values(source.warehouse, name, selection)}" for name in AXES if name in words.named)
-    return StorageError(
-        f"{source.name} has no results of {selected}: it has {', '.join(existing[:MOST_NAMED])}{more}{points}"
-    )
+    return StorageError(f"{source.name} has no results of {selected}: it has {first_few(existing, MOST_NAMED)}{points}")
 
 
 def _values(warehouse: Warehouse, column: str) -> list[str]:
@@ -168,5 +166,4 @@ def _unknown(column: str, wanted: str, known: Sequence[str], where: str) -> str:
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
     near = near or [name for name in known if wanted.lower() in name.lower()][:3]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    listed = ", ".join(known[:MOST_NAMED]) + (f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else "")
-    return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}it has {listed}"
+    return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}it has {first_few(known, MOST_NAMED)}"

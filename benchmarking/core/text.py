@@ -110,10 +110,21 @@ def command_lines(command: str, width: int | None) -> str:
     return "\n".join([*lines, line])
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 run", "2 runs" """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """The first names, and how many more there are: "drift, steal +2"."""
     more = f" +{len(names) - most}" if len(names) > most else ""
     return separator.join(names[:most]) + more
+
+
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first texts, and how many more there are, for a sentence: "a, b and 2 more"."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + more
 
 
 def spreadsheet_safe(text: str) -> str:

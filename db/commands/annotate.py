@@ -20,6 +20,7 @@ from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import counted
 from db.commands.arguments import (
     SELECTION,
     add_database,
@@ -141,7 +142,7 @@ def _label(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"labelled": [run.run_id for file in files for run in file.runs]})
     else:
-        print(f"{len(files)} run{'' if len(files) == 1 else 's'} labelled")
+        print(f"{counted(len(files), 'run')} labelled")
     return EXIT_OK
 
 

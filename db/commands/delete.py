@@ -22,6 +22,7 @@ from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import counted
 from db.commands.arguments import (
     SELECTION,
     add_database,
@@ -96,8 +97,8 @@ def main(argv: Sequence[str]) -> int:
     is_done = bool(runs) and not arguments.dry_run
     if is_done:
         if not arguments.yes:
-            with_notes = f" and {_counted(len(notes), 'note')}" if notes else ""
-            confirm(f"Delete {_counted(len(runs), 'run')}{with_notes}?", arguments.db_path)
+            with_notes = f" and {counted(len(notes), 'note')}" if notes else ""
+            confirm(f"Delete {counted(len(runs), 'run')}{with_notes}?", arguments.db_path)
         with open_to_write(arguments) as warehouse:
             warehouse.remove_runs([run["run_id"] for run in runs])
         moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
@@ -168,15 +169,11 @@ def _report(
             note(f"{NAME}: {one.path}: {one.problem}")
     if is_done:
         in_trash = sum(one.trash is not None for one in moved)
-        with_notes = f" with {_counted(len(notes), 'note')}" if notes else ""
-        moved_files = f"; {_counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
-        print(f"deleted {_counted(len(runs), 'run')}{with_notes}{moved_files}")
+        with_notes = f" with {counted(len(notes), 'note')}" if notes else ""
+        moved_files = f"; {counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
+        print(f"deleted {counted(len(runs), 'run')}{with_notes}{moved_files}")
     elif runs:
-        print(f"would delete {_counted(len(runs), 'run')} (dry run: nothing was deleted)")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+        print(f"would delete {counted(len(runs), 'run')} (dry run: nothing was deleted)")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
+from benchmarking.core.text import counted
 from db.commands.arguments import add_database, add_labels, add_shared, command_parser, open_to_read, print_json
 from db.connection import database_files
 
@@ -120,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     outcomes = _import(arguments, again)
     if again:
         note(
-            f"{NAME}: {_counted(len(again), 'file')} imported before, whose runs of then stay beside the new ones "
+            f"{NAME}: {counted(len(again), 'file')} imported before, whose runs of then stay beside the new ones "
             f"({again[0]}{', ...' if len(again) > 1 else ''}): --replace puts the new ones in their place"
         )
     if arguments.json:
@@ -258,17 +259,17 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
     imported = [one for one in outcomes if one.state == "imported"]
     if unnamed := sum(one.nameless for one in imported):
         note(
-            f"{NAME}: {_counted(unnamed, 'run')} on unnamed hardware, which all counts as one machine: "
+            f"{NAME}: {counted(unnamed, 'run')} on unnamed hardware, which all counts as one machine: "
             "name it with --hardware"
         )
     if unnamed := sum(one.unnamed_models for one in imported):
         note(
-            f"{NAME}: {_counted(unnamed, 'run')} of a model that the file does not name, each file with a series of "
+            f"{NAME}: {counted(unnamed, 'run')} of a model that the file does not name, each file with a series of "
             "its own: name it with --model-id (and --replace, to correct what was stored)"
         )
     if unstated := sum(one.doubts.get("engine_not_stated", 0) for one in imported):
         note(
-            f"{NAME}: {_counted(unstated, 'load')} of a server whose engine the file does not name, all counted as "
+            f"{NAME}: {counted(unstated, 'load')} of a server whose engine the file does not name, all counted as "
             "one: name it with --runtime"
         )
     counts = Counter[str](one.state for one in outcomes)
@@ -279,7 +280,7 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
     left_out = sum(len(one.left_out) for one in outcomes)
     lost = f"; left out: {left_out} (values, rows, lines)" if left_out else ""
     print(
-        f"files: {words}; new: {_counted(new_runs, 'run')}{lost}"
+        f"files: {words}; new: {counted(new_runs, 'run')}{lost}"
         + (" (dry run: nothing was stored)" if arguments.dry_run else "")
     )
 
@@ -291,16 +292,12 @@ def _line(one: Imported, imported: str) -> str:
     doubts = ", ".join(f"{kind} ({count})" for kind, count in sorted(one.doubts.items()))
     parts = [
         f"{imported if one.state == 'imported' else STATE_WORDS[one.state]} {one.path}: {one.format}",
-        _counted(one.new_runs if one.state == "imported" else one.runs, "run"),
-        _counted(one.results, "result"),
-        _counted(one.samples, "sample"),
+        counted(one.new_runs if one.state == "imported" else one.runs, "run"),
+        counted(one.results, "result"),
+        counted(one.samples, "sample"),
     ]
     lost = f"; left out: {len(one.left_out)}" if one.left_out else ""
     return f"{parts[0]}: {', '.join(parts[1:])}" + (f"; doubts: {doubts}" if doubts else "") + lost
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.codec import canonical_hash, to_json
 from benchmarking.core.doubts import FAILED, SOME_FAILED
 from benchmarking.core.records import LOOP, REQUEST_RATE, Requests, Result, Run
+from benchmarking.core.text import counted
 from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
 from db.exporters.support.report_times import Numbers, latencies, lengths
 from db.exporters.support.selected_runs import NOT_MEASURED, RunResult, Scope, supported_results
@@ -78,22 +79,19 @@ class _Lost:
     def lines(self) -> Iterator[str]:
         """The notes."""
         for name, count in self.without_mean.items():
-            yield f"left out: {name} of {_results(count)}: no mean, which a report requires"
+            yield f"left out: {name} of {counted(count, 'result')}: no mean, which a report requires"
         if self.without_total:
-            results = _results(self.without_total)
+            results = counted(self.without_total, "result")
             yield f"left out: statistics of the lengths of {results}: no number of requests, which a report requires"
         if names := list(self.metrics):
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             yield (
-                f"left out: {len(names)} metric{'s' * (len(names) > 1)} of {_results(self.results)}: a report has no "
+                f"left out: {counted(len(names), 'metric')} of {counted(self.results, 'result')}: a report has no "
                 f"field for {'them' if len(names) > 1 else 'it'} ({shown})"
             )
         if self.with_raw:
-            yield f"left out: raw samples and single requests of {_results(self.with_raw)}: a report has statistics"
-
-
-def _results(count: int) -> str:
-    return f"{count} result{'s' * (count > 1)}"
+            results = counted(self.with_raw, "result")
+            yield f"left out: raw samples and single requests of {results}: a report has statistics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import StorageError, UsageError, first_line
 from benchmarking.core.records import Result, Run, dumps
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.text import counted
 from db.exporters.support.exporting import ExportRequest, Tables
 from db.exporters.support.selected_runs import Scope, whole_runs
 from db.file_copy import make_folder
@@ -75,7 +76,7 @@ class MlflowExporter:
         except store.mlflow.exceptions.MlflowException as error:
             raise StorageError(f"MLflow: {first_line(error)}") from error
         if present:
-            request.notify(f"{present} run{'s' * (present > 1)} already exported: skipped")
+            request.notify(f"{counted(present, 'run')} already exported: skipped")
         return request.output_paths
 
 

@@ -13,7 +13,7 @@ from benchmarking.core import text
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import GAP, Slot, Table, drawn, narrowed, table_text, text_width, total_width
 from benchmarking.core.terminal import Page, data_stream, page_of
-from benchmarking.core.text import visible
+from benchmarking.core.text import counted, visible
 from db.query.questions import Answer, Column, Row, unique_names
 from db.values import exact, plain, readable
 
@@ -49,7 +49,7 @@ def write_table(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
     print(drawn(cells, [width for _, width in shown], page, numbers=numbers, overflow="ellipsis"), file=out)
     _remark(out, len(rows), more)
     if (hidden := len(slots) - len(shown)) > 0:
-        print(f"{hidden} more column{'s' * (hidden > 1)}: select fewer, or use --format vertical", file=out)
+        print(f"{counted(hidden, 'more column')}: select fewer, or use --format vertical", file=out)
 
 
 def write_vertical(answer: Answer, out: TextIO, page: Page, limit: int) -> None:

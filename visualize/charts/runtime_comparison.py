@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
+from benchmarking.core.text import counted, relative_error
 from benchmarking.core.text import number as exact
-from benchmarking.core.text import relative_error
 from visualize.drawing import words
 from visualize.drawing.configurations import above, cut_note, finding, reach, speedup
 from visualize.drawing.figure import Block, Element, Figure, Line, NotDrawn, Note, Panel, Rule, State
@@ -64,7 +64,7 @@ class RuntimeComparison(ChartPlugin):
         for key, members in grouped(rows, ALIKE):
             compared = [row for row in members if _is_comparable(row)]
             if not compared:
-                yield not_drawn(self, key, f"{len(members)} point{'' if len(members) == 1 else 's'} {NO_BASELINE}")
+                yield not_drawn(self, key, f"{counted(len(members), 'point')} {NO_BASELINE}")
             elif all(row["is_baseline"] for row in compared):
                 why = f"measured only with {_baseline(compared)}, so there is no comparison"
                 yield not_drawn(self, key, why)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarking.core.text import counted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.configurations import cut_note, finding, reach, speedup
@@ -54,10 +55,6 @@ class Resource:
     def count(self, row: Row) -> int:
         """How many the result used."""
         return int(row[self.column])
-
-    def counted(self, number_of: int) -> str:
-        """ "1 thread", "4 threads" """
-        return f"{number_of} {self.one if number_of == 1 else self.several}"
 
 
 SETUP = ("runtime", "precision", "simulated")
@@ -136,7 +133,7 @@ class Scaling(ChartPlugin):
         ideal = tuple(Mark(x=count, y=count / counts[0]) for count in counts)
         highs = [row["high"] for row in drawn]
         edge = reach([*(one.y for one in ideal), *(row["value"] for row in drawn)], highs)
-        y_title = f"Speedup over {resource.counted(counts[0])}\nhigher is better"
+        y_title = f"Speedup over {counted(counts[0], resource.one)}\nhigher is better"
         y = value_axis(y_title, [0.0, edge], room=1.1, may_be_log=False)
         x = size_axis(resource.several[0].upper() + resource.several[1:], counts)
         x = replace(x, high=x.high * (x.high / x.low) ** 0.2 if x.is_log else x.high + 0.2 * (x.high - x.low))
@@ -149,7 +146,7 @@ class Scaling(ChartPlugin):
         result = None
         if len(shown) == 1:
             first, most = _first(resource, shown[0][1]), max(shown[0][1], key=resource.count)
-            sides = [resource.counted(resource.count(row)) for row in (most, first)]
+            sides = [counted(resource.count(row), resource.one) for row in (most, first)]
             result = finding((sides[0], most), (sides[1], first), [first, most], verb="are")
         cut, rest = cut_note(highs, y.high), len(groups) - len(shown)
         shown_ids = {row["result_id"] for _, rows in groups for row in rows}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import PEAK_MEMORY
+from benchmarking.core.text import counted
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -301,7 +302,7 @@ def detail(column: str, value: Any) -> str:
         return f"{'metrics' if column == 'metric_definition' else 'processors'} {value}"
     if column in ("config_hash", "hardware_id", "model_revision"):
         return f"{column.removeprefix('model_').split('_')[0]} {str(value)[:8]}"
-    return f"{value} thread{'' if value == 1 else 's'}" if column == "num_threads" else str(value)
+    return counted(value, "thread") if column == "num_threads" else str(value)
 
 
 def settings(text: str) -> str:

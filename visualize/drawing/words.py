@@ -13,6 +13,7 @@ from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Point
+from benchmarking.core.text import counted
 from benchmarking.core.verdicts.launches import COVERS
 from db.values import precision_words
 from visualize.drawing.rows import Row, is_ok, settings, trust
@@ -166,7 +167,7 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed"))
         common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
         meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
         why = f" ({'; '.join(meanings)})" if meanings else ""
-        of_points = f"{len(drawn)} point{'' if len(drawn) == 1 else 's'} {'is' if len(rows) == 1 else 'are'}"
+        of_points = f"{counted(len(drawn), 'point')} {'is' if len(rows) == 1 else 'are'}"
         parts.append(f"{mark.lower() if parts else mark}: {len(rows)} of {of_points} {state}{why}")
     return "; ".join(parts) + "." if parts else None
 
@@ -210,7 +211,7 @@ def missing_points(
         return None
     names = "; ".join(named(row) for row in missing[:3]) + (" and others" if len(missing) > 3 else "")
     error = _first_error(missing)
-    of_points = f"{len(rows)} point{'' if len(rows) == 1 else 's'}"
+    of_points = counted(len(rows), "point")
     return f"Not drawn: {_counted(_state(row, otherwise) for row in missing)} of {of_points} ({names})" + (
         f": {error}" if error else "."
     )
@@ -225,7 +226,7 @@ def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None
 def nothing_to_draw(rows: Sequence[Row]) -> str:
     """Why there is no picture of the rows."""
     error = _first_error(rows)
-    points = f" of {len(rows)} point{'' if len(rows) == 1 else 's'}"
+    points = f" of {counted(len(rows), 'point')}"
     why = points + (f"; first error: {error}" if error else "")
     return f"nothing to draw: {_counted(_state(row, NO_VALUE) for row in rows)}{why}"
 

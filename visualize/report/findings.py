@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
-from benchmarking.core.text import listed, number, visible
+from benchmarking.core.text import counted, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
@@ -133,7 +133,7 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
     for (model, reason), points in undecided.items():
         yield visible(f"{model}: undecided at {_first_few(points)}: {reason}.")
     for reason, count in unranked.items():
-        yield f"{_count(count, 'point')} cannot be ranked: {reason}."
+        yield f"{counted(count, 'point')} cannot be ranked: {reason}."
 
 
 def _named(ranked: Sequence[Row]) -> Row | None:
@@ -246,8 +246,8 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         steps.append(f"Not measured: {counts}. Fix the causes, which are listed with the results, and measure again.")
     doubtful = [row for row in rows if row["status"] == "ok" and row["validity"] not in ("valid", None)]
     if doubtful:
-        counted = Counter(str(row["validity"]) for row in doubtful)
-        counts = ", ".join(f"{count} {validity}" for validity, count in counted.items())
+        by_validity = Counter(str(row["validity"]) for row in doubtful)
+        counts = ", ".join(f"{count} {validity}" for validity, count in by_validity.items())
         steps.append(
             f"Doubtful: {counts}, of {len(rows)} results. Follow the advice on each doubt, then measure again."
         )
@@ -255,7 +255,7 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     bare = [row for row in calls if is_ranked(row) and (row["low"] is None or row["high"] is None)]
     if bare:
         steps.append(
-            f"{_count(len(bare), 'result')} {_has(bare)} no interval over launches: measure with --profile standard, "
+            f"{counted(len(bare), 'result')} {_has(bare)} no interval over launches: measure with --profile standard, "
             f"or with --launches {LEAST_LAUNCHES} or more."
         )
     # Points where setups are close or were measured by different commands.
@@ -268,10 +268,10 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
         close += winner is None and all(row["low"] is not None for row in ranked)
         apart += winner is not None and measured_apart(ranked)
     turns = "benchhouse ab measures two setups in turns"
-    steps += [f"{_count(close, 'point')} undecided: {turns} until the difference is clear."] if close else []
+    steps += [f"{counted(close, 'point')} undecided: {turns} until the difference is clear."] if close else []
     if apart:
         steps.append(
-            f"At {_count(apart, 'point')} the setups were measured by different commands, and intervals do not cover "
+            f"At {counted(apart, 'point')} the setups were measured by different commands, and intervals do not cover "
             f"changes of the machine in between: {turns}."
         )
     if any(row["simulated"] for row in rows):
@@ -283,12 +283,8 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
 
 def _first_few(texts: Sequence[str]) -> str:
     more = len(texts) - MOST_POINTS
-    return "; ".join(texts[:MOST_POINTS]) + (f"; and {_count(more, 'further point')}" if more > 0 else "")
+    return "; ".join(texts[:MOST_POINTS]) + (f"; and {counted(more, 'further point')}" if more > 0 else "")
 
 
 def _has(things: Sequence[object]) -> str:
     return "has" if len(things) == 1 else "have"
-
-
-def _count(number_of: int, noun: str) -> str:
-    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"

@@ -21,7 +21,7 @@ from benchmarking.core.command_line import default_database, folder_to_write
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.storage_paths import without_place
-from benchmarking.core.text import markdown_escaped, markdown_table
+from benchmarking.core.text import first_few, markdown_escaped, markdown_table
 from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
@@ -221,8 +221,8 @@ def markdown(report: Report) -> str:
     if report.doubts:
         doubts = []
         for one in report.doubts:
-            places = "; ".join(one.points[:3]) + (f" and {len(one.points) - 3} more" if len(one.points) > 3 else "")
             evidence = f" ({one.evidence})" if one.evidence else ""
+            places = first_few(one.points, 3, "; ")
             doubts.append(f"{one.kind.replace('_', ' ')} ({places}): {one.sentence}{evidence}")
         parts += ["### Doubts", _items(doubts)]
     parts += ["### Next steps", _items(report.next_steps)]

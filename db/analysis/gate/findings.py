@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.records import Point
+from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import Night
 from db.analysis.common_shift import CommonShift, Shift, common_shift
 from db.analysis.gate.candidates import Candidate, confirming_results
@@ -143,7 +144,7 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
         reason, runs = f"{candidate.status.replace('_', ' ')}: {candidate.error}", len(candidate.segment)
         if candidate.status == "skipped" or not runs:
             return Finding(candidate=candidate, verdict="not enough data", reason=reason)
-        reason += f" (worked in {runs} earlier run{'s' * (runs > 1)})"
+        reason += f" (worked in {counted(runs, 'earlier run')})"
         return Finding(candidate=candidate, verdict="failed", reason=reason)
     if candidate.unfit is not None:
         return Finding(candidate=candidate, verdict="unfit", reason=candidate.unfit)

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Literal
 
 from benchmarking.core.metrics import Metric
+from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, outlooks
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
@@ -189,7 +190,7 @@ def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str |
     """Why the value cannot be judged; None if it can."""
     own = len(_stored_once(case.segments[-1], case.newest))
     if len(past) < parameters.min_points:
-        return f"{own} earlier run{'s' * (own != 1)}, at least {parameters.min_points} required"
+        return f"{counted(own, 'earlier run')}, at least {parameters.min_points} required"
     if case.newest is not None and case.newest.value <= 0 and not _is_none_left(case):
         return "the value is not positive, so it has no logarithm"
     return None

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from benchmarking.core.command_line import note
 from benchmarking.core.records import Json
-from benchmarking.core.text import visible
+from benchmarking.core.text import counted, first_few, visible
 
 ADDRESS = "BENCHHOUSE_WEBHOOK_URL"
 ANY_SCHEME = "BENCHHOUSE_WEBHOOK_ALLOW_HTTP"
@@ -59,9 +59,8 @@ def notify(command: str, rows: Sequence[Mapping[str, Json]]) -> None:
 def document(rows: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     """The message: the alerts as `benchhouse alert list --json` prints them, and a line of text for chats."""
     names = [_quiet(f"{row.get('model_id')} {row.get('runtime')} {row.get('metric')}") for row in rows]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     alerts: list[Json] = [dict(row) for row in rows]
-    text = f"benchhouse: {len(rows)} new alert{'s' * (len(rows) > 1)}: {', '.join(names[:5])}{more}"
+    text = f"benchhouse: {counted(len(rows), 'new alert')}: {first_few(names, 5)}"
     return {"event": "alerts", "text": text, "alerts": alerts}
 
 

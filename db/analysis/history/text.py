@@ -9,7 +9,7 @@ from operator import attrgetter
 from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import BARS, markdown_escaped, markdown_table, number, sparkline, wrapped
+from benchmarking.core.text import BARS, counted, markdown_escaped, markdown_table, number, sparkline, wrapped
 from benchmarking.core.verdicts.trends import Trend
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
 from db.analysis.history.regressions import Regression
@@ -57,7 +57,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     left_out = sum(history.left_out for history in histories)
     notes = []
     if changes:
-        notes.append(f"{len(changes)} change{'s' * (len(changes) != 1)}; each date is the first changed run's")
+        notes.append(f"{counted(len(changes), 'change')}; each date is the first changed run's")
     if any(change.state == "suspected" for change in changes):
         notes.append(SUSPECTED)
     if any(history.trend is not None for history in histories):
@@ -192,7 +192,7 @@ def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
     ends = (
         "first commit, up to and including the second" if has_commits else "first run, up to and including the second"
     )
-    lines = [f"{len(regressions)} regression{'s' * (len(regressions) != 1)}; the cause lies after the {ends}"]
+    lines = [f"{counted(len(regressions), 'regression')}; the cause lies after the {ends}"]
     if any(one.state == "suspected" for one in regressions):
         lines.append(SUSPECTED)
     shifts = {one.session_id: one.common_shift for one in regressions if one.common_shift is not None}

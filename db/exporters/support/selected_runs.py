@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import LOOP, Result, Run
+from benchmarking.core.text import counted
 from db.analysis.selection import EVERYTHING, Selection, unknown_models
 from db.driver_errors import storage_error
 from db.exporters.support.exporting import ExportRequest
@@ -128,7 +129,7 @@ def supported_results(
             else:
                 reasons[reason] += 1
     for reason, count in reasons.items():
-        request.notify(f"left out: {count} result{'s' * (count > 1)}: {reason}")
+        request.notify(f"left out: {counted(count, 'result')}: {reason}")
     if not found:
         raise UsageError("the selection has no result that the format supports")
 

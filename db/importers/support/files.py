@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
 from benchmarking.core.provenance import naive_now
+from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
 from db.importers.support.noisy_json import Documents, find_documents
 from db.importers.support.number_lists import PLACEHOLDER, Numbers, extract_lists
@@ -237,8 +238,7 @@ def _shape(value: Any) -> str:
     """A description of a JSON value."""
     if isinstance(value, dict):
         keys = [name[:40] for name in value]
-        more = f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else ""
-        return f"an object with the keys {', '.join(keys[:SHOWN_KEYS])}{more}" if keys else "an object without keys"
+        return f"an object with the keys {first_few(keys, SHOWN_KEYS)}" if keys else "an object without keys"
     if isinstance(value, list | array):
         return f"a list of {len(value)}, the first {_shape(value[0])}" if value else "an empty list"
     return f"a value of type {type(value).__name__}"

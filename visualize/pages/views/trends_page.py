@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
+from benchmarking.core.text import counted
 from db.analysis.annotations import annotate, list_annotations
 from db.analysis.gate.alerts import TRIAGES, Triage, list_alerts, raise_alerts, set_triage
 from db.analysis.history.changes import change_point_id, update_changes
@@ -141,9 +142,7 @@ def series_card(
         change, moved = trend_text(trend), trend.change
     return SimpleNamespace(
         name=str(history.subject["model_id"]),
-        about=" · ".join(
-            [*_setup(history), words.short_point(history.point), f"{len(values)} run{'' if len(values) == 1 else 's'}"]
-        ),
+        about=" · ".join([*_setup(history), words.short_point(history.point), counted(len(values), "run")]),
         value=f"{number_text(values[-1])} {metric.unit}",
         spark=spark(values, metric.unit),
         change=change,
