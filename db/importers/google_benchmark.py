@@ -15,7 +15,7 @@ from typing import Any
 from benchmarking.core.records import Json, Result, Scalar
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, foreign_result
+from db.importers.support.measures import MS_PER_UNIT, block, foreign_result
 from db.importers.support.names import Arguments, arguments_of
 from db.importers.support.reading import (
     Fields,
@@ -29,7 +29,6 @@ from db.importers.support.reading import (
     understood,
 )
 
-MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 AGGREGATES = {"mean": "latency_mean_ms", "median": "latency_median_ms", "stddev": "latency_std_ms"}
 """Aggregate of the repetitions -> column; used if the file does not have the repetitions."""
 SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")

@@ -17,7 +17,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, command, note
+from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
@@ -39,33 +39,6 @@ or DIR has other files"""
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    arguments = _parser().parse_args(argv)
-
-    from db.analysis.selection import Selection
-    from visualize.pages.public_copy import public_copy
-    from visualize.pages.snapshot import Snapshots
-    from visualize.pages.static_site import FIRST, check_folder, write_site
-
-    selection = Selection.parse(arguments.selection)
-    folder = Path(arguments.folder)
-    check_folder(folder.resolve())
-    snapshots = Snapshots(arguments.db_path)
-    try:
-        with snapshots.reading() as source:
-            chosen = selection.resolved(source.path)
-            with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
-                site = write_site(data, folder, runs=arguments.runs)
-    finally:
-        snapshots.close()
-    print(folder / FIRST)
-    left_out = (
-        f"; {site.runs_left_out:,} older runs have no page: raise --runs to include them" if site.runs_left_out else ""
-    )
-    note(f"{NAME}: {site.pages:,} pages, {site.runs:,} of them of runs, {size_text(site.size_bytes)}{left_out}")
-    return EXIT_OK
-
-
-def _parser() -> Parser:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     parser.add_argument("folder", metavar="DIR", help="folder of the site: new, empty, or an earlier site")
     add_selection(parser)
@@ -89,7 +62,30 @@ def _parser() -> Parser:
         help="keep host names, user names and folders of paths (default: removed)",
     )
     add_settings(parser, SHARED, "db_path")
-    return parser
+    arguments = parser.parse_args(argv)
+
+    from db.analysis.selection import Selection
+    from visualize.pages.public_copy import public_copy
+    from visualize.pages.snapshot import Snapshots
+    from visualize.pages.static_site import FIRST, check_folder, write_site
+
+    selection = Selection.parse(arguments.selection)
+    folder = Path(arguments.folder)
+    check_folder(folder.resolve())
+    snapshots = Snapshots(arguments.db_path)
+    try:
+        with snapshots.reading() as source:
+            chosen = selection.resolved(source.path)
+            with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
+                site = write_site(data, folder, runs=arguments.runs)
+    finally:
+        snapshots.close()
+    print(folder / FIRST)
+    left_out = (
+        f"; {site.runs_left_out:,} older runs have no page: raise --runs to include them" if site.runs_left_out else ""
+    )
+    note(f"{NAME}: {site.pages:,} pages, {site.runs:,} of them of runs, {size_text(site.size_bytes)}{left_out}")
+    return EXIT_OK
 
 
 def _runs(text: str) -> int:

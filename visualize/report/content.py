@@ -19,7 +19,6 @@ from visualize.drawing import words
 from visualize.drawing.loads import is_load
 from visualize.drawing.rows import grouped
 from visualize.pages.elements import (
-    Cell,
     Chart,
     Grid,
     Heading,
@@ -299,26 +298,25 @@ def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
     of_run: dict[str, list[Row]] = {}
     for row in rows:
         of_run.setdefault(row["run_id"], []).append(row)
-    runs = sorted(runs, key=lambda run: (run["model_id"], of_run[run["run_id"]][0]["setup"]))
     names = ("model", "setup", "family", "parameters", "points", "best throughput", "worst state", "load s", "took")
-    return Grid(
-        headings=headings(names, ("parameters", "load s", "took")),
-        rows=tuple(
+    lines = []
+    for run in sorted(runs, key=lambda run: (run["model_id"], of_run[run["run_id"]][0]["setup"])):
+        results = of_run[run["run_id"]]
+        states = [str(row["state"]) for row in results if row["status"] == "ok"]
+        lines.append(
             (
                 text_cell(run["model_id"]),
-                text_cell(of_run[run["run_id"]][0]["setup"]),
+                text_cell(results[0]["setup"]),
                 text_cell(run["architecture_type"]),
                 text_cell(None if run["parameter_count"] is None else words.size(run["parameter_count"])),
-                text_cell(_counts(str(row["status"]) for row in of_run[run["run_id"]])),
-                text_cell(_best(of_run[run["run_id"]])),
-                _worst(of_run[run["run_id"]]),
+                text_cell(_counts(str(row["status"]) for row in results)),
+                text_cell(_best(results)),
+                state_cell(max(states, key=STATES.index)) if states else text_cell(None),
                 number_cell(run["load_time_s"]),
                 text_cell(_took([run])),
             )
-            for run in runs
-        ),
-        caption="Runs",
-    )
+        )
+    return Grid(headings=headings(names, ("parameters", "load s", "took")), rows=tuple(lines), caption="Runs")
 
 
 def _took(runs: Sequence[Row]) -> str | None:
@@ -342,11 +340,6 @@ def _best(rows: Sequence[Row]) -> str | None:
             best = max(ranked, key=lambda row: float(row[name]))
             return f"{number(best[name])} {METRICS[name].unit} ({point_text(best)})"
     return None
-
-
-def _worst(rows: Sequence[Row]) -> Cell:
-    states = [str(row["state"]) for row in rows if row["status"] == "ok"]
-    return state_cell(max(states, key=STATES.index)) if states else text_cell(None)
 
 
 def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, str], own: Mapping[str, Metric]) -> Grid:

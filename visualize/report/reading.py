@@ -28,6 +28,7 @@ from visualize.drawing.rows import (
     distinct_names,
     drawable,
     grouped,
+    trust,
 )
 from visualize.drawing.verdicts import with_launches
 from visualize.pages import vega
@@ -138,11 +139,7 @@ def read_profiles(warehouse: Warehouse, runs: Sequence[Row]) -> Sequence[Row]:
 
 def state(row: Row) -> State:
     """State of a measured result. Simulated and invalid results never win."""
-    if row["simulated"]:
-        return "simulated"
-    if row["validity"] == "invalid":
-        return "invalid"
-    return "valid" if row["validity"] == "valid" else "doubtful"
+    return "simulated" if row["simulated"] else trust(row)
 
 
 def is_ranked(row: Row) -> bool:

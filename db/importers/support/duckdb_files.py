@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from benchmarking.core.errors import StorageError
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Json, Phase, Point, Result, Status
 from db.connection import Config, connect, translate_errors
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import foreign_result, measured, supported_tails
+from db.importers.support.measures import MS_PER_UNIT, foreign_result, measured, supported_tails
 from db.importers.support.reading import Fields, shortened
 from db.values import plain
 
@@ -38,7 +39,7 @@ STATUSES: dict[str, Status] = {
 }
 JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
 """Columns that join raw values to their result, if both tables have them."""
-TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
+TO_MS = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S}
 STATISTICS = {
     **dict.fromkeys(("mean", "avg", "average"), "mean"),
     **dict.fromkeys(("median", "p50"), "median"),

@@ -8,14 +8,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Result
 from db.importers.support.files import ForeignFile
+from db.importers.support.measures import MS_PER_UNIT
 from db.importers.support.reading import Fields, csv_lines, find_header, parsed_number, shortened
 from db.importers.support.serving import Columns, latency_columns, load_result
 
 EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 """Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
-TIMES_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "milliseconds": 1.0}
+TIMES_MS = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S, "milliseconds": 1.0}
 SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
 """Unit in the file -> unit in a metric's name, and the factor to it."""
 SIGNS = {"%": "percent", "°C": "celsius"}

@@ -30,6 +30,8 @@ from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, LaunchStatisti
 from db.importers.support.reading import INT32_MAX
 from db.rows import NEVER_NEGATIVE
 
+MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": MS_PER_S}
+"""Unit of a time -> milliseconds in it."""
 IMPOSSIBLE_BELOW_0 = (
     *NEVER_NEGATIVE,
     "stated_latency_",
