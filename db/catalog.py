@@ -145,8 +145,12 @@ def columns_digest(connection: Connection, database: str) -> str:
 
 def has_own_views(connection: Connection) -> bool:
     """Whether the views in the connection's file are exactly those of this program."""
-    views = connection.execute(VIEWS, [current(connection)]).fetchall()
-    return _digest((name, EXCLUDED.sub(_sorted_exclusion, sql)) for name, sql in views) in VIEWS_SHA256
+    texts = []
+    for name, sql in connection.execute(VIEWS, [current(connection)]).fetchall():
+        # DuckDB reverses the list of excluded columns each time it stores a view.
+        ordered = EXCLUDED.sub(lambda found: f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})", sql)
+        texts.append((name, ordered))
+    return _digest(texts) in VIEWS_SHA256
 
 
 def current(connection: Connection) -> str:
@@ -176,11 +180,6 @@ def _known_items() -> frozenset[Item]:
             connection.execute(step.sql)
             known |= _items(connection, current(connection))
     return frozenset(known)
-
-
-def _sorted_exclusion(match: re.Match[str]) -> str:
-    """A list of excluded columns, sorted: DuckDB reverses it each time it stores a view."""
-    return f"EXCLUDE ({', '.join(sorted(match[1].split(', ')))})"
 
 
 def _digest(items: Iterable[Item]) -> str:

@@ -20,7 +20,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -218,14 +218,12 @@ class Lake:
             yield
             check()
 
-    def turn(self, connection: DuckDB) -> AbstractContextManager[Callable[[], None]]:
-        """Hold the writers' lock; yields a function that raises if the lock was lost. Raises LockedError."""
-        if self.place.is_postgres:
-            return self._turn(connection)
-        return nullcontext(lambda: None)  # DuckDB has locked the catalog's file
-
     @contextmanager
-    def _turn(self, connection: DuckDB) -> Iterator[Callable[[], None]]:
+    def turn(self, connection: DuckDB) -> Iterator[Callable[[], None]]:
+        """Hold the writers' lock; yields a function that raises if the lock was lost. Raises LockedError."""
+        if not self.place.is_postgres:
+            yield lambda: None  # DuckDB has locked the catalog's file
+            return
         deadline, name = time.monotonic() + self.lock_timeout_s, self.place.name
         with self.cursor(connection) as cursor:
             for session in tuple(self._given_up):

@@ -128,7 +128,15 @@ def settings_words(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = S
     for subject, mode in zip(subjects, modes, strict=True):
         by_subject.setdefault(subject, []).append(mode)
     names = {subject: differing_names(subject_modes) for subject, subject_modes in by_subject.items()}
-    return [_words(mode, names[subject]) for subject, mode in zip(subjects, modes, strict=True)]
+    described: list[str | None] = []
+    for subject, mode in zip(subjects, modes, strict=True):
+        parts = []  # the kind of load first; our own loop of calls has none
+        if LOOP in mode:
+            parts.append(f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop")
+            parts += [f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else []
+        own = [name for name in names[subject] if name in mode and name not in KIND_SETTINGS]
+        described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)
+    return described
 
 
 def precision_words(precision: str, runtime_mode: str | Mapping[str, object]) -> str:
@@ -144,14 +152,3 @@ def differing_names(modes: Sequence[Mapping[str, object]]) -> list[str]:
     """The names of the settings that are not equal in all, sorted."""
     names = sorted({name for mode in modes for name in mode})
     return [name for name in names if len({json.dumps(mode.get(name)) for mode in modes}) > 1]
-
-
-def _words(mode: Mapping[str, object], names: Sequence[str]) -> str | None:
-    # The kind of load; empty for our own loop of calls.
-    if LOOP not in mode:
-        parts = []
-    else:
-        kind = f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop"
-        parts = [kind, *([f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else [])]
-    parts += [f"{name} {mode[name]}" for name in names if name in mode and name not in KIND_SETTINGS]
-    return ", ".join(parts) or None

@@ -257,7 +257,14 @@ class Warehouse:
         name = str(path)
         if is_lake(name):
             of_lake = lake.Lake(place=LakePlace.parse(name), lock_timeout_s=lock_timeout_s)
-            of_lake.repeated(lambda: _clear(of_lake))
+
+            def clear() -> None:
+                with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
+                    catalog.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
+                    lake.clear(connection, of_lake)
+                of_lake.end_watch()
+
+            of_lake.repeated(clear)
         elif os.path.exists(name):
             with (
                 translate_errors(name),
@@ -455,16 +462,19 @@ class Warehouse:
         The answer to a commit may be lost, so a change must first check what it would add. Raises the last error, with
         the attempts made.
         """
-        return change() if self._lake is None else self._lake.repeated(lambda: self._attempt(change))
-
-    def _attempt(self, change: Callable[[], T]) -> T:
-        try:
+        of_lake = self._lake
+        if of_lake is None:
             return change()
-        except InvalidatedError:
-            assert self._lake is not None
-            other = self._prepared(self._lake, read_only=self.read_only, create=False)
-            self._connection, self.has_own_views = other._connection, other.has_own_views
-            raise
+
+        def attempt() -> T:
+            try:
+                return change()
+            except InvalidatedError:
+                other = self._prepared(of_lake, read_only=self.read_only, create=False)
+                self._connection, self.has_own_views = other._connection, other.has_own_views
+                raise
+
+        return of_lake.repeated(attempt)
 
     @contextmanager
     def attached(self, path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[str]:
@@ -532,15 +542,6 @@ class Warehouse:
             rows = self._connection.execute(f"DESCRIBE {table}").fetchall()
             self._column_types[table] = {row[0]: row[1] for row in rows}
         return self._column_types[table]
-
-
-def _clear(of_lake: lake.Lake) -> None:
-    """Drop the tables of a lake."""
-    name = of_lake.place.name
-    with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
-        catalog.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
-        lake.clear(connection, of_lake)
-    of_lake.end_watch()
 
 
 def _create(path: Path) -> None:

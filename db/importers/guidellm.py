@@ -179,7 +179,15 @@ def _benchmark(file: ForeignFile, line: str, row: Mapping[tuple[str, ...], str])
             metric, statistic = TABLE.get((column[0], unit), ""), column[-1].lower()
         if (metric and statistic in (*TABLE_STATISTICS, "percentiles")) or old is not None:
             found = metrics.setdefault(metric, {}).setdefault(status.lower(), {"percentiles": {}})
-            _add_statistic(file, f"{line}.{name}", found, TABLE_STATISTICS.get(statistic), cell)
+            if statistic in TABLE_STATISTICS:
+                found[TABLE_STATISTICS[statistic]] = cell
+                continue
+            values = _json_of(cell)
+            if isinstance(values, list) and len(values) == len(QUANTILES):
+                named = dict(zip(QUANTILES, values, strict=True))
+                found |= {"min": named.pop("min"), "max": named.pop("max"), "percentiles": named}
+            elif cell:
+                file.leave_out(f"{line}.{name}", f"expected {len(QUANTILES)} numbers, found {cell[:60]!r}")
         elif counted := COUNTED.fullmatch(name):
             counts[counted[1].lower()] = cell
         elif cell:
@@ -188,19 +196,6 @@ def _benchmark(file: ForeignFile, line: str, row: Mapping[tuple[str, ...], str])
         # An empty distribution is all 0, and the table does not say how many values there are.
         found["count"] = "0" if found.get("mean") in (None, "", "0", "0.0") and found.get("max") in (0, None) else "1"
     return {"metrics": {**metrics, "request_totals": counts}, **_in_report(others, counts)}
-
-
-def _add_statistic(file: ForeignFile, place: str, found: dict[str, Any], statistic: str | None, cell: str) -> None:
-    if statistic is not None:
-        found[statistic] = cell
-        return
-    values = _json_of(cell)
-    if not isinstance(values, list) or len(values) != len(QUANTILES):
-        if cell:
-            file.leave_out(place, f"expected {len(QUANTILES)} numbers, found {cell[:60]!r}")
-        return
-    named = dict(zip(QUANTILES, values, strict=True))
-    found |= {"min": named.pop("min"), "max": named.pop("max"), "percentiles": named}
 
 
 def _in_report(others: dict[str, Any], counts: Mapping[str, str]) -> dict[str, Any]:

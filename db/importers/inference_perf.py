@@ -100,7 +100,14 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     # A pattern of files alone would also match the stages' reports of sessions.
     stages = [path for path in sorted(file.path.parent.glob(STAGES)) if STAGE.fullmatch(path.name)]
     if isinstance(file.json, list):
-        file.without_results("requests of a load" + _their_place(stages))
+        place = ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
+        if stages:
+            place = (
+                " with several stages, which the file does not distinguish: each stage has its own file of statistics"
+            )
+        if len(stages) == 1:
+            place = f": imported with {stages[0].name}"
+        file.without_results(f"requests of a load{place}")
     name = file.path.stem
     if (
         name.endswith(OF_SERVER)
@@ -190,14 +197,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _is_of_server(file: ForeignFile, successes: Fields) -> bool:
     """Whether the file has the server's own metrics: the client's have objects of latencies and throughputs."""
     return file.path.stem.endswith(OF_SERVER) or ("latency" not in successes and "request_latency" in successes)
-
-
-def _their_place(stages: Sequence[Path]) -> str:
-    if len(stages) == 1:
-        return f": imported with {stages[0].name}"
-    if stages:
-        return " with several stages, which the file does not distinguish: each stage has its own file of statistics"
-    return ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
 
 
 def _delay(load: Fields) -> str:

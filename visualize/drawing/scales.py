@@ -171,7 +171,13 @@ def time_axis(times: Sequence[float], title: str = "") -> Axis:
     if first == last:
         labels: tuple[tuple[float, str], ...] = ((first, _day(first, "%Y-%m-%d %H:%M")),)
     elif last - first > 6 * TIME_STEPS[-1]:
-        labels = _months(low, high)
+        begin, end = (datetime.fromtimestamp(value, UTC) for value in (low, high))
+        start, count = 12 * begin.year + begin.month - 1, 12 * (end.year - begin.year) + end.month - begin.month
+        each = next((one for one in (1, 2, 3, 6, 12, 24, 60) if count / one <= MOST_TICKS), 120)
+        months = [month for month in range(start, start + count + 2) if month % each == 0]
+        days = [datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in months]
+        form = "%Y" if each >= 12 else "%Y-%m"
+        labels = tuple((day.timestamp(), day.strftime(form)) for day in days if low <= day.timestamp() <= high)
     else:
         step = next((one for one in TIME_STEPS if (last - first) / one <= MOST_TICKS - 1), TIME_STEPS[-1])
         form = "%m-%d" if step >= DAY_S else "%m-%d %H:%M" if last - first > DAY_S else "%H:%M"
@@ -181,17 +187,6 @@ def time_axis(times: Sequence[float], title: str = "") -> Axis:
         if labels and form != "%H:%M:%S":  # the first tick says the year or the day
             labels = ((labels[0][0], _day(labels[0][0], "%Y-%m-%d" if step >= DAY_S else "%m-%d %H:%M")), *labels[1:])
     return Axis(title=title, low=low, high=high, ticks=labels, has_grid=False)
-
-
-def _months(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    begin, end = (datetime.fromtimestamp(value, UTC) for value in (low, high))
-    count = 12 * (end.year - begin.year) + end.month - begin.month
-    each = next((one for one in (1, 2, 3, 6, 12, 24, 60) if count / one <= MOST_TICKS), 120)
-    first = 12 * begin.year + begin.month - 1
-    starts = (datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in range(first, first + count + 2)
-              if month % each == 0)  # fmt: skip
-    form = "%Y" if each >= 12 else "%Y-%m"
-    return tuple((at, start.strftime(form)) for start in starts if low <= (at := start.timestamp()) <= high)
 
 
 def _day(seconds: float, form: str) -> str:
