@@ -165,13 +165,8 @@ def _is_title(lines: Sequence[str], at: int) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    parts = list(_parts(_lines(file.text or "")))
-    for index, part in enumerate(parts):
-        yield from understood(file, [part], lambda part, at=index: _run(file, part, at))  # type: ignore[misc]
-
-
-def _parts(lines: Sequence[str]) -> Iterator[Part]:
     """The results in the order of the log, each read to its end across lines that are printed in between."""
+    lines, parts = _lines(file.text or ""), list[Part]()
     at, last = 0, 0
     shared: dict[str, dict[str, str]] = {}
     while at < len(lines):
@@ -190,8 +185,9 @@ def _parts(lines: Sequence[str]) -> Iterator[Part]:
             # Another result of the command above: of its model, not of its load.
             arguments = {**shared.get(kind, {}), **arguments}
         shared[kind] = {name: value for name, value in arguments.items() if name not in OF_A_LOAD}
-        yield Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=arguments)
+        parts.append(Part(kind=kind, line=at + 1, lines=tuple(lines[at:end]), arguments=arguments))
         at = last = end
+    yield from understood(file, enumerate(parts), lambda numbered: _run(file, numbered[1], numbered[0]))
 
 
 def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:

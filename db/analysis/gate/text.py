@@ -331,23 +331,19 @@ def junit_xml(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ())
             ElementTree.SubElement(case, "skipped", {"message": message})
         else:
             ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
-    for one in quality:
-        _quality_case(suite, one)
+    for check in quality:
+        about = {"classname": _safe(check.subject), "name": f"quality {check.metric}", "time": "0"}
+        case, message = ElementTree.SubElement(suite, "testcase", about), _safe(check.text)
+        if check.judgement.verdict == "worse":
+            failure = ElementTree.SubElement(case, "failure", {"message": message, "type": "worse"})
+            failure.text = "\n".join([message, f"run {check.run_id}", f"baseline run {check.baseline_run_id}"])
+        elif check.judgement.verdict == "not judged":
+            ElementTree.SubElement(case, "skipped", {"message": message})
+        else:
+            ElementTree.SubElement(case, "system-out").text = message
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
-
-
-def _quality_case(suite: ElementTree.Element, check: QualityCheck) -> None:
-    name = {"classname": _safe(check.subject), "name": f"quality {check.metric}", "time": "0"}
-    case, message = ElementTree.SubElement(suite, "testcase", name), _safe(check.text)
-    if check.judgement.verdict == "worse":
-        failure = ElementTree.SubElement(case, "failure", {"message": message, "type": "worse"})
-        failure.text = "\n".join([message, f"run {check.run_id}", f"baseline run {check.baseline_run_id}"])
-    elif check.judgement.verdict == "not judged":
-        ElementTree.SubElement(case, "skipped", {"message": message})
-    else:
-        ElementTree.SubElement(case, "system-out").text = message
 
 
 def _safe(text: str) -> str:
