@@ -23,6 +23,7 @@ from visualize.pages.elements import (
     Grid,
     Heading,
     Link,
+    commit_text,
     headings,
     number_cell,
     point_text,
@@ -403,7 +404,6 @@ def _word(value: Any) -> str:
 def _method(number: int, runs: Sequence[Row]) -> Method:
     first = runs[0]
     settings = {name: value for name, value in json.loads(first["settings"]).items() if value is not None}
-    commit = first["git_commit"]
     given = {
         "by": f"benchhouse {first['tool_version']}"
         if first["origin_format"] is None
@@ -411,7 +411,7 @@ def _method(number: int, runs: Sequence[Row]) -> Method:
         "started": f"{time_text(first['started_at'])} UTC",
         "session": str(first["session_id"]),
         "runs": str(len(runs)),
-        "commit": None if not commit else commit[:10] + (" with changes" if first["git_dirty"] else ""),
+        "commit": commit_text(first),
         **{
             name.replace("_", " "): json.dumps(v) if isinstance(v, dict | list) else _word(v)
             for name, v in settings.items()
