@@ -145,9 +145,7 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
     with without_log(connection):
         for number, step in enumerate(pending):
             _apply(connection, step, pending[number + 1 :])
-        with transaction(connection):
-            create_views(connection)
-            _note(connection, views())
+        _replace_views(connection)
         connection.execute("CHECKPOINT")
     return True
 
@@ -194,6 +192,13 @@ def _apply(connection: Connection, step: Migration, later: Sequence[Migration] =
         _note(connection, step)
 
 
+def _replace_views(connection: Connection) -> None:
+    """Create the views; stored ones are dropped first, so that no new view is bound to an old one."""
+    with transaction(connection):
+        create_views(connection)
+        _note(connection, views())
+
+
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
     """The SQL without comments on tables that later steps recreate, and without those that `comments` replaces: they
     took a third of the time of a new database."""
@@ -203,21 +208,10 @@ def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
 
 
 def create_views(connection: Connection) -> None:
-    """Create the views in the current database, with all comments, inside the caller's transaction. Stored ones are
-    dropped first, so that no new view is bound to an old one."""
+    """Create the views in the current database, with all comments, inside the caller's transaction."""
     drop_views(connection)
     connection.execute(views().sql)
-    # Columns without a comment of their own have that of the table's column.
-    comments_by_column = {
-        (table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()
-    }
-    statements = []
-    for (view, column), comment in comments_by_column.items():
-        inherited = next(filter(None, (comments_by_column.get((table, column)) for table in COMMENT_SOURCES)), None)
-        if view in view_names() and comment is None and inherited is not None:
-            statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
-    if statements:  # one call takes a third less time than many
-        connection.execute(";\n".join(statements))
+    _inherit_comments(connection)
 
 
 def _note(connection: Connection, step: Migration) -> None:
@@ -232,6 +226,20 @@ def _note(connection: Connection, step: Migration) -> None:
 def drop_views(connection: Connection) -> None:
     for view in sorted(view_names()):
         connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
+
+
+def _inherit_comments(connection: Connection) -> None:
+    """Copy the comments of table columns to view columns without a comment."""
+    comments_by_column = {
+        (table, column): comment for table, column, comment in connection.execute(COMMENTS).fetchall()
+    }
+    statements = []
+    for (view, column), comment in comments_by_column.items():
+        inherited = next(filter(None, (comments_by_column.get((table, column)) for table in COMMENT_SOURCES)), None)
+        if view in view_names() and comment is None and inherited is not None:
+            statements.append(f"COMMENT ON COLUMN {quoted(view)}.{quoted(column)} IS {literal(inherited)}")
+    if statements:  # one call takes a third less time than many
+        connection.execute(";\n".join(statements))
 
 
 def table_list(connection: Connection) -> list[str]:
