@@ -9,7 +9,8 @@ With q the model's distribution of the next token after a position, p the refere
     cosine               x.y / (||x|| ||y||) of an embedding x and the reference's y, mean over inputs
     rank correlation     Spearman's, of the similarities of all pairs of inputs with those of the reference
     confidence error     mean |q(c) - p(c)|, with c the reference's first choice
-    token error rate     edit distance of the tokens from the reference's, relative to the reference's length
+    token error rate     edit distance of the tokens from the reference's, relative to the reference's length; both
+                         up to the token that ends a text, after which a model that goes on generates anything
     latent error         ||y - x|| / ||x||
 
 Logarithms are of a softmax in float64, with the maximum taken out first: a sum over 100 000 probabilities in float32
@@ -24,7 +25,7 @@ everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
@@ -259,9 +260,16 @@ def label_values(output: np.ndarray, reference: np.ndarray) -> dict[str, Quality
     }
 
 
-def token_values(output: np.ndarray, reference: np.ndarray) -> dict[str, QualityValue]:
-    """The measure of generated tokens, inputs x tokens, of which each input is a window."""
-    pairs = zip(output.tolist(), reference.tolist(), strict=True)
+def token_values(output: np.ndarray, reference: np.ndarray, ends: Collection[int] = ()) -> dict[str, QualityValue]:
+    """The measure of generated tokens, inputs x tokens, of which each input is a window. `ends` are the tokens that end
+    a text. Raises BenchhouseError if the reference ends all texts at once."""
+
+    def text(row: Sequence[int]) -> Sequence[int]:
+        return row[: next((index for index, token in enumerate(row) if token in ends), len(row))]
+
+    pairs = [(text(row), text(of)) for row, of in zip(output.tolist(), reference.tolist(), strict=True)]
+    if not any(of for _, of in pairs):
+        raise BenchhouseError("the reference generates no text")
     rates = [edit_distance(row, of) / max(1, len(of)) for row, of in pairs]
     return {"token_error_rate": mean_value(rates, least=0.0)}
 
@@ -293,7 +301,6 @@ def latent_values(output: np.ndarray, reference: np.ndarray) -> dict[str, Qualit
 OUTPUT_VALUES: Mapping[str, Callable[[np.ndarray, np.ndarray], dict[str, QualityValue]]] = {
     "embeddings": embedding_values,
     "labels": label_values,
-    "tokens": token_values,
     "latents": latent_values,
 }
-"""By kind of output (`WorkloadFamily.quality`)."""
+"""By kind of output (`WorkloadFamily.quality`), of those that need nothing but the outputs."""

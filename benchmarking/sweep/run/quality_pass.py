@@ -42,11 +42,19 @@ from benchmarking.core.records import (
     Workload,
     canonical_hash,
 )
-from benchmarking.measure.quality_measures import OUTPUT_VALUES, WindowScores, text_values, window_scores
+from benchmarking.measure.quality_measures import (
+    OUTPUT_VALUES,
+    WindowScores,
+    text_values,
+    token_values,
+    window_scores,
+)
 from benchmarking.sweep.run.question_scores import SIZE_STEP, question_point, question_quality
+from benchmarking.workloads.support import processing
 from benchmarking.workloads.support.families import family_named, plugin_of
 from benchmarking.workloads.support.quality_inputs import TextWindows, text_windows
 from benchmarking.workloads.support.questions import read_questions
+from benchmarking.workloads.support.synthetic_inputs import SPEECH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +103,11 @@ def quality_point(workload: Workload, settings: QualitySettings) -> Point:
     if kind == "text":
         windows = text_windows(workload, settings)
         return Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored)
+    hears = workload.path is not None and processing.has_processor(Path(workload.path), "audio")
+    if kind == "tokens" and "audio" in family.modalities and not hears:
+        raise UnsupportedError(
+            "the model's folder has no processor (preprocessor_config.json), without which the sound would be noise"
+        )
     axes = {name: values[0] for name, values in family.axes(workload).items()}
     if (length := axes.get("sequence_length")) is not None and family.modalities == ("text",):
         axes["sequence_length"] = min(length, OUTPUT_LENGTH)
@@ -268,8 +281,18 @@ def _output_quality(
         "point": point.label,
         "seconds": time.perf_counter() - begin_s,
     }
-    inputs = canonical_hash({**model_parts(workload), "point": point.label})
+    sound = {"sound": SPEECH} if "audio" in plugin_of(workload).modalities else {}
+    inputs = canonical_hash({**model_parts(workload), **sound, "point": point.label})
+    if kind == "tokens":
+        return _quality(kind, token_values(got, wanted, end_tokens(workload.config)), inputs, how, None)
     return _quality(kind, OUTPUT_VALUES[kind](got, wanted), inputs, how, None)
+
+
+def end_tokens(config: Mapping[str, Json]) -> frozenset[int]:
+    """The tokens that end a text, by a model's configuration or that of one of its parts."""
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    found = [part.get("eos_token_id") for part in parts]
+    return frozenset(one for ids in found for one in (ids if isinstance(ids, list) else [ids]) if isinstance(one, int))
 
 
 def _pooled(states: np.ndarray) -> np.ndarray:

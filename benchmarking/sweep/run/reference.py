@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FILE = "outputs.npz"
 KIND = "reference"
-INPUTS_VERSION = 1
+INPUTS_VERSION = 2
 """Incremented when a seed gives other inputs or weights than before, so that older references are not used."""
 MAX_S = 120.0
 """Longest estimated time of a reference's call: a slower one would take longer than measuring the point."""

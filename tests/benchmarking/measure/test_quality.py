@@ -176,3 +176,14 @@ def test_token_and_latent_errors_by_hand() -> None:
     assert found["token_error_rate"].by_window == (0.25, 0.0)
     error = latent_values(np.array([[[3.0], [4.0]]]), np.array([[[3.0], [0.0]]]))["latent_error"]
     assert error.by_window == (pytest.approx(4 / 3),)
+
+
+def test_what_follows_the_end_of_a_text_is_no_error() -> None:
+    """Against 1, 2, the end: a token is wrong, one is added before the end, one is missing, and only what follows the
+    end differs."""
+    reference = np.array([[1, 2, 0, 9, 9]] * 4)
+    output = np.array([[1, 3, 0, 7, 7], [1, 2, 4, 0, 9], [1, 0, 2, 9, 9], [1, 2, 0, 0, 5]])
+    assert token_values(output, reference, {0, 8})["token_error_rate"].by_window == (0.5, 0.5, 0.5, 0.0)
+    assert token_values(output, reference)["token_error_rate"].by_window == (0.6, 0.4, 0.4, 0.4)
+    with pytest.raises(BenchhouseError, match="no text"):
+        token_values(output, np.zeros((4, 5)), {0})

@@ -21,7 +21,13 @@ from benchmarking.core.records import Cell, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.plan.measuring_settings import measured_by
-from benchmarking.sweep.run.quality_pass import measured_quality, quality_points, size_step, why_not_quality
+from benchmarking.sweep.run.quality_pass import (
+    measured_quality,
+    quality_point,
+    quality_points,
+    size_step,
+    why_not_quality,
+)
 from benchmarking.sweep.run.reference import ReferenceMaker
 from benchmarking.workloads.support.quality_inputs import text_windows
 from benchmarking.workloads.support.resolve import resolve
@@ -267,3 +273,11 @@ def test_impossible_logits_cost_the_quality_and_not_the_run(decoder: Path) -> No
     found = measured_quality(Broken(), resolve(str(decoder)), SETTINGS, None, "not_run: none")  # type: ignore[arg-type]
     assert not found.values
     assert set(found.missing.values()) == {"failed: the logits contain NaN or Inf"}
+
+
+def test_a_transcript_of_noise_is_no_quality(tmp_path: Path) -> None:
+    workload = resolve("tiny-whisper")
+    with pytest.raises(UnsupportedError, match="no processor"):
+        quality_point(workload, SETTINGS)
+    (tmp_path / "preprocessor_config.json").write_text("{}")
+    assert quality_point(replace(workload, path=str(tmp_path)), SETTINGS).batch_size == 16
