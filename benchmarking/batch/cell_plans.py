@@ -326,7 +326,7 @@ def plans(
 
     entries: tuple[model_list.Entry, ...] = ()
     if arguments.models:
-        entries = model_list.entries_from_names(arguments.models, "--models")
+        entries = model_list.entries_from_names(arguments.models)
     elif arguments.model_list:
         entries = model_list.entries_from_file(Path(arguments.model_list))
     if entries and not arguments.benches:  # with --benches the patterns select benchmarks

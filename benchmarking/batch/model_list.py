@@ -172,9 +172,9 @@ class Entry:
     """Settings of this model only."""
 
 
-def entries_from_names(names: Sequence[str], location: str) -> tuple[Entry, ...]:
-    """Entries for names on the command line. Raises UsageError for a duplicate name."""
-    return _check_unique([Entry(model_id=name, location=location) for name in names])
+def entries_from_names(names: Sequence[str]) -> tuple[Entry, ...]:
+    """Entries for the names of --models. Raises UsageError for a duplicate name."""
+    return _check_unique([Entry(model_id=name, location="--models") for name in names])
 
 
 def entries_from_file(path: Path) -> tuple[Entry, ...]:

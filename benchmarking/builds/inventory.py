@@ -178,9 +178,7 @@ class BuildSelection:
         return not self.digests and not self.everything and all(condition is None for condition in narrowed)
 
 
-def select_builds(
-    contents: Contents, selection: BuildSelection, *, confirmed: bool, now_s: float | None = None
-) -> tuple[Path, ...]:
+def select_builds(contents: Contents, selection: BuildSelection, *, confirmed: bool) -> tuple[Path, ...]:
     """The folders of the selected builds, broken ones included.
 
     Raises UsageError for an empty choice, for an unknown or ambiguous digest, for a kind or model without builds, and
@@ -205,7 +203,7 @@ def select_builds(
     for flag, word, known in (("--kind", selection.kind, kinds), ("--model", selection.model, models)):
         if word is not None and word not in known:  # a typo must not silently delete nothing
             raise UsageError(f"{flag} {word}: no such build; found {', '.join(known) or 'no builds'}")
-    now_s = time.time() if now_s is None else now_s
+    now_s = time.time()
     least_age_s = None if selection.older_than_days is None else selection.older_than_days * SECONDS_PER_DAY
     selected = [
         build

@@ -192,13 +192,8 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, ri
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def sparkline(
-    values: Sequence[float], width: int, bars: str = BARS, *, scale: tuple[float, float] | None = None
-) -> str:
-    """One bar per value; for more than `width` values, one bar per median of `width` equal parts.
-
-    `scale` is the values of the lowest and the highest bar; None for the range of the values.
-    """
+def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
+    """One bar per value; for more than `width` values, one bar per median of `width` equal parts."""
     from statistics import median
 
     if not values:
@@ -207,8 +202,8 @@ def sparkline(
     if len(values) > width:
         bounds = [math.floor(part * len(values) / width) for part in range(width + 1)]
         parts = [median(values[start:end]) for start, end in pairwise(bounds)]
-    low, high = scale or (min(parts), max(parts))
-    missing = 0.0 if scale else MIN_RANGE * abs(median(parts)) - (high - low)
+    low, high = min(parts), max(parts)
+    missing = MIN_RANGE * abs(median(parts)) - (high - low)
     if missing > 0:
         low, high = low - missing / 2, high + missing / 2
     span = (high - low) or 1.0

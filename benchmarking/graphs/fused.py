@@ -24,6 +24,7 @@ from benchmarking.graphs.export.exporter import build_facts
 from benchmarking.graphs.exported_model import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
 
 KIND = "fused"
+FUSED = "fused_operators"
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "float16")
 PATTERNS: Mapping[str, str] = {
     **dict.fromkeys(("bert", "albert", "camembert", "distilbert", "roberta", "xlm-roberta"), "bert"),
@@ -89,7 +90,7 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
             f"{workload.model_id}: omit --fusion"
         )
     weights = onnx_files.weights([folder / graph.file for graph in bundle.graphs.values()])
-    fused: dict[str, Json] = {"fused_operators": dict[str, Json](sorted(counts.items()))}
+    fused: dict[str, Json] = {FUSED: dict[str, Json](sorted(counts.items()))}
     facts = {**bundle.facts, **fused}
     new = dataclasses.replace(
         bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype, facts=facts
@@ -100,7 +101,8 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
 
 def fused_operators(bundle: Bundle) -> dict[str, Json]:
     """For `verified`: the numbers of fused operators in the bundle's files; empty for an unfused bundle."""
-    return {name: bundle.facts[name] for name in ("fused_operators",) if name in bundle.facts}
+    counts = bundle.facts.get(FUSED)
+    return {} if counts is None else {FUSED: counts}
 
 
 def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload, target: Path) -> Counter[str]:

@@ -30,7 +30,7 @@ from benchmarking.core.records import (
     Run,
     Scalar,
 )
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import is_processor
 from benchmarking.load.generator import Level
 from benchmarking.load.latency_limits import judged, limits_text
 from benchmarking.load.results import result_of
@@ -128,7 +128,7 @@ class ModelLoad(ABC):
                 self.pressure_before = one.window.get("cpu_pressure_before")
             window = {**one.window, "cpu_pressure_before": self.pressure_before}
             if one.requests is not None:
-                is_accelerator = not has(self.plan.cell.device.type, lambda kind: kind.is_processor)
+                is_accelerator = not is_processor(self.plan.cell.device.type)
                 found[one.requests.launch] = about_window(window, is_accelerator=is_accelerator)
         return found
 

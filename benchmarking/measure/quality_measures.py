@@ -152,25 +152,19 @@ def share_value(by_window: Sequence[float], count: int) -> QualityValue:
     )
 
 
-def resampled_value(
-    windows: Sequence[np.ndarray],
-    statistic: Callable[[Sequence[np.ndarray]], float],
-    by_window: Sequence[float] = (),
-) -> QualityValue:
+def resampled_value(windows: Sequence[np.ndarray], statistic: Callable[[Sequence[np.ndarray]], float]) -> QualityValue:
     """A statistic of the values of all windows, with the percentile bootstrap over windows."""
     import numpy as np
 
     value = statistic(windows)
     if len(windows) < MIN_WINDOWS or not math.isfinite(value):
-        return QualityValue(value=value, by_window=tuple(by_window))
+        return QualityValue(value=value)
     generator = np.random.default_rng(SEED)
     choices = generator.integers(0, len(windows), size=(RESAMPLES, len(windows)))
     found = [statistic([windows[index] for index in row]) for row in choices]
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.nanpercentile(found, [tail, 100 - tail])
-    return QualityValue(
-        value=value, low=min(value, float(low)), high=max(value, float(high)), by_window=tuple(by_window)
-    )
+    return QualityValue(value=value, low=min(value, float(low)), high=max(value, float(high)))
 
 
 def _exponential(logarithms: Sequence[float]) -> QualityValue:

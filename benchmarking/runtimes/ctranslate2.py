@@ -25,7 +25,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import is_processor
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines.checkpoint import (
@@ -154,7 +154,7 @@ class CTranslate2(GenerativeEngine):
 
 def place_of(device: Device) -> str:
     """CTranslate2's name for a kind of device; the process sees a single GPU, which is its number 0."""
-    return PROCESSOR if has(device.type, lambda kind: kind.is_processor) else GPU
+    return PROCESSOR if is_processor(device.type) else GPU
 
 
 def compute_type(cell: Cell) -> str:

@@ -25,7 +25,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines import ggml_devices
@@ -247,7 +247,7 @@ def _with_counted_layers(device: Device, workload: Workload, options: Mapping[st
         total = 1 + next((int(str(workload.config[key])) for key in LAYERS if key in workload.config), MOST_LAYERS)
     is_all = given == ALL_ON_GPU or str(given).startswith("-") or (str(given).isdigit() and int(str(given)) >= total)
     others = {key: value for key, value in options.items() if key != name}
-    if has(device.type, lambda kind: kind.is_processor):
+    if is_processor(device.type):
         return others if str(given) == "0" else {**others, name: total if is_all else given}
     return others if is_all else options
 

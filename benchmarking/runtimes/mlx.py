@@ -18,7 +18,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageErr
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import is_processor
 from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines.checkpoint import checkpoint
 from benchmarking.runtimes.support.engines.engine_options import EngineSettings
@@ -105,7 +105,7 @@ class Mlx(GenerativeEngine):
             raise UnsupportedError("--num-threads: MLX chooses its own threads: limit them with --cpu-list")
         draft = _draft_workload(cell)
         folder = None if draft is None else BuildStore().require(_build(draft, cell)[0], draft.model_id)[0]
-        on_gpu = not has(cell.device.type, lambda kind: kind.is_processor)
+        on_gpu = not is_processor(cell.device.type)
         with stage("to_device"):
             return MlxModel(path, folder, settings, on_gpu=on_gpu)
 

@@ -31,7 +31,7 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import is_processor
 from benchmarking.runtimes.support.engines import engine_options as common
 from benchmarking.runtimes.support.engines.checkpoint import checkpoint
 from benchmarking.runtimes.support.engines.engine_options import EngineSettings
@@ -134,7 +134,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
         return bool(_providers(kind.absent("")))
 
     def floats_on(self, device: Device) -> tuple[Precision, ...]:
-        found = (CPU,) if has(device.type, lambda kind: kind.is_processor) else _providers(device).values()
+        found = (CPU,) if is_processor(device.type) else _providers(device).values()
         return tuple(dict.fromkeys(precision for one in found for precision in one.precisions))
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:

@@ -19,7 +19,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import how_to_install, is_installed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino
-from benchmarking.devices.support.kinds import has, names_with
+from benchmarking.devices.support.kinds import has, is_processor, names_with
 from benchmarking.workloads.support.exported_folder import export_facts, is_export
 from benchmarking.workloads.support.families import plugin_of
 
@@ -201,7 +201,7 @@ def _why_not_emulated(device: Device, precision: Precision) -> str | None:
     """None, or why a CPU without 16-bit arithmetic cannot run a 16-bit precision: OpenVINO would silently compute in
     float32. If the CPU's precisions are unknown, OpenVINO is queried when the model is loaded."""
     native = device.facts.values.get("native_precisions")
-    if not has(device.type, lambda kind: kind.is_processor) or precision not in SIXTEEN_BITS:
+    if not is_processor(device.type) or precision not in SIXTEEN_BITS:
         return None
     if not isinstance(native, list) or precision in native:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarking.core.records import Device, Precision, Workload
-from benchmarking.devices.support.kinds import has, processor
+from benchmarking.devices.support.kinds import is_processor, processor
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser_runtime import BrowserRuntime
 
@@ -25,7 +25,7 @@ class Wasm(BrowserRuntime):
     profiled_as = "CPUExecutionProvider"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if not has(device.type, lambda kind: kind.is_processor):
+        if not is_processor(device.type):
             return f"runtime wasm runs on {processor().name}, not on {device.type}: use runtime webgpu for a GPU"
         if precision not in PRECISIONS:
             return NOT_NATIVE.get(precision, f"runtime wasm supports {', '.join(PRECISIONS)}, not {precision}")

@@ -12,7 +12,7 @@ from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Precision, Workload
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import is_processor
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser_runtime import (
     FLOAT16_FEATURE,
@@ -57,7 +57,7 @@ class WebGpu(BrowserRuntime):
 
         settings = self.page_settings(
             cell,
-            flags=webgpu_flags(software=has(cell.device.type, lambda kind: kind.is_processor)),
+            flags=webgpu_flags(software=is_processor(cell.device.type)),
             io_mode=str(cell.runtime_mode["io_mode"]),
         )
 

@@ -15,7 +15,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import are_all_assumed
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.graphs.exported_model import why_not_forward
 from benchmarking.runtimes.support.browser.browser_runtime import (
     Adapter,
@@ -86,7 +86,7 @@ class WebNn(BrowserRuntime):
 
 def device_kind(device: Device) -> str:
     """WebNN's name for a kind of device."""
-    return PROCESSOR if has(device.type, lambda kind: kind.is_processor) else GPU
+    return PROCESSOR if is_processor(device.type) else GPU
 
 
 def check_context(context: Mapping[str, Any], device: Device) -> bool | None:

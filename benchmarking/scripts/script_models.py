@@ -126,7 +126,7 @@ class Models:
             except NotBuiltError as error:
                 self.failures.append(f"{name}: {error}")
             else:
-                self._keep(states.with_preparation(self._state_of(plan), plan, preparation))
+                self._keep(states.with_build(self._state_of(plan), plan, preparation.build))
         return [engine for state in self._by_name.values() for engine in state.engines]
 
     def keep(self, run: Run) -> None:

@@ -21,7 +21,7 @@ from benchmarking.core.contracts import MADE_BUILD
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, versions
-from benchmarking.core.records import Json, Preparation, Run, canonical_hash
+from benchmarking.core.records import Json, Run, canonical_hash
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, size_text
@@ -143,13 +143,9 @@ def opened(script: Path, model_id: str, module: GivenModule) -> tuple[ScriptStat
     return new, f"{name} is stale: {why}"
 
 
-def with_preparation(state: ScriptState, plan: CellPlan, preparation: Preparation | None) -> ScriptState:
-    """The state with the build that a cell's launches load, replacing an earlier one of the same cell."""
-    return _with_build(state, plan, {} if preparation is None else preparation.build)
-
-
-def _with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -> ScriptState:
-    """`build` has the form of `Preparation.build`; empty for a cell without one."""
+def with_build(state: ScriptState, plan: CellPlan, build: Mapping[str, Json]) -> ScriptState:
+    """The state with the build that a cell's launches load, replacing an earlier one of the same cell. `build` has the
+    form of `Preparation.build`; empty for a cell without one."""
     kind, digests, build_s = build.get("kind"), build.get("digests"), build.get("build_s")
     engine = BuildRecord(
         runtime=plan.cell.runtime,
@@ -191,7 +187,7 @@ def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
     others = (record for record in state.results if _place(record) not in places)
     updated = replace(state, results=(*others, *records), updated_at=utc_now())
     prepared = {} if run.preparation is None else run.preparation.build
-    return _with_build(updated, plan, prepared or _made_by_launches(run))
+    return with_build(updated, plan, prepared or _made_by_launches(run))
 
 
 def _made_by_launches(run: Run) -> dict[str, Json]:

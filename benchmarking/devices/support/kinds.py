@@ -45,6 +45,11 @@ def has(device_type: str, trait: Callable[[DeviceKind], bool]) -> bool:
     return kind is not None and trait(kind)
 
 
+def is_processor(device_type: str) -> bool:
+    """Whether a kind is the machine's processor; False for a kind that this version does not have."""
+    return has(device_type, lambda kind: kind.is_processor)
+
+
 def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
     """Names of the kinds that have a trait, in the order of `kinds`."""
     return tuple(kind.name for kind in kinds() if trait(kind))

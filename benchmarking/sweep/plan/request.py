@@ -17,7 +17,7 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Cell, Device, Point, Precision, Rebuild, Scalar, WeightsChoice, Workload
 from benchmarking.core.settings import TAGS
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
 from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING, options_of
@@ -267,7 +267,7 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
     why_not = quantized_weights.why_not(
         workload,
         request.precision,
-        on_processor=has(device.type, lambda kind: kind.is_processor),
+        on_processor=is_processor(device.type),
         loads_quantized=runtime.loads_quantized,
     )
     if why_not is not None:

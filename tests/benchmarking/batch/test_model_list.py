@@ -138,7 +138,7 @@ def test_empty_text_lists_and_duplicate_models_are_errors(listed):
     with pytest.raises(UsageError, match=r"models\.txt:3: a is listed twice \(first: models\.txt:1\)"):
         listed("a\nb\na\n", "models.txt")
     with pytest.raises(UsageError, match="--models: a is listed twice"):
-        entries_from_names(["a", "a"], "--models")
+        entries_from_names(["a", "a"])
 
 
 def test_a_missing_or_binary_file_is_one_clear_error(tmp_path):

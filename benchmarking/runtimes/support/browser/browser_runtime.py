@@ -24,7 +24,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Device, Json, Point, Rebuild
-from benchmarking.devices.support.kinds import has, is_software, kind_of, names_with, processor
+from benchmarking.devices.support.kinds import has, is_processor, is_software, kind_of, names_with, processor
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import num_threads
@@ -183,7 +183,7 @@ class Adapter:
 
 def why_not_gpu(device: Device) -> str | None:
     """None, or why no page can use this device. On the CPU, pages use a software adapter."""
-    if has(device.type, lambda kind: kind.is_processor):
+    if is_processor(device.type):
         return None
     gpus = names_with(lambda kind: kind.gpu_vendor is not None)
     if device.type not in gpus:

@@ -49,7 +49,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has, names_with, processor
+from benchmarking.devices.support.kinds import has, is_processor, names_with, processor
 from benchmarking.runtimes.support.engines.engine_options import (
     COMMON,
     QUANTIZATION,
@@ -93,7 +93,7 @@ def check_device(engine: str, device: Device, facts: Mapping[str, Json]) -> None
     found = system.get("device") if isinstance(system, dict) else None
     if found is None:
         return
-    requests_cpu = has(device.type, lambda kind: kind.is_processor) or device.selector.endswith(f":{PROCESSOR}")
+    requests_cpu = is_processor(device.type) or device.selector.endswith(f":{PROCESSOR}")
     if requests_cpu != (processor().name in str(found).lower()):
         raise BenchhouseError(f"requested {device.selector}, but {engine} computes on {found}")
 
@@ -167,7 +167,7 @@ class GenerativeEngine(Runtime):
             return f"runtime {self.name} supports {', '.join(offered)}, not {precision}"
         if is_file and (stored := workload.config.get("precision")) not in (None, precision):
             return f"{workload.model_id} holds {workload.config.get('quantization')}: use --precision {stored}"
-        if are_all_assumed() or has(device.type, lambda kind: kind.is_processor):
+        if are_all_assumed() or is_processor(device.type):
             return None
         return why_not_available(self.name, device)
 

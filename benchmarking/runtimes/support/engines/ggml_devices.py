@@ -19,7 +19,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Device, Json
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has, is_software, kind_of
+from benchmarking.devices.support.kinds import is_processor, is_software, kind_of
 
 BACKENDS = {
     "nvidia": ("CUDA", "Vulkan"),
@@ -158,7 +158,7 @@ def placement(
     """
     usable = used_by_default(listed)
     layers = total_layers if requested_layers is None else min(requested_layers, total_layers)
-    if has(device.type, lambda kind: kind.is_processor):
+    if is_processor(device.type):
         if not requested_layers:
             return Placement(total_layers=total_layers)
         if not usable or not usable[0].is_software:

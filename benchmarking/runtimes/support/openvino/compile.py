@@ -22,7 +22,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.openvino import import_openvino, last_line, plain
-from benchmarking.devices.support.kinds import has
+from benchmarking.devices.support.kinds import is_processor
 from benchmarking.graphs.bundle import Bundle, read_bundle
 from benchmarking.runtimes.support.openvino.build import (
     build_key,
@@ -105,7 +105,7 @@ class Compiled:
 
 def device_name(device: Device) -> str:
     """OpenVINO's name for a device: "GPU.0" for openvino:GPU.0, "CPU" for device cpu."""
-    return "CPU" if has(device.type, lambda kind: kind.is_processor) else device.selector.partition(":")[2]
+    return "CPU" if is_processor(device.type) else device.selector.partition(":")[2]
 
 
 def kind_of(name: str) -> str:

@@ -13,7 +13,7 @@ from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, memory_errors
 from benchmarking.core.plugins import is_installed, version_of
 from benchmarking.core.records import Device, Json, Precision, Scalar
-from benchmarking.devices.support.kinds import has, names_with
+from benchmarking.devices.support.kinds import has, is_processor, names_with
 
 OPTION = "quantization"
 DYNAMIC, WEIGHT_ONLY, PER_ROW, PER_TENSOR = "dynamic", "weight-only", "per-row", "per-tensor"
@@ -50,13 +50,13 @@ def why_not(device: Device, precision: Precision, *, compiles: bool) -> str | No
         return None
     if not is_installed("torchao"):
         return f"{precision} needs torchao: pip install torchao"
-    is_processor = has(device.type, lambda kind: kind.is_processor)
-    if not has(device.type, lambda kind: kind.has_torchao_kernels) or (is_processor and precision == "float8_e4m3"):
+    on_processor = is_processor(device.type)
+    if not has(device.type, lambda kind: kind.has_torchao_kernels) or (on_processor and precision == "float8_e4m3"):
         devices = names_with(
             lambda kind: kind.has_torchao_kernels and not (kind.is_processor and precision == "float8_e4m3")
         )
         return f"{precision} by torchao runs on {', '.join(devices)}, not on {device.type}"
-    if is_processor:
+    if on_processor:
         lacks_kernels = precision == "int4" and not is_installed("mslk")
         why = "int4 weight-only by torchao needs mslk (1.0.0 or later) on a CPU, which is not installed"
         return why if lacks_kernels else None
@@ -96,7 +96,7 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
                 config = ao.Float8DynamicActivationFloat8WeightConfig(granularity=granularity)
             elif precision == "int8":
                 config = ao.Int8DynamicActivationInt8WeightConfig() if method == DYNAMIC else ao.Int8WeightOnlyConfig()
-            elif has(device_type, lambda kind: kind.is_processor):
+            elif is_processor(device_type):
                 config = ao.Int4WeightOnlyConfig()
             else:  # the layout of torch's int4 kernels; others need another package
                 config = ao.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d")
