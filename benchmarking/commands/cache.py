@@ -251,7 +251,12 @@ def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
     """A row per build, then broken and incomplete builds and links."""
     if not contents.builds and not contents.broken:
         return "\n".join([f"no builds in {root}", *_troubles(contents)])
-    table = Table(headings=HEADINGS, rows=tuple(_cells(one) for one in contents.builds), numbers=(3,), keys=2)
+    rows = []
+    for one in contents.builds:
+        what = (one.build.kind, one.model_id or "-", one.precision or "-", size_text(one.size_bytes))
+        when = (one.build.made_at[:16], time_text(one.last_used_s)[:16])
+        rows.append((*what, *when, one.build.digest[:SHORT]))
+    table = Table(headings=HEADINGS, rows=tuple(rows), numbers=(3,), keys=2)
     return "\n".join([table_text(table, page), *_troubles(contents)])
 
 
@@ -343,12 +348,6 @@ def _row(one: CachedBuild, script_states: Sequence[states.ScriptState] = ()) -> 
         "inputs": "; ".join(dict.fromkeys(state.shapes for state, _ in used)) or None,
         "mean_latency_ms": min((value for value in measured if value is not None), default=None),
     }
-
-
-def _cells(one: CachedBuild) -> tuple[str, ...]:
-    build = one.build
-    what = (build.kind, one.model_id or "-", one.precision or "-", size_text(one.size_bytes))
-    return (*what, build.made_at[:16], time_text(one.last_used_s)[:16], build.digest[:SHORT])
 
 
 def build_text(build: Build, folder: Path) -> str:

@@ -134,7 +134,9 @@ def _plans(
         by_setup.setdefault(canonical_hash(facts), []).append(run)
     planned, left_out, session_id = list[tuple[CellPlan, list[MeasuredRun]]](), dict[str, str](), uuid7()
     for runs in by_setup.values():
-        newest = _newest_of_series(runs)
+        newest_at = {point.label: run for run in runs for point in run.points}  # they are oldest first
+        newest_ids = {run.run_id for run in newest_at.values()}
+        newest = [run for run in runs if run.run_id in newest_ids]
         if not again and all(run.has_quality for run in newest):
             left_out[_name(runs[-1])] = "it has a quality: --again measures it again"
             continue
@@ -143,13 +145,6 @@ def _plans(
         except (UnsupportedError, UsageError, StorageError) as error:
             left_out[_name(runs[-1])] = str(error)
     return planned, left_out
-
-
-def _newest_of_series(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
-    """The runs of a setup (oldest first) that hold the newest result of any of its points, oldest first."""
-    newest: dict[str, MeasuredRun] = {point.label: run for run in runs for point in run.points}
-    ids = {run.run_id for run in newest.values()}
-    return [run for run in runs if run.run_id in ids]
 
 
 def _plan(run: MeasuredRun, quality: QualitySettings, session_id: str, timeout_s: float) -> CellPlan:

@@ -110,7 +110,12 @@ def main(argv: Sequence[str]) -> int:
         prices = read_prices(arguments.price)
     if arguments.resume and not arguments.save:
         raise UsageError("--resume and --no-save exclude each other: an interrupted search is in --output-dir")
-    request = _request(arguments, ("tune", *argv), goal)
+    request = Request(
+        model_id=arguments.model_id,
+        settings=replace(settings("quick"), quality=QualitySettings(windows=WINDOWS) if goal.needs_quality else None),
+        command=("tune", *argv),
+        **request_fields(vars(arguments), without=RESTRICTED),
+    )
     workload, machine, session_id = workload_of(request), Machine(), uuid7()
     if goal.needs_quality and (why_not := why_not_quality(workload)) is not None:
         raise UsageError(f"--limit on the quality of {arguments.model_id}: {why_not.partition(': ')[2]}")
@@ -213,15 +218,6 @@ def _parser() -> Parser:
     flags.add_output_format(output)
     add_settings(output, SHARED, "dry_run")
     return parser
-
-
-def _request(arguments: argparse.Namespace, command: tuple[str, ...], goal: Goal) -> Request:
-    return Request(
-        model_id=arguments.model_id,
-        settings=replace(settings("quick"), quality=QualitySettings(windows=WINDOWS) if goal.needs_quality else None),
-        command=command,
-        **request_fields(vars(arguments), without=RESTRICTED),
-    )
 
 
 def _show_space(found: Space, *, as_json: bool) -> int:

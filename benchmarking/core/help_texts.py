@@ -92,16 +92,11 @@ def _is_rare(thing: argparse.Action | argparse._ArgumentGroup) -> bool:
 def usage(parser: argparse.ArgumentParser) -> str:
     """The name with the positional arguments; flags are listed below it."""
     words = {"?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
-    positional = [
-        ("{}" if getattr(action, "is_needed", False) else words.get(str(action.nargs), "{}")).format(
-            _placeholder(action)
-        )
-        for action in parser._actions
-        if not action.option_strings and action.help != argparse.SUPPRESS
-    ]
+    positional = []
+    for action in parser._actions:
+        if not action.option_strings and action.help != argparse.SUPPRESS:
+            metavar = action.metavar[0] if isinstance(action.metavar, tuple) else action.metavar
+            placeholder = (metavar or action.dest).replace("%", "%%")
+            form = "{}" if getattr(action, "is_needed", False) else words.get(str(action.nargs), "{}")
+            positional.append(form.format(placeholder))
     return " ".join(["%(prog)s", *positional, "[flags]"]).replace("%(prog)s", parser.prog.replace("%", "%%"), 1)
-
-
-def _placeholder(action: argparse.Action) -> str:
-    metavar = action.metavar[0] if isinstance(action.metavar, tuple) else action.metavar
-    return (metavar or action.dest).replace("%", "%%")

@@ -229,7 +229,7 @@ def usable_folder(*, create: bool) -> Path | None:
     """The folder of this user's statuses; None where it is missing. Raises StorageError for a link, and for a folder
     that others can write to."""
     named = os.environ.get(FOLDER_VARIABLE)
-    folder = Path(named) if named else BASE / f"benchhouse-live-{_user_id()}"
+    folder = Path(named) if named else BASE / f"benchhouse-live-{os.geteuid() if os.name == 'posix' else 'files'}"
     try:
         if create:
             with suppress(FileExistsError):
@@ -335,10 +335,6 @@ def _newest_first(folder: Path, limit: int | None = MAX_FILES) -> Iterator[Path]
             with suppress(OSError):
                 found.append((path.stat(follow_symlinks=False).st_mtime, path))
     yield from (path for _, path in sorted(found, reverse=True)[:limit])
-
-
-def _user_id() -> str:
-    return str(os.geteuid()) if os.name == "posix" else "files"
 
 
 def _other_folder() -> str:

@@ -59,6 +59,8 @@ if the server does not give them."""
 def server_quality(target: Target, settings: QualitySettings, folder: Path | None) -> Quality:
     """The perplexity of a server's model. `folder` has its tokenizer; None: the server makes the tokens. Whatever goes
     wrong becomes the reason of missing values."""
+    import numpy as np
+
     try:
         windows = _windows(target, settings, folder)
         by, found, begin_s = "", list[WindowScores](), time.perf_counter()
@@ -66,7 +68,7 @@ def server_quality(target: Target, settings: QualitySettings, folder: Path | Non
             if index >= MIN_WINDOWS and (time.perf_counter() - begin_s) * (index + 1) / index > MAX_S:
                 break
             by, logarithms = _first_given(target, tokens, windows.scored, by)
-            found.append(_scores(logarithms))
+            found.append(WindowScores(surprise=-np.array(logarithms)))
     except UnsupportedError as error:
         return without_quality(f"{NOT_SUPPORTED}: {error}", OF_TEXT)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the quality, not the levels
@@ -87,12 +89,6 @@ def server_quality(target: Target, settings: QualitySettings, folder: Path | Non
     return Quality(
         inputs=windows.digest, values={"perplexity": perplexity} if is_finite else {}, missing=missing, how=how
     )
-
-
-def _scores(logarithms: Sequence[float]) -> WindowScores:
-    import numpy as np
-
-    return WindowScores(surprise=-np.array(logarithms))
 
 
 def _windows(target: Target, settings: QualitySettings, folder: Path | None) -> TextWindows:

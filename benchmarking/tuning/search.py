@@ -84,11 +84,9 @@ class Contender(Track):
     @property
     def seconds(self) -> float:
         """The time of its build and launches according to its records."""
-        build_s = (
-            0.0
-            if self.preparation is None or not self.preparation.build.get("is_new")
-            else (_number(self.preparation.build.get("build_s")))
-        )
+        build = {} if self.preparation is None else self.preparation.build
+        took = build.get("build_s") if build.get("is_new") else None
+        build_s = float(took) if isinstance(took, int | float) else 0.0
         return build_s + sum(sum(load.stages_s.values()) for load in self.loads) + sum(map(_seconds, self.measurements))
 
 
@@ -102,6 +100,13 @@ class Configuration:
     @property
     def key(self) -> str:
         return f"{self.candidate.name}, {self.point.label}"
+
+    @property
+    def entrant(self) -> Entrant:
+        """It as the race knows it."""
+        candidate, point = self.candidate, self.point
+        simplicity = (candidate.departures, point.concurrency, point.batch_size, candidate.name)
+        return Entrant(key=self.key, cell=candidate.name, simplicity=simplicity)
 
 
 class Search:
@@ -128,7 +133,7 @@ class Search:
         self.tracks: dict[str, Contender] = {
             name: Contender.start(folder, candidate.plan) for name, candidate in self.candidates.items()
         }
-        self.race = Race([_entrant(one) for one in self.configurations.values()])
+        self.race = Race([one.entrant for one in self.configurations.values()])
         self.session_id = space.candidates[0].plan.session_id
         self._say, self._device_wait_s = say, device_wait_s
         self._observer = _Builds(say)
@@ -405,12 +410,6 @@ def race_plan(candidate: Candidate, tags: dict[str, str]) -> Candidate:
     return dataclasses.replace(candidate, plan=dataclasses.replace(plan, settings=settings, provenance=provenance))
 
 
-def _entrant(one: Configuration) -> Entrant:
-    candidate, point = one.candidate, one.point
-    simplicity = (candidate.departures, point.concurrency, point.batch_size, candidate.name)
-    return Entrant(key=one.key, cell=candidate.name, simplicity=simplicity)
-
-
 def _result(track: Track, label: str, launches: range) -> Result:
     """The result of some launches of a point by themselves."""
     measured = [one for one in track.measurements if one.point.label == label and one.launch in launches]
@@ -430,7 +429,3 @@ def _seconds(measurement: Measurement) -> float:
         for text in (measurement.started_at, measurement.finished_at)
     )
     return max(0.0, (end - begin).total_seconds())
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -162,12 +162,11 @@ class _Git:
         in_tree = [entry[3:] for entry in entries if entry[0] == " " and entry[1] == "M"]
         if len(in_tree) < len(entries):
             return True
-        return None if in_tree and self._are_all_filtered(in_tree) else bool(in_tree)
-
-    def _are_all_filtered(self, paths: Sequence[str]) -> bool:
-        done = self._run("check-attr", "-z", "--stdin", "filter", input_text="\0".join([*paths, ""]))
+        if not in_tree:
+            return False
+        done = self._run("check-attr", "-z", "--stdin", "filter", input_text="\0".join([*in_tree, ""]))
         fields = [] if done is None else done.stdout.split("\0")
-        return bool(fields) and not {"unspecified", "unset"} & set(fields[2::3])
+        return None if fields and not {"unspecified", "unset"} & set(fields[2::3]) else True
 
     def _run(self, *arguments: str, input_text: str | None = None) -> Finished | None:
         """The result of a git command; None without git, at the time limit, and on failure."""

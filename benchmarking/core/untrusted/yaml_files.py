@@ -167,8 +167,9 @@ class _Reader:
                 name = self._key(key, lines)
                 found, size = self._counted(value)
                 total = self._added(total, size, line)
-                if key.tag == MERGE:
-                    merged = _merged(found)
+                if key.tag == MERGE:  # one or several mappings, of which earlier ones take precedence
+                    for one in reversed(found.items()):
+                        merged |= one.mapping("<<")
                 else:
                     explicit[name] = found
             return {**merged, **explicit}, total
@@ -216,14 +217,6 @@ class _Reader:
 
     def _refuse(self, line: int, problem: str) -> NoReturn:
         raise UsageError(f"{self._path}:{line}: {problem}")
-
-
-def _merged(found: Node) -> dict[str, Node]:
-    """The keys of one or several mappings, of which earlier ones take precedence."""
-    merged: dict[str, Node] = {}
-    for one in reversed(found.items()):
-        merged |= one.mapping("<<")
-    return merged
 
 
 def _short(text: str, *, plain: bool = False) -> str:

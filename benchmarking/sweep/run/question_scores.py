@@ -69,7 +69,8 @@ def question_quality(session: Session, workload: Workload, file: QuestionFile, *
     returns no probabilities, or the model has no tokenizer or can take no question."""
     questions, left_out = _tokens(workload, file)
     tokenizer = tokenizer_of(workload)
-    ends = {tokenizer.eos_token_id, *_listed(workload.config.get("eos_token_id"))}
+    of_model = workload.config.get("eos_token_id")
+    ends = {tokenizer.eos_token_id, *(of_model if isinstance(of_model, list) else [of_model])}
     limit, begin_s = workload.max_sequence_length, time.perf_counter()
     operations = dict[tuple[int, int], Operation]()
 
@@ -200,7 +201,3 @@ def _tokens(workload: Workload, file: QuestionFile) -> tuple[list[QuestionTokens
         return [*prefix, *tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]
 
     return question_tokens(file.questions, encode, workload, vocabulary_size(workload))
-
-
-def _listed(value: Json) -> list[Json]:
-    return list(value) if isinstance(value, list) else [value]
