@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
-from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
+from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.marks import ends, mark, states_legend
 from visualize.drawing.rows import ChartPlugin, Row, Selection, drawable, grouped
 from visualize.drawing.scales import close_axis, seconds_of, time_axis
@@ -248,6 +248,7 @@ def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
         ),
     )  # fmt: skip
     elements: list[Element] = [*_levels_of(times, rows), runs]
+    flags: dict[float, list[str]] = {}
     for (_, before), (time, row) in pairwise(zip(times, rows, strict=True)):
         old, new = before["versions"] or {}, row["versions"] or {}
         changed = ", ".join(
@@ -255,12 +256,14 @@ def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
         )
         if changed:
             flag = _flag(str(1 + sum(text[0].isdigit() for text in listed)), changed, listed)
-            elements.append(Note(x=time, y=0.95, text=flag, align="center", colour="grey", in_share=True))
+            flags.setdefault(time, []).append(flag)
     for time, row in zip(times, rows, strict=True):
         for note in row["notes"]:
             letter = ascii_uppercase[sum(text[0].isalpha() for text in listed) % len(ascii_uppercase)]
-            flag = _flag(letter, words.shortened(note), listed)
-            elements.append(Note(x=time, y=0.95, text=flag, align="center", in_share=True))
+            flags.setdefault(time, []).append(_flag(letter, words.shortened(note), listed))
+    for time, of in flags.items():
+        colour: Colour = "ink" if any(map(str.isalpha, of)) else "grey"
+        elements.append(_note(times, time, 0.95, " ".join(of), colour))
     y = close_axis(words.metric_title(rows[-1]["metric"]), ends(rows))
     return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=_heading(rows[-1]), height_in=height_in)
 
@@ -283,16 +286,19 @@ def _levels_of(times: Sequence[float], rows: Sequence[Row]) -> list[Element]:
     for row in judged:
         if row["change"] is not None:
             state = "" if row["change_state"] == "confirmed" else " (suspected)"
-            is_late = 2 * row["at"] > times[0] + times[-1]
             text = f"{row['change']:+.1%}{state}"
-            elements += [
-                Rule(at=row["at"], along="x", role="change", label=text),
-                Note(
-                    x=row["at"], y=0.06, text=text, dx=-3 if is_late else 3, align="right" if is_late else "left",
-                    in_share=True,
-                ),
-            ]  # fmt: skip
+            line = Rule(at=row["at"], along="x", role="change", label=text)
+            elements += [line, _note(times, row["at"], 0.06, text, "ink")]
     return elements
+
+
+def _note(times: Sequence[float], time: float, height: float, text: str, colour: Colour) -> Note:
+    """A text beside a time, where the line of a change may be, on the side with more room."""
+    is_late = 2 * time > times[0] + times[-1]
+    return Note(
+        x=time, y=height, text=text, dx=-3 if is_late else 3, align="right" if is_late else "left", colour=colour,
+        in_share=True,
+    )  # fmt: skip
 
 
 def _flag(mark: str, text: str, listed: list[str]) -> str:

@@ -77,7 +77,8 @@ def axis(name: str, value: float | None) -> str:
         return f"no {name.replace('_', ' ')}"
     if name in AXES:
         return AXES[name].in_words(value)
-    return OTHER_AXES[name].format(value) if name in OTHER_AXES else f"{name.replace('_', ' ')} {value:,.15g}"
+    text = OTHER_AXES[name].format(value) if name in OTHER_AXES else f"{name.replace('_', ' ')} {value:,.15g}"
+    return PLURAL.sub(r"\1", text) if value == 1 else text
 
 
 OTHER_AXES: Mapping[str, str] = {
@@ -89,6 +90,7 @@ OTHER_AXES: Mapping[str, str] = {
     "depth": "after {:,.15g} tokens",
 }
 """Axis of load tests and of other tools -> template of a value in words."""
+PLURAL = re.compile(r"\b(request|token)s\b")
 
 
 def short_point(whole: Point) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -187,6 +187,11 @@ def point_text(row: Mapping[str, Any]) -> str:
 def time_text(moment: datetime | None) -> str:
     """UTC, to the minute."""
     return NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def started_text(moment: datetime | None, doubts: Collection[str]) -> str:
+    """When a run started, in UTC; only the day of the file if another tool's file states no date."""
+    return f"file of {moment:%Y-%m-%d}" if moment is not None and "undated" in doubts else time_text(moment)
 
 
 def grid_of(table: Table, caption: str, links: Sequence[Link] = ()) -> Grid:

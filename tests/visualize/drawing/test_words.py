@@ -40,6 +40,9 @@ def test_a_setup_names_only_what_the_file_of_another_tool_states():
         ("top_k", None, "no top k"),
         ("guidance", 7.5, "guidance 7.5"),
         ("request_rate", 16.0, "16 requests/s"),
+        ("request_rate", 1.0, "1 request/s"),
+        ("num_prompts", 1, "1 request"),
+        ("tokens_per_request", 1, "1 token a request"),
         ("num_prompts", 2_000_000, "2,000,000 requests"),
     ],
 )

@@ -12,12 +12,13 @@ from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
-from visualize.drawing.configurations import ratio_text, speedup
+from visualize.drawing.configurations import finding
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
+from visualize.drawing.loads import NOT_STATED
 from visualize.drawing.marks import states_legend
 from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
-from visualize.drawing.verdicts import clear_winner, with_launches
+from visualize.drawing.verdicts import with_launches
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
@@ -35,7 +36,7 @@ from visualize.pages.elements import (
 from visualize.pages.result_rows import RATE_NOTE, has_star, models_by_calls, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
-from visualize.pages.views.run_page import run_link
+from visualize.pages.views.run_page import UNKNOWN, run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -44,11 +45,17 @@ Row = Mapping[str, Any]
 
 MACHINES = """
 SELECT
-    hardware.*, count(run_id) AS runs, max(started_at) AS newest,
+    hardware.*, count(run_id) AS runs, max(started_at) FILTER (WHERE is_dated) AS newest,
     list(DISTINCT run.device ORDER BY run.device) AS selectors
-FROM hardware_info hardware JOIN benchmark_runs run USING (hardware_id)
-GROUP BY ALL ORDER BY simulated, newest DESC, hardware_id
+FROM hardware_info hardware JOIN (
+    SELECT *, origin_format IS NULL OR run_id NOT IN (
+        SELECT run_id FROM benchmark_results WHERE list_contains(doubts, 'undated')
+    ) AS is_dated FROM benchmark_runs
+) run USING (hardware_id)
+GROUP BY hardware.*
+ORDER BY bool_and(origin_format IS NOT NULL), simulated, newest DESC NULLS LAST, hardware_id
 """
+"""Those measured on here come first."""
 OF_MODEL = f"""
 SELECT hardware_comparison.*, {COMMAND}, (
     SELECT count(*) FROM hardware_info other
@@ -79,7 +86,8 @@ class HardwareParameters:
 def _machine(row: Row) -> str:
     """The name of a machine's device, with the number of devices."""
     many = f" x {row['device_count']}" if row["device_count"] > 1 else ""
-    return f"{row['device_name'] or row['device_type']}{many}"
+    name = row["device_name"] or row["device_type"]
+    return f"{NOT_STATED if name == UNKNOWN else name}{many}"
 
 
 MACHINE_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
@@ -177,7 +185,11 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     shown = timed[:MOST_BARS]
     devices = {row["device_name"] or row["device"] for _, row in shown}
     shared = devices.pop() if len(devices) == 1 and len(shown) > 1 else ""
-    shown = [(name.replace(f" · {shared}", "", 1) if shared else name, row) for name, row in shown]
+
+    def short(name: str) -> str:
+        return name.replace(f" · {shared}", "", 1) if shared else name
+
+    shown = [(short(name), row) for name, row in shown]
     elements: list[Element] = []
     for place, (name, row) in enumerate(shown):
         value = float(row["latency_median_ms"])
@@ -192,24 +204,24 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.3,
                    may_be_log=False)  # fmt: skip
     doubtful = words.doubts([row for _, row in shown])
-    # The fastest setup, if the judge names one.
-    title = "Median latency"
+    # The fastest setup against the baseline: by the judge, or the readings of different commands.
     latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
     real = {
         name: drawable({**row, **{key: row[of] for key, of in latency.items()}})
         for name, row in zip(names, with_launches(data.warehouse, rows), strict=True)
         if not row["simulated"] and row["latency_median_ms"] is not None
     }
-    best = clear_winner(list(real.values()), "lower")
-    if best is not None and baseline in real and best is not real[baseline] and trust(real[baseline]) == "valid":
-        winner = next(name for name, row in real.items() if row is best)
-        title = f"{winner} is {ratio_text(speedup(real[baseline], best).value)} times as fast as {baseline}"
+    winner = min(real, key=lambda name: float(real[name]["value"]), default=None)
+    told = None
+    if winner is not None and baseline is not None and baseline in real and winner != baseline:
+        told = finding((short(winner), real[winner]), (short(baseline), real[baseline]), list(real.values()))
     figure = Figure(
-        title=title,
+        title=told.text if told else "Median latency",
         subtitle=visible(shared),
         notes=(
             "The newest result of each setup, without invalid ones, fastest first; simulated devices come last.",
             *([doubtful] if doubtful else []),
+            *([told.note] if told and told.note else []),
         ),
         panels=(Panel(x=x, y=row_axis([name for name, _ in shown]), elements=tuple(elements), height_in=0.5),),
         legend=states_legend([row for _, row in shown], are_blocks=True),

@@ -17,10 +17,22 @@ from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
 from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, trust
 from visualize.pages import vega
-from visualize.pages.elements import Cell, Chart, Grid, Link, grid, number_cell, state_cell, text_cell, time_text
+from visualize.pages.elements import (
+    NOTHING,
+    Cell,
+    Chart,
+    Grid,
+    Link,
+    grid,
+    number_cell,
+    started_text,
+    state_cell,
+    text_cell,
+    time_text,
+)
 from visualize.pages.result_rows import GOODPUT, OTHERS, noted_doubts
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.run_page import UNKNOWN, find_run, known_facts, run_link
+from visualize.pages.views.run_page import UNKNOWN, find_run, known_facts, run_link, run_started_text
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -61,7 +73,8 @@ NEWEST = f"""{IMPORTED}, tests AS (
         max_by({{'axes': axes, 'concurrency': concurrency, 'validity': validity}}, result_id)
             FILTER (WHERE CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
         count(*) FILTER (WHERE validity = 'invalid') AS invalid,
-        count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful
+        count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful,
+        list_distinct(flatten(list(doubts))) AS doubts
     FROM (
         SELECT r.*, tests.test, validity IS DISTINCT FROM 'invalid' AS is_sound
         FROM benchmark_results r JOIN tests USING (run_id)
@@ -130,9 +143,11 @@ def loads_page(data: Data, parameters: LoadsParameters) -> SimpleNamespace:
 
 
 def newest_loads(data: Data, most: int) -> Grid:
-    """One row for each of the newest load tests, linked to its page."""
+    """One row for each of the newest load tests, linked to its page; without columns in which no test has a value."""
     numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
-    return grid(COLUMNS, data.warehouse.query(NEWEST, {"most": most}).dicts(), "Newest load tests", numbers)
+    rows = data.warehouse.query(NEWEST, {"most": most}).dicts()
+    columns = {name: cell for name, cell in COLUMNS.items() if any(cell(row).text != NOTHING for row in rows)}
+    return grid(columns, rows, "Newest load tests", numbers)
 
 
 def _server(row: Mapping[str, Any], device: str) -> str:
@@ -167,7 +182,7 @@ def _state(row: Mapping[str, Any]) -> Cell:
 
 
 COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
-    "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
+    "started (UTC)": lambda row: text_cell(started_text(row["started_at"], row["doubts"] or ())),
     "model": lambda row: text_cell(
         row["model_id"], link=Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))
     ),
@@ -299,7 +314,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "highest rate within the limits": None if highest is None else highest.text,
         "most requests within the limits": most_goodput,
         "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
-        "started": f"{time_text(run['started_at'])} UTC",
+        "started": run_started_text(run, rows),
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
     return known_facts(run, given)

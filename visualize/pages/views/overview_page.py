@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.quality import QUALITY_METRICS
@@ -21,7 +21,7 @@ from db.analysis.recommend.measured_options import (
     workload_config,
 )
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
-from db.values import percent_change
+from db.values import SETTINGS, percent_change
 from visualize.drawing import words
 from visualize.pages.elements import (
     Cell,
@@ -46,6 +46,8 @@ from visualize.pages.views.trends_page import TrendsParameters, newest_series, s
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
 
+T = TypeVar("T")
+
 LATEST_RUNS = 12
 LATEST_LOADS = 4
 LATEST_IMPORTS = 6
@@ -58,7 +60,7 @@ SELECT
     (SELECT count(*) FROM series_heads) AS series,
     (SELECT count(DISTINCT model_id) FROM benchmark_runs WHERE task <> 'device-calibration') AS models,
     (SELECT count(*) FROM hardware_info) AS machines,
-    (SELECT max(started_at) FROM benchmark_runs) AS newest
+    (SELECT max(started_at) FROM benchmark_runs WHERE origin_format IS NULL) AS newest
 """
 RUNS = """
 WITH newest AS (
@@ -111,12 +113,15 @@ def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
     newest = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
     imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
     quantized = data.once("quantized", lambda: _most_quantized(data))
+    (alerts, more_alerts), (regressed, more_regressions) = _alerts(data), _regressions(data)
     return SimpleNamespace(
-        totals=(*counts, ("newest run", f"{time_text(totals['newest'])} UTC" if totals["newest"] else "none")),
+        totals=(*counts, *([("newest run here", f"{time_text(totals['newest'])} UTC")] if totals["newest"] else [])),
         is_empty=not newest and not imported,
         runs=grid(RUN_COLUMNS, newest, "The latest runs measured here", ("points", "doubtful")),
-        alerts=_alerts(data),
-        regressions=_regressions(data),
+        alerts=alerts,
+        more_alerts=more_alerts,
+        regressions=regressed,
+        more_regressions=more_regressions,
         cards=_cards(data),
         loads=newest_loads(data, LATEST_LOADS),
         imports=grid(IMPORT_COLUMNS, imported, "The newest imported files", ("runs",)),
@@ -183,20 +188,36 @@ IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
 }
 
 
-def _alerts(data: Data) -> Grid:
-    rows = list_alerts(data.warehouse, EVERYTHING, OPEN)[:FINDINGS]
+def _changes(found: Iterable[T], run_metric: Callable[[T], tuple[str, str]]) -> list[list[T]]:
+    """Findings of one run in one metric together: a change of a setup, at several points. In the order of the first."""
+    changes: dict[tuple[str, str], list[T]] = {}
+    for one in found:
+        changes.setdefault(run_metric(one), []).append(one)
+    return [*changes.values()]
+
+
+def _points_cell(points: Sequence[str]) -> Cell:
+    """The point of the first of several findings: "b1 s128 and 3 more"."""
+    more = f" and {len(points) - 1} more" if len(points) > 1 else ""
+    return text_cell(points[0] + more, hint="; ".join(points) if more else None)
+
+
+def _alerts(data: Data) -> tuple[Grid, int]:
+    """The newest open alerts, and the number of further changes with one."""
+    rows = list_alerts(data.warehouse, EVERYTHING, OPEN)
+    changes = _changes(rows, lambda row: (row["run_id"], row["metric"]))
     titles = {one.column: one.words for one in judged_metrics(data.warehouse, {row["metric"] for row in rows})}
     titles |= {name: metric.title for name, metric in QUALITY_METRICS.items()}
-    names = ("raised (UTC)", "model", "device", "runtime", "point", "metric", "change", "status")
-    return Grid(
+    names = ("raised (UTC)", "model", "device", "setup", "point", "metric", "change", "status")
+    shown = Grid(
         headings=headings(names, ("change",)),
         rows=tuple(
             (
                 text_cell(time_text(row["created_at"])),
                 text_cell(row["model_id"], link=run_link(row["run_id"])),
                 text_cell(row["device"]),
-                text_cell(row["runtime"]),
-                text_cell(point_text({**row, "axes": json.dumps(row["axes"])})),
+                text_cell(_setup(row["runtime"], row["precision"], row[SETTINGS])),
+                _points_cell([point_text({**one, "axes": json.dumps(one["axes"])}) for one in change]),
                 text_cell(titles.get(row["metric"], row["metric"])),
                 text_cell(
                     None if row["relative_change"] is None else percent_change(row["relative_change"]), tone="bad"
@@ -207,23 +228,32 @@ def _alerts(data: Data) -> Grid:
                     row["triage"], link=_series_link(row["series_id"], row["metric"]), hint="its trend, for triage"
                 ),
             )
-            for row in rows
+            for change in changes[:FINDINGS]
+            for row in change[:1]
         ),
         caption="Open alerts",
     )
+    return shown, max(0, len(changes) - FINDINGS)
 
 
-def _regressions(data: Data) -> Grid:
+def _setup(runtime: str, precision: str, settings: str | None) -> str:
+    return " · ".join(filter(None, (runtime, precision, settings)))
+
+
+def _regressions(data: Data) -> tuple[Grid, int]:
+    """The regressions, worst first, and the number of further changes."""
     changed = [row["metric"] for row in data.warehouse.query(CHANGED).dicts()]
-    found = regressions(data.warehouse, judged_metrics(data.warehouse, changed))[:FINDINGS] if changed else ()
+    found = regressions(data.warehouse, judged_metrics(data.warehouse, changed)) if changed else ()
+    changes = _changes(found, lambda one: (one.run_id, one.metric.column))
+    points = {change[0].change_point_id: [words.short_point(one.point) for one in change] for change in changes}
     columns: Mapping[str, Callable[[Any], Cell]] = {
         "since (UTC)": lambda one: text_cell(
             time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"
         ),
         "model": lambda one: text_cell(one.model_id, link=run_link(one.run_id)),
         "device": lambda one: text_cell(one.device),
-        "runtime": lambda one: text_cell(one.runtime),
-        "point": lambda one: text_cell(words.short_point(one.point)),
+        "setup": lambda one: text_cell(_setup(one.runtime, one.precision, one.settings)),
+        "point": lambda one: _points_cell(points[one.change_point_id]),
         "metric": lambda one: text_cell(one.metric.words),
         "before": lambda one: number_cell(one.value_before),
         "after": lambda one: number_cell(one.value_after),
@@ -235,7 +265,9 @@ def _regressions(data: Data) -> Grid:
             state_cell(one.state) if one.common_shift is None else text_cell("environment?", hint=one.common_shift.text)
         ),
     }
-    return grid(columns, found, "Regressions, worst first", ("before", "after", "change", "now"))
+    worst = [change[0] for change in changes[:FINDINGS]]
+    shown = grid(columns, worst, "Regressions, worst first", ("before", "after", "change", "now"))
+    return shown, max(0, len(changes) - FINDINGS)
 
 
 def _cards(data: Data) -> list[SimpleNamespace]:

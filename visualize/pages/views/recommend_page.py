@@ -284,7 +284,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     is_unknown = any(one.unknown for one in found.rated)
     crossed = "crossed: misses a limit" + (", or its value is not known" if is_unknown else "")
     figure = Figure(
-        title=words.title[0].upper() + words.title[1:],
+        title="Latency and throughput of each option",
         notes=(
             "Up and left is better.",
             *([FRONT_NOTE] if len(front) > 1 else []),

@@ -23,8 +23,8 @@ from visualize.pages.elements import (
     Link,
     number_cell,
     point_text,
+    started_text,
     text_cell,
-    time_text,
 )
 from visualize.pages.parameters import query
 from visualize.pages.result_rows import (
@@ -366,7 +366,8 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
             is_number=True,
         ),
         "started": Column(
-            heading="started (UTC)", cell=lambda row: text_cell(time_text(row["started_at"])), order=("started_at",),
+            heading="started (UTC)", cell=lambda row: text_cell(started_text(row["started_at"], row["doubts"] or ())),
+            order=("started_at",),
             is_down=True,
         ),
     }  # fmt: skip

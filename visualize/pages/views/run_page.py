@@ -31,6 +31,7 @@ from visualize.pages.elements import (
     facts,
     point_text,
     settings_text,
+    started_text,
     text_cell,
     time_text,
 )
@@ -150,7 +151,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
         error=run["error"],
         is_simulated=bool(run["is_simulated"]),
         is_import=is_import,
-        facts=(*_facts(run), *quality),
+        facts=(*_facts(run, rows), *quality),
         results=Grid(
             headings=(Heading(text="point"), *headings),
             rows=tuple((point_cell(row), *line) for row, line in zip(rows, cells, strict=True)),
@@ -217,7 +218,7 @@ def find_run(data: Data, run_id: str) -> dict[str, Any]:
     return row
 
 
-def _facts(run: Row) -> tuple[tuple[str, str], ...]:
+def _facts(run: Row, results: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     seconds = (run["finished_at"] - run["started_at"]).total_seconds()
     is_timed = run["origin_format"] is None or seconds > 0  # other tools' files may not state an end
     took = duration(seconds) if seconds >= 1 else "less than 1 s"
@@ -238,7 +239,7 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
             "precision": words.precision(run),
             "threads": run["num_threads"],
             "profile": json.loads(run["settings"]).get("profile"),
-            "started": f"{time_text(run['started_at'])} UTC" + (f", took {took}" if is_timed else ""),
+            "started": run_started_text(run, results) + (f", took {took}" if is_timed else ""),
             "load": None
             if run["load_time_s"] is None
             else f"{number(run['load_time_s'])} s" + (f" ({stages})" if stages else ""),
@@ -249,6 +250,12 @@ def _facts(run: Row) -> tuple[tuple[str, str], ...]:
             "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
         },
     )
+
+
+def run_started_text(run: Row, results: Sequence[Row]) -> str:
+    """When a run started: "2026-01-02 03:04 UTC", or "file of 2026-01-02"."""
+    doubts = {kind for row in results for kind in row["doubts"] or ()}
+    return started_text(run["started_at"], doubts) + ("" if "undated" in doubts else " UTC")
 
 
 def known_facts(run: Row, given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
