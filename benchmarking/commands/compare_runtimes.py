@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.builds.inventory import lean_cache
-from benchmarking.core.command_line import Parser, command, note
+from benchmarking.core import plugins
+from benchmarking.core.command_line import Parser, choice, command, note
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     request = flags.request(arguments, arguments.model_id, (NAME, *argv))
     runtimes = arguments.runtimes or _compared()
     if len(runtimes) < 2 and runtimes != (ALL,):
+        choice(runtimes[0], (*plugins.names(plugins.RUNTIMES), ALL), "runtime")
         raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
     planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
     if len(planned.plans) < 2:

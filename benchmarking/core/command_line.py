@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
 from importlib.abc import MetaPathFinder
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -112,7 +113,11 @@ class Parser(argparse.ArgumentParser):
         has_actions = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
         if not has_actions:
             self._check_flags(words)
-            self._check_repeated(words)
+            self._note_repeated(words)
+            if self._selection == "":
+                for before, word in pairwise(words):
+                    if before == "--json" and word.endswith(".json"):
+                        self.error(str(self._stray(word)))
         elif words and words[0].startswith("-") and words[0].partition("=")[0] not in self._option_string_actions:
             actions = next(one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
             self.error(f"{words[0]}: the action comes first: {', '.join(map(str, actions))}")
@@ -177,9 +182,9 @@ class Parser(argparse.ArgumentParser):
             arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
             self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection, arguments=arguments))
 
-    def _check_repeated(self, words: Sequence[str]) -> None:
-        """Refuse a flag with two different values where one is taken. A turn's words are not checked: what measures in
-        turns adds flags to the user's."""
+    def _note_repeated(self, words: Sequence[str]) -> None:
+        """Say which value counts of a flag with several where one is taken: the last. Not of a turn: what measures in
+        turns adds its words to the user's."""
         if "--turn" in self._option_string_actions and any(word.partition("=")[0] == "--turn" for word in words):
             return
         given: dict[int, str] = {}
@@ -189,12 +194,13 @@ class Parser(argparse.ArgumentParser):
                 return
             flag, equals, value = word.partition("=")
             action = self._option_string_actions.get(flag)
-            if not isinstance(action, argparse._StoreAction) or action.nargs is not None:
+            if not isinstance(action, argparse._StoreAction | _OneModel) or action.nargs is not None:
                 continue
             value = value if equals else next(rest, "")
-            if (before := given.setdefault(id(action), value)) != value:
-                several = ": benchhouse batch takes several" if getattr(action, PART_OF_LIST, None) is not None else ""
-                self.error(f"{flag} is given twice, {before} and {value}: give one{several}")
+            if given.get(id(action), value) != value:
+                several = "; benchhouse batch takes several" if getattr(action, PART_OF_LIST, None) is not None else ""
+                note(f"{self.prog}: {flag} is given twice: {value} is used, not {given[id(action)]}{several}")
+            given[id(action)] = value
 
     def _shown_flags(self) -> dict[str, str]:
         """Every spelling of a flag -> the one in the help; none for hidden flags."""
@@ -220,8 +226,10 @@ class Parser(argparse.ArgumentParser):
         arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
         before = self._words[: self._words.index(word)] if word in self._words else []
         of_list = getattr(self._option_string_actions.get("".join(before[-2:-1])), PART_OF_LIST, None) is not None
-        joined = f"; a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list else ""
-        return unexpected_argument(word, self._words, arguments) + joined
+        joined = f"a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list else ""
+        if joined and word[0].isdigit():
+            return f"unexpected argument {word!r}: {joined}"
+        return "; ".join(filter(None, (unexpected_argument(word, self._words, arguments), joined)))
 
     def _is_typed(self, flag: str) -> bool:
         """Whether the words have this flag, in any of its spellings."""
@@ -246,9 +254,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class _OneModel(argparse.Action):
-    """Stores the model, given as an argument or by its flag, but not two different ones."""
+    """Stores the model, given as an argument or by its flag, but not two different ones; a repeated flag replaces its
+    earlier value, as any flag does."""
 
     is_needed = False
+    stored: tuple[argparse.Namespace, str] | None = None
+    """Where this action stored a model last, and which."""
 
     def __call__(
         self,
@@ -262,11 +273,13 @@ class _OneModel(argparse.Action):
             return
         if ASSIGNMENT.match(values) and not os.path.exists(values):
             parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
-        if present not in (None, values):
+        is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
+        if present not in (None, values) and not is_own:
             assert isinstance(parser, Parser)
             parser.error(
                 parser._stray(values) or parser._stray(present) or f"two models, {present} and {values}: give one"
             )
+        self.stored = (namespace, values)
         setattr(namespace, self.dest, values)
 
 
@@ -605,6 +618,7 @@ def _int(text: str, least: int) -> int:
     except ValueError:
         what = "one whole number" if NUMBERS.fullmatch(text) else "whole numbers"
         hint = ", in digits such as 4096" if THOUSANDS.fullmatch(text) else ""
+        hint = "; without the flag it is chosen" if text.lower() in ("auto", "all", "default", "max") else hint
         raise argparse.ArgumentTypeError(f"takes {what}{hint}: got {text!r}") from None
     if value < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")

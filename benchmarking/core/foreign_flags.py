@@ -30,7 +30,7 @@ QUALITY = (
     "quality is compared with eager float32 on a text: benchhouse run MODEL --quality; --quality-file FILE scores your "
     "own prompts with expected answers"
 )
-NO_THRESHOLD = "a change counts if the variation of earlier runs does not explain it, so there is no threshold to set"
+NO_THRESHOLD = "a change counts if the variation of the runs does not explain it, so there is no threshold to set"
 JUDGED_BY = (
     "check judges a result by the runs of its series since its last change, at least 10 and at most the last 60; with "
     "fewer, benchhouse ab A B measures both sides"
@@ -55,7 +55,19 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--num-warmup-iterations --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
                 (*WARM_UP, "each command of ab and bisect warms up by itself"),
             ),
-            ("--processes --num-processes --rounds", ("--launches",)),
+            (
+                "--processes --num-processes --rounds",
+                ("--launches", "what is measured again has the launches of the stored run"),
+            ),
+            (
+                "--iterations --launches --warmup-iterations",
+                (
+                    *("--num-runs", "--num-requests", "--max-rounds"),
+                    "how often a call is measured follows from its variation; benchhouse run MODEL takes --iterations "
+                    "and --launches",
+                ),
+            ),
+            ("--timeout", ("--budget", "the time limit of a launch is --timeout of the command that measures it")),
             ("--number", ("--iterations", "--num-requests")),
             (
                 "--duration",
@@ -114,14 +126,19 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users "
-                "--num-workers --nireq -c",
-                ("--concurrency", STATEMENTS),
+                "--num-workers --nireq",
+                (
+                    "--concurrency",
+                    "benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate",
+                ),
             ),
+            ("-c", ("--concurrency", STATEMENTS)),
             ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
             (
-                "--base-url --target --server --server-url --api-base --endpoint-url --host-url --host --port -u",
+                "--base-url --server --server-url --api-base --endpoint-url --host-url --host --port -u",
                 ("--url",),
             ),
+            ("--target", ("--url", "--objective", "--prefer")),
             ("--goodput --slo --slos --sla", ("--limit", "--slo")),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
@@ -132,7 +149,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
             (
                 "--rate-type --sweep --rate-sweep --profile --target-profile",
-                "a sweep is --request-rate 1,2,4, or --find-rate with --limit",
+                "a sweep is --request-rate 1,2,4, or --find-rate with --limit; closed loops are --concurrency 1,2,4",
             ),
             ("--ramp-up --rampup --ramp-up-strategy", RAMPED),
             (
@@ -140,7 +157,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "requests ask for temperature 0: one greedy answer of exactly --output-length tokens",
             ),
             ("--header --headers -H", "requests have no other header than that of $OPENAI_API_KEY"),
-            ("--extra-body --extra-inputs", "requests have the same fields for every server, and no other ones"),
+            (
+                "--extra-body --extra-inputs --use-legacy-max-tokens",
+                "requests have the same fields for every server, and no other ones",
+            ),
             (
                 "--insecure --no-verify --verify-ssl -k",
                 (
@@ -153,7 +173,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--api --api-type --endpoint-type --request-type", ("--endpoint",)),
             (
                 "--embeddings --embedding --pooling --rerank",
-                "completions of a server are tested; a model of embeddings is tested on this machine, without --url",
+                "completions of a server are tested; a model of embeddings is tested on this machine, without --url, "
+                "and measured by benchhouse run MODEL as any other",
             ),
             ("--protocol --http-version", ("--http2",)),
             (
@@ -204,11 +225,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--baseline --base --against --reference --compare-with --ref",
                 (
                     "--compare-to",
-                    "check judges a result by the earlier ones of its series; benchhouse compare A B compares two "
-                    "builds, compare --by runtime --baseline NAME what is stored of several runtimes",
+                    "of benchhouse compare A B and ab A B, A is the baseline, and of compare --by runtime it is "
+                    "--baseline NAME; check judges a result by the earlier ones of its series",
                 ),
             ),
-            ("--fp16 --half --float16", "half precision is --precision float16"),
+            ("--fp16 --half --float16 --autocast --amp --mixed-precision", "half precision is --precision float16"),
             ("--bf16", "its precision is --precision bfloat16"),
             ("--fp8", "its precision is --precision float8_e4m3"),
             ("--int8 --load-in-8bit --w8a8", "its precision is --precision int8"),
@@ -267,6 +288,17 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--ignore-failure", "a command that fails is never timed: mend it first"),
             ("--command-name", "the sides are called A and B; --tag NAME=VALUE labels the run"),
+            ("--show-output", "what a measured command prints goes to stderr"),
+            ("--style --color --colour --no-color --no-colour", "NO_COLOR=1 in front turns colours off"),
+            (
+                "--compare-to",
+                "benchhouse run MODEL --compare-to RUN compares a new run, benchhouse compare A B stored ones",
+            ),
+            (
+                "--markdown --github --junit",
+                "of what is stored, benchhouse compare prints --markdown, benchhouse check also --github and --junit",
+            ),
+            ("--histogram --hist --box-plot --violin", "benchhouse charts --chart sample_distribution draws the calls"),
             ("--time-unit --unit", "each metric has one unit, which its name says"),
             (
                 "--autosave --save-data --storage",
@@ -274,15 +306,25 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--compare", ("--compare-to", "stored results are compared by benchhouse compare")),
             ("--compare-fail", ("--fail-on", NO_THRESHOLD)),
-            ("--export-csv", "stored results are written by benchhouse export --format csv"),
-            ("--export-markdown", ("--markdown", "stored results are written by benchhouse export --format markdown")),
+            (
+                "--export-csv --output-csv --csv-file --to-csv",
+                "stored results are written by benchhouse export --format csv",
+            ),
+            (
+                "--export-markdown --export-md",
+                ("--markdown", "stored results are written by benchhouse export --format markdown"),
+            ),
             (
                 "--report --summary --summary-file",
                 ("--report", "--markdown", "benchhouse charts --report FILE writes one of what is stored"),
             ),
             (
-                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --error-exitcode",
-                ("--fail-on", "the exit code of benchhouse check says it: 1 for a regression"),
+                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --error-exitcode --gate",
+                (
+                    "--fail-on",
+                    "the exit code of benchhouse check says it: 1 for a regression; compare, ab and run --compare-to "
+                    "have --fail-on",
+                ),
             ),
             ("--junitxml --junit-xml --xunit --gitlab", ("--junit",)),
             (
@@ -290,9 +332,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "the exit code is 1 for a regression: what follows || in a shell goes on after it",
             ),
             (
-                "--window --lookback --last --history --rows --days --top --max-rows --head",
+                "--window --lookback --last --history --rows --days",
                 ("--rows", "--since", JUDGED_BY),
             ),
+            ("--top --max-rows --head", ("--rows", "all that is selected is shown: | head -9 cuts it")),
             (
                 "--candidate --new --old --before --after",
                 "two selections are compared: benchhouse compare A B; dates are in them: since=DATE, until=DATE",
@@ -351,7 +394,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--no-mmap --mmap -mmp --mlock --numa --prio --poll -nkvo --no-kv-offload --cpu-strict --no-host "
-                "--rpc --defrag-thold -pps --nstreams --num-streams",
+                "--rpc --defrag-thold -pps --nstreams --num-streams --n-cpu-moe --cpu-moe -ncmoe",
                 ENGINE,
             ),
             ("--ubatch-size -ub --n-ubatch", "the engine divides a long prompt by itself"),
@@ -464,7 +507,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--preview --dry --simulate --what-if --no-act", ("--dry-run",)),
             # Charts and pages.
             (
-                "--plot --graph --chart-type --plot-type --plot-timeline",
+                "--chart --charts --plot --graph --chart-type --plot-type --plot-timeline",
                 ("--chart", "benchhouse charts draws what is stored"),
             ),
             ("--type --kind", ("--from-format", "--chart", "--format")),
@@ -479,7 +522,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--show --open --open-browser --browser --no-browser --launch-browser --interactive",
-                "no window is opened: open the file or the address that is printed",
+                "no window is opened: open the file or the address that is printed; open alerts are listed by "
+                "benchhouse alert list",
             ),
             ("--bind --address --addr --listen --ip --server-address --server-name", ("--host",)),
             # Setting up a warehouse, and exporting models.
@@ -500,7 +544,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--restore --from-backup", "a backup is a warehouse: use it as --db-path, or copy it back"),
             (
                 "--check --validate --verify --integrity --doctor",
-                ("--verify", "benchhouse setup --verify checks a warehouse; an export is always compared with torch"),
+                (
+                    "--verify",
+                    "benchhouse setup --verify checks a warehouse, benchhouse check judges the newest results; an "
+                    "export is always compared with torch",
+                ),
             ),
             ("--import --load --add", ("--ingest", FILES)),
             ("--dynamic --dynamic-axes --dynamic-batch --dynamic-shapes", "batch and lengths are free in every export"),
@@ -530,11 +578,22 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--server-metrics --prometheus-url",
                 "the server's own metrics are read at its address during each level by themselves",
             ),
-            ("--over-saturation --stability-percentage", "a level at which the queue only grows is invalid by itself"),
+            (
+                "--over-saturation --stop-over-saturated --stability-percentage",
+                "a level at which the queue only grows is invalid by itself",
+            ),
             ("--ui --ui-type", ("--quiet",)),
             ("--variant --variants", "a variant is a configuration of a benchmark: --include NAME chooses benchmarks"),
             ("-dev", ("--device", "--devices")),
             ("--benchmark --benchmarks --only --filter", ("--include",)),
+            (
+                "--exclude --skip --without --ignore",
+                ("--include", "only what is named is measured: --runtimes, --devices, --include"),
+            ),
+            (
+                "--interleave --alternate --random-order --paired --in-turns",
+                "the runtimes of a command are measured in turns; two commands are by benchhouse ab",
+            ),
             ("--list-benchmarks --list-benches --collect-only", ("--dry-run",)),
             (
                 "--args --script-arguments --argv",
@@ -564,7 +623,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--infer-precision -ip", ("--precision", "--precisions")),
             ("--io-binding", ("--io-mode",)),
             ("--sdpa-backend", ("--attention", "set it in the configurations of your benchmarks")),
-            ("--push-result-to-dataset --push", "benchhouse publish writes a site, benchhouse export files"),
+            (
+                "--push-result-to-dataset --push --push-to-hub",
+                "benchhouse publish writes a site, benchhouse export files",
+            ),
             ("--onnx-path --onnx-file --onnx-model", "a graph file is a model: give it as MODEL"),
             ("--mode", ("--scenario", "--profile")),
             ("--rt-args --runtime-args", "the options of a runtime are flags: --help-options lists them"),
@@ -588,14 +650,18 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 QUALITY,
             ),
             (
-                "--model-args --multirun --hub-kwargs --model-kwargs --engine-args",
+                "--model-args --multirun --sweeper --hydra --hub-kwargs --model-kwargs --engine-args",
                 "each setting is a flag of its own: --help-all lists every flag",
             ),
             (
-                "--user-conf --mlperf-conf --audit-conf",
+                "--user-conf --mlperf-conf --audit-conf --test01 --test04 --test05 --test06",
                 "loadgen's settings are flags: --scenario, --request-rate, --limit",
             ),
             ("--all-devices --all-hardware", ("--devices", "benchhouse batch --devices cpu,cuda measures on several")),
+            ("--model-type --architecture --arch", "the architecture follows from the model's configuration"),
+            ("--profile-export-prefix --profile-export-file --export-prefix", RESULT_FILES),
+            ("--export --to-onnx", "a runtime exports a model itself; benchhouse export-model MODEL writes the graphs"),
+            ("--yes", "nothing is asked"),
             ("--model-ids --model-list-ids", (*MODELS, "benchhouse batch takes several models")),
             ("--model-file --models-file --model-config", ("--model-list",)),
             ("--hardware-comparison --device-comparison --batch-size-comparison --all-charts", ("--chart",)),
@@ -611,7 +677,8 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--version -V", "benchhouse version prints the version"),
             (
                 "--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change "
-                "--fail-under --fail-above --factor --confidence --significance --p-value --noise --noise-threshold",
+                "--fail-under --fail-above --factor --confidence --significance --p-value --noise --noise-threshold "
+                "--sensitivity --sigma --percent --max-increase --delta",
                 NO_THRESHOLD,
             ),
             ("--count", ("--rows", "--num-requests", "--iterations")),

@@ -36,6 +36,14 @@ CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 """Where a word begins in a flag such as --avgRuns."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 """How a setting of Hydra begins: backend.device=cpu."""
+UNITS_APART: Mapping[str, str] = MappingProxyType(
+    {
+        word: unit
+        for unit, words in {"s": "s sec second seconds", "m": "m min minute minutes", "h": "h hour hours"}.items()
+        for word in words.split()
+    }
+)
+"""A unit of time as a word of its own -> as it follows the number."""
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 WHERE = MappingProxyType(
     {
@@ -86,6 +94,12 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "device": "hardware gpu machine accelerator",
             "precision": "dtype quantization quant bits",
             "threads": "num_threads thread cores",
+            # Weights and profiles.
+            "random": "dummy no none fake synthetic empty",
+            "pretrained": "real hub trained",
+            "quick": "fast short smoke dev",
+            "standard": "normal default medium",
+            "reference": "full long slow thorough precise publication",
             # Precisions.
             "float32": "fp32 f32 float single 32 torch.float32",
             "float16": "fp16 f16 half 16 torch.float16 torch.half 16-mixed",
@@ -98,9 +112,11 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "poisson": "exponential",
             "chat": "openai-chat /v1/chat/completions http",
             "completions": "openai vllm /v1/completions text",
-            "latency": "speed fast fastest min_latency",
-            "throughput": "max_throughput tokens samples qps",
+            "latency": "speed fast fastest min_latency p50 p90 p95 p99",
+            "throughput": "max_throughput tokens samples qps rps requests_per_second tokens_per_second",
+            "memory": "vram ram gpu_memory peak_memory",
             "cost": "cheapest cheap price dollars money",
+            "all": "* any every",
             "csv": "excel xlsx xls tsv spreadsheet",
             "png": "jpg jpeg image",
             "latency_vs_batch_size": "latency",
@@ -232,7 +248,9 @@ BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
         ("timeout, grace period", ("--timeout",)),
         ("list hardware", ("--list-devices",)),
         ("mock", ("--enable-mock",)),
-        ("conversation", ("--turns", PROMPTS)),
+        ("conversation, session", ("--turns", PROMPTS)),
+        ("hydra", "each setting is a flag of its own: --help-all lists every flag"),
+        ("saturated, saturation", "a level at which the queue only grows is invalid by itself"),
         ("turn", ("--turns",)),
         ("dataset, data", PROMPTS),
         ("prefix", ("--shared-prefix", "--prefix-cache")),
@@ -353,6 +371,7 @@ def unknown_flag(
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
     kebab = CASE_CHANGE.sub("-", flag).replace("_", "-").lower()
     spellings = (flag, kebab, f"-{kebab}", kebab.replace("--benchmark-", "--"))
+    spellings += tuple(one.removesuffix("s") for one in spellings)
     ours = next((OTHER_WORDS[one] for one in spellings if one in OTHER_WORDS), None)
     if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
         return answer
@@ -376,6 +395,11 @@ def stray_word(word: str, before: str, actions: Mapping[str, argparse.Action]) -
     if getattr(actions.get(before), "nargs", None) == 0:
         place = f"; results go to stdout: add > {word}" if before == "--json" else ""
         return f"{before} takes no value: got {word!r}{place}"
+    if (unit := UNITS_APART.get(word.lower())) is not None and before.isdecimal():
+        return f"unexpected argument {word!r}: a time is one word, as in {before}{unit}"
+    runtimes, known = actions.get("--runtimes"), plugins.names(plugins.RUNTIMES)
+    if runtimes is not None and (word in known or named_by(word, known)):
+        return f"unexpected argument {word!r}: did you mean {runtimes.option_strings[-1]} {word}?"
     for flag, is_meant in (
         ("--url", "://" in word),
         ("--port", word.isdecimal()),
@@ -395,6 +419,8 @@ def unexpected_argument(word: str, typed: Sequence[str], arguments: Sequence[str
         answer = "each setting is a flag, such as --device cpu"
     elif "MODEL" in arguments:
         answer = "this command takes one model; benchhouse batch takes several"
+    elif "GOOD" in arguments:
+        answer = "the command to measure follows --"
     elif "B" in arguments:
         answer = "two commands are compared, each one argument, in quotes"
     elif "SQL" in arguments and any(one.lower() in ("select", "describe", "with") for one in typed):

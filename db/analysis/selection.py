@@ -248,6 +248,8 @@ def _id_condition(word: str) -> Selection:
         return Selection(text=word, words=NEWEST, named=frozenset({"session_id"}))
     columns = [*(("run_id", "session_id") if UUID.fullmatch(word) else ())]
     columns += ["git_commit"] if COMMIT.fullmatch(word) else []
+    if not columns and word.lower().endswith((".duckdb", ".db")):
+        raise UsageError(f"{word} is a warehouse: select in it with --db-path {word}; benchhouse merge joins several")
     if not columns and word.lower().endswith((".json", ".jsonl", ".csv")):
         raise UsageError(f"{word} is a file: store it with benchhouse import {word}, then select its run, tag or model")
     if not columns and word.lower() in EVERY_RESULT:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 NAME = "benchhouse check"
 STDOUT = Path("-")
+NEWEST = ("latest", "newest", "last")
 EXAMPLES = """
 examples:
   benchhouse check
@@ -77,6 +78,8 @@ def main(argv: Sequence[str]) -> int:
     on_stdout += ["--github"] if arguments.github is not None else []
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
+    if arguments.run in NEWEST:
+        raise UsageError(f"--run {arguments.run}: takes a run id; without it the newest session is judged")
     metrics = chosen_metrics(arguments, arguments.metric)
     if not database_exists(arguments.db_path):
         return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
@@ -91,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
 
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     few: Verdict = "not enough data"
-    scope = Scope(run=arguments.run, session=None if arguments.session == "latest" else arguments.session)
+    scope = Scope(run=arguments.run, session=None if arguments.session in NEWEST else arguments.session)
     with open_to_read(arguments) as warehouse:
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         runs = {one.candidate.run_id: (one.candidate.session_id, one.candidate.subject) for one in findings}

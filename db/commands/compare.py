@@ -67,6 +67,11 @@ def main(argv: Sequence[str]) -> int:
     if arguments.profiles and (count != 2 or any(others)):
         raise UsageError("--profiles takes two selections, and no other flag but --json")
     if arguments.by is not None:
+        if arguments.by in FIELDS and arguments.by not in BY:
+            name = arguments.by
+            raise UsageError(
+                f"--by takes {', '.join(BY)}: two values of {name} are compared by compare {name}=A {name}=B"
+            )
         choice(arguments.by, BY, "field of --by")
         if count > 1:
             raise UsageError(f"--by compares within one selection: got {count} selections")

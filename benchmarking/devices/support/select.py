@@ -112,6 +112,7 @@ def check_known(request: str) -> None:
     with_numbers = names_with(lambda kind: f"{kind.name}:0" in kind.typical)
     near = [f"{one}{number if one in with_numbers else ''}" for one in meant_by(word, (*kinds_known, AUTO))]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = " Several are measured by benchhouse batch --devices A,B." if request in ("all", "*", "both") else hint
     raise UsageError(
         f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}; benchhouse run --list-devices "
         "tells which are here"

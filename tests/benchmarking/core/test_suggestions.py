@@ -117,7 +117,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("run gpt2 bert", "benchhouse batch takes several"),
         ("recommend gpt2 --max-latency 20", "it is called --limit here"),
         ("recommend gpt2 --limit latency:20", "latency takes a unit of us, ms, s, min"),
-        ("check --baseline main", "benchhouse compare A B compares two builds"),
+        ("check --baseline main", "of benchhouse compare A B and ab A B, A is the baseline"),
         ("check --threshold 5", "there is no threshold to set"),
         ("check --format junit", "it is called --junit or --markdown or --json here"),
         ("check --metric latency", "did you mean latency_median_ms?"),
@@ -419,6 +419,91 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
     assert answer in err
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("compare-runtimes gpt2 --baseline eager", "compare --by runtime it is --baseline NAME"),
+        ("compare-runtimes gpt2 onnxruntime openvino", "did you mean --runtimes onnxruntime?"),
+        ("compare-runtimes gpt2 --frameworks pytorch", "it is called --runtimes here"),
+        ("compare-runtimes gpt2 --export-md x.md", "benchhouse export --format markdown"),
+        ("compare-runtimes gpt2 --output-csv x.csv", "benchhouse export --format csv"),
+        ("compare-runtimes gpt2 --exclude openvino", "only what is named is measured"),
+        ("compare-runtimes gpt2 --interleave", "are measured in turns"),
+        ("compare-runtimes gpt2 --fail-on slower", "compare, ab and run --compare-to have --fail-on"),
+        ("compare-runtimes gpt2 --chart", "benchhouse charts draws what is stored"),
+        ("compare-runtimes gpt2 --runtimes *", "did you mean all?"),
+        ("run gpt2 -r 3", "it is called --iterations or --launches here"),
+        ("run gpt2 --repetitions 3", "it is called --iterations or --launches here"),
+        ("run gpt2 --runtimes eager ort --dry-run", "did you mean onnxruntime?"),
+        ("run gpt2 --runtimes eager opnvino", "a list is one word, as in --runtimes eager,opnvino"),
+        ("run gpt2 --profile trace", "benchhouse profile MODEL shows where the time goes"),
+        ("run gpt2 --profile fast", "did you mean quick?"),
+        ("run gpt2 --weights dummy", "did you mean random?"),
+        ("run gpt2 --device gpu", "benchhouse run --list-devices tells which are here"),
+        ("run gpt2 --device all", "benchhouse batch --devices A,B"),
+        ("run gpt2 --num-threads auto", "without the flag it is chosen"),
+        ("run gpt2 --benchmark-only", "a command measures what is named"),
+        ("run gpt2 --benchmark-histogram", "--chart sample_distribution"),
+        ("run gpt2 --isolation process", "each launch is a new process"),
+        ("run gpt2 --hydra.run.dir x", "each setting is a flag of its own"),
+        ("run gpt2 --model-type gpt2", "follows from the model's configuration"),
+        ("run gpt2 --export", "benchhouse export-model MODEL writes the graphs"),
+        ("run gpt2 --autocast", "--precision float16"),
+        ("run m.gguf --n-cpu-moe 4", "left to the engine"),
+        ("load m --url http://127.0.0.1:9/v1 --concurrency 4 --request-rates 2", "an open loop has no cap"),
+        ("load m --dry-run", "compare-runtimes, tune, quality"),
+        ("load m --rate-type concurrent", "closed loops are --concurrency 1,2,4"),
+        ("load m --url http://127.0.0.1:9/v1 --duration 1 minute", "a time is one word, as in 1m"),
+        (
+            "load m --url http://127.0.0.1:9/v1 --input-length 128 256",
+            "'256': a list is one word, as in --input-length",
+        ),
+        ("load m --stop-over-saturated", "is invalid by itself"),
+        ("load m --num-sessions 10", "it is called --turns here"),
+        ("load m --profile-export-prefix x", "results go to stdout"),
+        ("load m --test05", "loadgen's settings are flags"),
+        ("ab a b -n 8", "it is called --rounds here"),
+        ("ab --min-runs 10 a b", "it is called --rounds here"),
+        ("ab --max-runs 10 a b", "it is called --max-rounds here"),
+        ("ab --launches 10 a b", "it is called --max-rounds here"),
+        ("ab --timeout 30 a b", "it is called --budget here"),
+        ("ab --baseline a b", "A is the baseline"),
+        ("ab --markdown a b", "benchhouse compare prints --markdown"),
+        ("ab --show-output a b", "goes to stderr"),
+        ("recommend gpt2 --users 8", "recommend takes a --request-rate"),
+        ("recommend gpt2 --top 3", "all that is selected is shown"),
+        ("recommend gpt2 --target latency", "it is called --prefer here"),
+        ("recommend gpt2 --limit rps:20", "did you mean throughput?"),
+        ("recommend gpt2 --limit vram:8GB", "did you mean memory?"),
+        ("recommend gpt2 --prefer p95", "did you mean latency?"),
+        ("tune gpt2 --iterations 10", "how often a call is measured follows from its variation"),
+        ("tune gpt2 --budget 5 minutes", "a time is one word, as in 5m"),
+        ("check --min-runs 5", "at least 10 and at most the last 60"),
+        ("check --compare-to main", "benchhouse compare A B stored ones"),
+        ("check --confirm --rounds 3", "has the launches of the stored run"),
+        ("check --sensitivity 3", "there is no threshold to set"),
+        ("check --json out.json", "--json takes no value: got 'out.json'"),
+        ("check --run latest", "without it the newest session is judged"),
+        ("compare --by backend", "did you mean runtime?"),
+        ("compare --by commit", "compared by compare commit=A commit=B"),
+        ("compare x.duckdb y.duckdb", "is a warehouse: select in it with --db-path x.duckdb"),
+        ("alert list --open", "open alerts are listed by benchhouse alert list"),
+        ("bisect HEAD~5 HEAD run gpt2", "the command to measure follows --"),
+        ("charts --chart throughput_vs_latency", "did you mean load_frontier?"),
+    ],
+)
+def test_a_wrong_guess_of_a_user_of_other_tools_in_three_tasks_is_answered(capsys, words, answer):
+    assert cli.main(words.split()) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert answer in err
+
+
+def test_limits_are_asked_for_by_one_flag_and_its_other_spelling_in_every_command():
+    for command in ("load", "recommend", "tune"):
+        assert parser_of(command).parse_args(["m", "--slo", "ttft:1s"]).limit == ["ttft:1s"]
+
+
 def test_a_scenario_is_read_in_the_spelling_of_mlperf():
     for typed in ("SingleStream", "Single-Stream", "single-stream"):
         assert parser_of("load").parse_args(["m", "--scenario", typed]).scenario == "single-stream"
@@ -457,7 +542,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
     assert unknown_flag("--num-runs", FLAGS).endswith("it is called --iterations here")
     assert unknown_flag("--goodput", FLAGS).endswith("it is called --limit here")
     assert unknown_flag("--iteration", FLAGS).endswith("did you mean --iterations?")
-    assert unknown_flag("--colour", FLAGS) == "unknown flag --colour: --help-all lists every flag"
+    assert unknown_flag("--flavour", FLAGS) == "unknown flag --flavour: --help-all lists every flag"
 
 
 def test_a_long_list_of_candidates_has_ten_nearest_first_and_says_where_all_are():
@@ -501,24 +586,27 @@ def test_a_model_is_the_first_argument_or_a_flag_but_not_two_different_ones(pars
     with pytest.raises(SystemExit):
         parser.parse_args(["gpt2", "--model-id", "bert"])
     assert "two models, gpt2 and bert" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--model-id", "gpt2", "--model-id", "bert"])
-    assert "two models, gpt2 and bert" in capsys.readouterr().err
+    assert parser.parse_args(["--model-id", "gpt2", "--model-id", "bert"]).model_id == "bert"
+    assert "small: --model-id is given twice: bert is used, not gpt2" in capsys.readouterr().err
 
 
-def test_a_flag_that_takes_one_value_takes_no_two_different_ones(capsys):
-    for words in ("--device cpu --device cuda", "--device=cpu --devices cuda", "--launches 2 x --launches 3"):
-        with pytest.raises(SystemExit):
-            parser_of("run").parse_args(words.split())
-        assert "is given twice" in capsys.readouterr().err
-    assert (
-        parser_of("run").parse_args(["x", "--device", "cpu", "--device", "cpu", "--tag", "a=1", "--tag", "a=2"]).device
-        == "cpu"
-    )
-    assert (
-        parser_of("run").parse_args(["x", "--launches", "3", "--turn", "d", "--launches", "5"]).launches == 5
-    )  # of benchhouse ab
+def test_of_a_flag_that_takes_one_value_the_last_counts_which_is_said(capsys):
+    for words, said in (
+        (
+            "--device cpu --device cuda",
+            "--device is given twice: cuda is used, not cpu; benchhouse batch takes several",
+        ),
+        ("--device=cpu --devices cuda", "--devices is given twice: cuda is used, not cpu"),
+        ("--launches 2 x --launches 3", "--launches is given twice: 3 is used, not 2"),
+    ):
+        parser_of("run").parse_args(words.split())
+        assert said in capsys.readouterr().err
+    same = ["x", "--device", "cpu", "--device", "cpu", "--tag", "a=1", "--tag", "a=2"]
+    assert parser_of("run").parse_args(same).device == "cpu"
+    of_ab = ["x", "--launches", "3", "--turn", "d", "--launches", "5"]
+    assert parser_of("run").parse_args(of_ab).launches == 5
     assert parser_of("load").parse_args(["x", "--request-rate", "1", "--request-rate", "2"]).request_rates == (1, 2)
+    assert capsys.readouterr().err == ""
 
 
 def test_other_words_for_runtimes_and_devices_with_numbers_are_values_of_a_list_too(capsys):
