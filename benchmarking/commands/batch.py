@@ -35,7 +35,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import check_installed, check_measuring
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
-from benchmarking.core.storage_paths import absolute_database, check_database, check_folder, database_exists
+from benchmarking.core.storage_paths import absolute_database, check_folder, database_exists
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
 from benchmarking.core.untrusted.redaction import from_home, redacted
@@ -105,9 +105,7 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
     if arguments.dry_run:
         if arguments.report is not None:
             check_folder(Path(arguments.report).absolute().parent)
-        if arguments.save:
-            check_folder(Path(arguments.output_dir))
-            check_database(arguments.db_path or default_database())
+        command_session.check_saving(arguments)
         time_s = _estimate(plans, arguments)
         if arguments.json:
             cells = [{**to_json(plan), "estimate_s": time_s.cells_s.get(plan.run_id)} for plan in plans]

@@ -19,7 +19,6 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.storage_paths import check_database, check_folder
 from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model, with_defaults
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
@@ -27,7 +26,6 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import command_session, spool
-from benchmarking.sweep.run.warehouse_process import database
 
 NAME = "compare_onnx"
 WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
@@ -69,15 +67,13 @@ def main(argv: Sequence[str]) -> int:
     model_id = plans[0].cell.workload.model_id
     output = None if arguments.output is None else spool.checked(arguments.output, "onnx_comparison", model_id)
     if arguments.dry_run:
-        if arguments.save:
-            check_folder(Path(arguments.output_dir))
-            check_database(arguments.db_path)
+        command_session.check_saving(arguments)
         return command_session.show_plans(plans, show)
-    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
+    output_dir, ingest = command_session.saving(arguments)
     runs: list[Run] = []
     with lean_cache(is_lean=arguments.lean_cache, say=note):
         code = command_session.run_plans(
-            *(plans, Path(arguments.output_dir) if arguments.save else None, ingest, show),
+            *(plans, output_dir, ingest, show),
             device_wait_s=arguments.lock_timeout,
             finished=runs.append,
             interrupted=lambda measured: _write(output, show, measured, is_interrupted=True),

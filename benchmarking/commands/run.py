@@ -20,7 +20,6 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.storage_paths import check_database, check_folder
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
@@ -29,7 +28,7 @@ from benchmarking.sweep.plan.request import plan_cell, workload_of
 from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
-from benchmarking.sweep.run.warehouse_process import Ingest, database
+from benchmarking.sweep.run.warehouse_process import database
 
 NAME = "run_hardware_benchmark"
 EXAMPLES = """\
@@ -59,17 +58,16 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
     with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
         check_measuring("measuring")
         show = command_session.Show(json=arguments.json, quiet=arguments.quiet)
-        output_dir = Path(arguments.output_dir)
         if arguments.resume:
             with (
                 command_session.unfinished(
-                    output_dir, arguments.model_id, on_cluster=arguments.cluster is not None
+                    Path(arguments.output_dir), arguments.model_id, on_cluster=arguments.cluster is not None
                 ) as files,
                 open_target(arguments, device_kinds(file.read().plan.cell for file in files)) as target,
             ):
                 return command_session.resume(
                     files,
-                    _database(arguments),
+                    database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet),
                     show,
                     arguments=vars(arguments),
                     device_wait_s=arguments.lock_timeout,
@@ -101,17 +99,14 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
         with open_target(arguments, (arguments.device,)) as target:
             plans, show = _plans(arguments, argv, show, target.machine)
             if arguments.dry_run:
-                if arguments.save:
-                    check_folder(output_dir)
-                    check_database(arguments.db_path)
+                command_session.check_saving(arguments)
                 return command_session.show_plans(plans, show)
             compared: list[int] = []
             if arguments.compare_to is not None:
                 show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans], compared)
-            saved_in, wait_s = output_dir if arguments.save else None, arguments.lock_timeout
             code = command_session.run_plans(
-                *(plans, saved_in, _database(arguments), show),
-                device_wait_s=wait_s,
+                *(plans, *command_session.saving(arguments), show),
+                device_wait_s=arguments.lock_timeout,
                 executor=target.executor,
                 finished=finished,
             )
@@ -179,15 +174,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command
     calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet), device_wait_s=wait_s)
     plans = flags.named_plans(arguments, calibration.plans)
     show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
-    database, output_dir = _database(arguments), Path(arguments.output_dir) if arguments.save else None
-    return command_session.run_plans(plans, output_dir, database, show, device_wait_s=wait_s)
-
-
-def _database(arguments: argparse.Namespace) -> Ingest | None:
-    """Stores runs; None without --save. A resumed run was started with --save."""
-    if not (arguments.save or arguments.resume):
-        return None
-    return database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    return command_session.run_plans(plans, *command_session.saving(arguments), show, device_wait_s=wait_s)
 
 
 def _parser(name: str = NAME) -> Parser:

@@ -53,7 +53,6 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, check_shared_options, options_in
 from benchmarking.sweep.plan.request import Request, request_fields
 from benchmarking.sweep.run import command_session
-from benchmarking.sweep.run.warehouse_process import database
 
 NAME = "benchit"
 EXAMPLES = """\
@@ -217,10 +216,7 @@ def _measure(
     """Measure the models of each script before the next script runs; returns the exit code."""
     session_id, runs, codes = uuid7(), list[Run](), [EXIT_OK]
     show = command_session.Show(json=arguments.json, quiet=arguments.quiet, text=_results_text, is_last=False)
-    output_dir, ingest = None, None
-    if arguments.save:
-        output_dir = Path(arguments.output_dir)
-        ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+    output_dir, ingest = command_session.saving(arguments)
 
     def keep(run: Run) -> None:
         models.keep(run)

@@ -12,7 +12,6 @@ import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
@@ -32,7 +31,6 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED, parse_limits
-from benchmarking.core.storage_paths import check_database, check_folder
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
 from benchmarking.core.text import wrapped
@@ -45,7 +43,7 @@ from benchmarking.sweep.plan.repetition import command_line
 from benchmarking.sweep.plan.request import Request, request_fields, workload_of
 from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.quality_pass import why_not_quality
-from benchmarking.sweep.run.warehouse_process import Ingest, database
+from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.tuning import space as spaces
 from benchmarking.tuning.goal import LIMITS, Goal
 from benchmarking.tuning.search import TAG, Configuration, Search, race_plan
@@ -129,9 +127,7 @@ def main(argv: Sequence[str]) -> int:
     ):
         raise UsageError(f"--price {arguments.price}: no price for {device.type}: add it under per_hour")
     if arguments.dry_run:
-        if arguments.save:
-            check_folder(Path(arguments.output_dir))
-            check_database(arguments.db_path)
+        command_session.check_saving(arguments)
         return _show_space(found, as_json=arguments.json)
     command_session.note_choices([found.candidates[0].plan])
     if device.simulated:
@@ -140,8 +136,8 @@ def main(argv: Sequence[str]) -> int:
     if arguments.anonymous:
         tagged = [replace(candidate, plan=candidate.plan.anonymous()) for candidate in tagged]
     found = replace(found, candidates=tuple(tagged))
-    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
-    with spool.opened_folder(Path(arguments.output_dir) if arguments.save else None) as folder:
+    output_dir, ingest = command_session.saving(arguments)
+    with spool.opened_folder(output_dir) as folder:
         search = Search(
             found,
             goal,

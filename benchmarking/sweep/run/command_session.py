@@ -6,6 +6,7 @@ Commands import it with their flags, so it imports what measures when it measure
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.core.command_line import note
+from benchmarking.core.command_line import default_database, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -21,12 +22,13 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.run_file import read_run
+from benchmarking.core.storage_paths import check_database, check_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.untrusted.redaction import redacted, redacted_path, redacted_record
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import PartialRun
-from benchmarking.sweep.run.warehouse_process import Ingest
+from benchmarking.sweep.run.warehouse_process import Ingest, database
 from benchmarking.workloads.support.families import chosen_texts
 
 if TYPE_CHECKING:
@@ -71,6 +73,21 @@ def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | N
 
     session_id = uuid7()
     return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
+
+
+def saving(arguments: argparse.Namespace) -> tuple[Path | None, Ingest | None]:
+    """The folder of the run files and what stores them, by a command's flags; both None without --save. Raises
+    StorageError as `database` does."""
+    if not arguments.save:
+        return None, None
+    return Path(arguments.output_dir), database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet)
+
+
+def check_saving(arguments: argparse.Namespace) -> None:
+    """For a dry run: raise StorageError if its runs could not be saved."""
+    if arguments.save:
+        check_folder(Path(arguments.output_dir))
+        check_database(arguments.db_path or default_database())
 
 
 def run_plans(
