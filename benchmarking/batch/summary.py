@@ -17,7 +17,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Doubt, Family, Run, Status, Validity, to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import duration, number, wrapped
+from benchmarking.core.text import counted, duration, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
 from benchmarking.sweep.run import journal
@@ -290,7 +290,7 @@ def _threads(count: int | None) -> str | None:
 def estimate_text(plans: Sequence[CellPlan], estimate: Estimate) -> str:
     """The numbers of cells and points, and the estimated time."""
     points = sum(len(plan.runnable) for plan in plans)
-    head = f"{len(plans)} cell{'s' * (len(plans) != 1)}, {points} point{'s' * (points != 1)}"
+    head = f"{counted(len(plans), 'cell')}, {counted(points, 'point')}"
     if not estimate.known_points and not estimate.scaled_points:
         return f"{head}; estimated time: unknown, since nothing similar was measured on this hardware before"
     parts = [f"{estimate.known_points} measured before"]

@@ -30,6 +30,7 @@ from benchmarking.core.errors import BenchhouseError, NotInstalledError, UsageEr
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.text import counted
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 
 PROGRAMS = ("sbatch", "squeue", "scancel")
@@ -201,7 +202,7 @@ def slurm_jobs(
             why = trial.last_line or f"no answer within {PROGRAM_S:g} s"
             raise BenchhouseError(f"Slurm rejected the jobs: {why}")
         cluster.scale(jobs=config.jobs)
-        say(f"slurm: {config.jobs} {'job' if config.jobs == 1 else 'jobs'} submitted; their output: {folder}")
+        say(f"slurm: {counted(config.jobs, 'job')} submitted; their output: {folder}")
         yield ClusterEndpoint(
             address=cluster.scheduler_address,
             security=cluster.security,

@@ -132,7 +132,7 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
             cluster=target.cluster,
         )
         try:
-            return _measure(batch, target, arguments)
+            return _measure_and_show(batch, target, arguments)
         finally:
             manifest.release()
 
@@ -188,7 +188,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
                 device_wait_s=arguments.lock_timeout,
                 cluster=target.cluster,
             )
-            return _measure(batch, target, arguments)
+            return _measure_and_show(batch, target, arguments)
     finally:
         manifest.release()
 
@@ -218,7 +218,7 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     )
 
 
-def _measure(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
+def _measure_and_show(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
     from benchmarking.sweep.show.compared_runtimes import comparison_text
     from benchmarking.sweep.show.thread_scaling import scaling_text

@@ -28,7 +28,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import Owner, uuid7
 from benchmarking.core.records import Count, Device, Number, Status
 from benchmarking.core.tables import Column
-from benchmarking.core.text import duration, number, visible
+from benchmarking.core.text import counted, duration, number, visible
 from benchmarking.core.untrusted.input_files import parse_json
 
 FOLDER_VARIABLE = "BENCHHOUSE_LIVE_DIR"
@@ -343,7 +343,7 @@ def _other_folder() -> str:
 
 def progress(status: LiveStatus) -> str:
     """ "3 of 8 points, 1 failed" """
-    points = f"{status.done} of {status.total} point{'' if status.total == 1 else 's'}"
+    points = f"{status.done} of {counted(status.total, 'point')}"
     return points + (f", {status.failed} failed" if status.failed else "")
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from benchmarking.core.codec import Range
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import counted, number, visible
 
 Value = Annotated[float, Range(-1e300, 1e300)]
 Source = Literal["inputs", "questions", "evaluation"]
@@ -293,7 +293,7 @@ def quality_lines(quality: Quality) -> list[str]:
             asked = sum(len(one.by_window) for name, one in quality.values.items() if source_of(name) == source)
             where = f" ({asked} prompts of {how['file']}{_left_out(how)})"
         elif "harness" in how:
-            where = f" ({count} {'task' if count == 1 else 'tasks'} of {how['harness']})"
+            where = f" ({counted(count, 'task')} of {how['harness']})"
         elif "text" in how:
             where = f" ({count} windows of {how['text']})"
         else:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Requests, TokenCounter
 from benchmarking.core.untrusted.secret_texts import without_secrets
@@ -30,7 +31,6 @@ MAX_COUNT = 2**31 - 1
 """Maximum token count accepted, since a server may report anything."""
 MAX_START = 84
 """Characters shown of a response that is not understood."""
-MS_PER_S = 1000.0
 WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
 Count = Callable[[str], int]

@@ -18,7 +18,7 @@ from benchmarking.core.device_contracts import USE_NAMES, Gauge
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_MS, bytes_to_mb
+from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import Device, Doubt, Json, Readings, Requests, Samples, from_json, to_json
 from benchmarking.devices.support.gauges import ProcessTree, SeveralGauge, open_gauge
 from benchmarking.devices.support.kinds import processor
@@ -35,7 +35,6 @@ from benchmarking.measure.monitor import (
 )
 
 INTERVAL_S = 0.5
-MS_PER_S = 1000.0
 _, USED, POWER = USE_NAMES
 RAW: Mapping[str, tuple[str, str]] = {
     **{name: (name, "percent" if name.endswith("_percent") else "requests") for name in STATES},

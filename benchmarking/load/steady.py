@@ -13,11 +13,11 @@ from statistics import fmean, median
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.generator import Level
 
-MS_PER_S = 1000.0
 FIRST_WAVE = 0.9
 """Share of the requests whose latency is at most as long as the first wave of completions."""
 FEWEST_COMPLETIONS = 3

@@ -17,6 +17,7 @@ from benchmarking.core.metrics import (
     CUSTOM_METRICS,
     DESCRIBED,
     METRICS,
+    MS_PER_S,
     OF_SINGLE_CALLS,
     THROUGHPUT_AT_MEDIAN,
     OverLaunches,
@@ -49,7 +50,6 @@ from benchmarking.measure.timing import (
     Series,
 )
 
-MS_PER_S = 1000.0
 PER_CALL = "_j_per_call"
 ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
 """Units that a call's energy is divided by, and the key of their number in a call."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.doubts import SEVERITIES, doubt, of_slow_calls
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
@@ -84,7 +85,6 @@ WRONG_UNIT = 100.0
 """Seconds taken for milliseconds are off by 1000; preparations of a call are rarely 99 times as long as the call."""
 SHORT_CALL_MS = 0.1
 """Below it, calling the benchmark's method takes a large part of the wall time."""
-MS_PER_S = 1000
 MIN_SAMPLES_FOR_ZERO_SPREAD = 3
 """With a coarse clock two readings may be equal by chance."""
 

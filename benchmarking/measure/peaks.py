@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Result, Run, Workload
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -25,7 +26,6 @@ COPY_AXIS = "copy_bytes"
 CACHE_MARGIN = 4
 """Minimum size of a copy in last-level caches, so that cached parts hardly count."""
 
-MS_PER_S = 1000.0
 HEADINGS = ("measured", "precision", "size", "median ms", "rate", "remarks")
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result
 from benchmarking.core.sample_statistics import Statistics, describe, quantile, tail_min_samples
 from benchmarking.measure.timing import LATENCY_WALL
 
 PERCENT = 100
-MS_PER_S = 1_000
 TAIL = 0.9
 """Percentiles this far out, on either side, need enough calls beyond them."""
 

@@ -25,6 +25,7 @@ from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.openvino import import_openvino
@@ -38,7 +39,6 @@ from benchmarking.workloads.support.gguf_file import read_gguf
 if TYPE_CHECKING:
     import numpy as np
 
-MS_PER_S = 1000
 CPU, NPU = "CPU", "NPU"
 AUTOMATIC = "AUTO"
 LOG_LEVEL, INFO = "OPENVINO_LOG_LEVEL", "2"

@@ -15,6 +15,7 @@ from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import PRECISIONS, Precision, Run
+from benchmarking.core.text import counted
 from benchmarking.devices.support.kinds import device_named
 from benchmarking.devices.support.select import check_known, select
 from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
@@ -183,7 +184,7 @@ def analyse_each(
         started_s = time.monotonic()
         analysis = analyse(request, log, limit_s)
         count = len(analysis.modules)
-        say(f"{target.path.name}: {count} model{'' if count == 1 else 's'} in {time.monotonic() - started_s:.1f} s")
+        say(f"{target.path.name}: {counted(count, 'model')} in {time.monotonic() - started_s:.1f} s")
         if analysis.error is not None:
             models.failures.append(f"{target.path.name}: {analysis.error}")
         if analysis.modules:

@@ -23,6 +23,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Result, Run
+from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.measure.aggregate import summarise
@@ -385,7 +386,7 @@ class Search:
     def _progress(self, where: str, name: str) -> str:
         minutes, seconds = divmod(round(self.spent_s), 60)
         count = len(self.race.keys_of(name))
-        return f"{minutes}:{seconds:02d}  {where}: {name} ({count} configuration{'s' * (count != 1)})"
+        return f"{minutes}:{seconds:02d}  {where}: {name} ({counted(count, 'configuration')})"
 
 
 class _Builds(Observer):

@@ -22,6 +22,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import PRECISIONS, Device, Precision, Scalar, Workload
 from benchmarking.core.settings import TEXT
+from benchmarking.core.text import counted
 from benchmarking.core.untrusted.yaml_files import Node, read_yaml
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
@@ -282,11 +283,7 @@ def _of_runtime(
                 departures += sum(value is not None for value in placement)
             if departures > MOST_DEPARTURES:
                 continue
-            words = (
-                []
-                if placement.num_threads is None
-                else [f"{placement.num_threads} thread{'s' * (placement.num_threads > 1)}"]
-            )
+            words = [] if placement.num_threads is None else [counted(placement.num_threads, "thread")]
             words += [] if placement.cpu_list is None else [f"processors {placement.cpu_list}"]
             name = ", ".join([base_name, *words, *(f"{option} {value}" for option, value in options.items())])
             stated = {"runtime": runtime.name, "precision": precision, **placement._asdict(), **options}

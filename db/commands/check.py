@@ -182,7 +182,9 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
 
     Its output goes to stderr: stdout is for the gate's findings.
     """
+    from benchmarking.core.provenance import uuid7
     from benchmarking.sweep.plan.repetition import repeated_request
+    from benchmarking.sweep.plan.request import plan_cell
     from benchmarking.sweep.run import command_session
     from benchmarking.sweep.run.warehouse_process import database
 
@@ -191,7 +193,8 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
         note(f"{NAME}: measuring again: {shlex.join(words_as_typed(request.command))}")
         ingest = database(arguments.db_path, arguments.lock_timeout, quiet=False)
         with contextlib.redirect_stdout(sys.stderr):
-            code = command_session.run([request], Path(arguments.output_dir), ingest, command_session.Show())
+            plans = [plan_cell(request, uuid7())]
+            code = command_session.run_plans(plans, Path(arguments.output_dir), ingest, command_session.Show())
     except BenchhouseError as error:
         return str(error)
     return None if code == EXIT_OK else "some points could not be measured or stored: see the errors above"

@@ -30,6 +30,7 @@ from typing import Literal
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
+from benchmarking.core.text import counted
 
 MIN_CHANGE = 0.02
 """Smaller changes are never reported; an interval inside it means equivalent."""
@@ -101,7 +102,7 @@ def verdict_sentence(before: str, after: str, judgements: Sequence[Judgement], m
         members = [one for one in judgements if one.verdict == word]
         if members:
             clause = fixed[word] if word in fixed else _times(before, members, metric)
-            share = f"{len(members)} of {len(judgements)} point{'s' * (len(judgements) != 1)}"
+            share = f"{len(members)} of {counted(len(judgements), 'point')}"
             clauses.append(f"{clause} at {share}{_range(members, metric)}{_reasons(members)}")
     return f"{after} {'; '.join(clauses)}"
 
@@ -227,7 +228,7 @@ def conditions(text: str) -> tuple[Condition, ...]:
 def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Condition]) -> Outcome:
     """What the conditions make of the judgements of all points that both sides have."""
     words, count = f"{FLAG} {','.join(asked)}", len(judgements)
-    points = f"of {count} point{'s' * (count != 1)}"
+    points = f"of {counted(count, 'point')}"
     if not judgements:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known: no point is on both sides")
     worse = sum(one.is_worse is True for one in judgements)

@@ -18,7 +18,7 @@ from benchmarking.core.command_line import default_database, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, LockedError, StorageError, UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.provenance import utc_now
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.run_file import read_run
@@ -32,7 +32,6 @@ from benchmarking.sweep.run.warehouse_process import Ingest, database
 from benchmarking.workloads.support.families import chosen_texts
 
 if TYPE_CHECKING:
-    from benchmarking.sweep.plan.request import Request
     from benchmarking.sweep.run.supervisor import Sweep, Track
 
 
@@ -67,14 +66,6 @@ def local_executor() -> Executor:
     return Executor(sweep=sweep)
 
 
-def run(requests: Sequence[Request], output_dir: Path | None, ingest: Ingest | None, show: Show) -> int:
-    """Measure the requests and return the exit code. Without an output folder nothing is saved."""
-    from benchmarking.sweep.plan.request import plan_cell
-
-    session_id = uuid7()
-    return run_plans([plan_cell(request, session_id) for request in requests], output_dir, ingest, show)
-
-
 def saving(arguments: argparse.Namespace) -> tuple[Path | None, Ingest | None]:
     """The folder of the run files and what stores them, by a command's flags; both None without --save. Raises
     StorageError as `database` does."""
@@ -101,8 +92,9 @@ def run_plans(
     interrupted: Callable[[Sequence[Run]], None] = lambda runs: None,
     executor: Executor | None = None,
 ) -> int:
-    """Measure plans like `run`, waiting for devices in use like `sweep`. `finished` is called with each stored run,
-    `interrupted` after an interruption with what was measured of all runs."""
+    """Measure plans and return the exit code, waiting for devices in use like `sweep`. Without an output folder nothing
+    is saved. `finished` is called with each stored run, `interrupted` after an interruption with what was measured of
+    all runs."""
     from benchmarking.sweep.run.supervisor import Track
 
     with spool.opened_folder(output_dir) as folder:
@@ -190,13 +182,6 @@ def resume(
     tracks = [Track.resume(file, arguments, on_cluster=executor.is_cluster) for file in files if file not in completed]
     tracks.sort(key=lambda track: track.plan.run_id)  # as they were planned
     return _measure(tracks, True, ingest, show, device_wait_s, completed, executor=executor)
-
-
-def dry_run(requests: Sequence[Request], show: Show) -> int:
-    """Print the plan and measure nothing."""
-    from benchmarking.sweep.plan.request import plan_cell
-
-    return show_plans([plan_cell(request, uuid7()) for request in requests], show)
 
 
 def show_plans(plans: Sequence[CellPlan], show: Show) -> int:

@@ -16,7 +16,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, wrapped
+from benchmarking.core.text import counted, number, relative_error, wrapped
 from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.core.verdicts.speedups import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.words import verdict_sentence
@@ -293,7 +293,7 @@ def remarks(comparison: Comparison) -> list[str]:
     entries = [entry for point in comparison.points for entry in point.entries]
     lines = [summary.sentence for summary in comparison.summaries]
     for summary in comparison.summaries:
-        points = f"{summary.points} point{'s' * (summary.points > 1)}"
+        points = counted(summary.points, "point")
         points += f", {summary.doubtful} in doubt" if summary.doubtful else ""
         mean, best, worst = map(_times, (summary.geometric_mean, summary.best, summary.worst))
         lines.append(

@@ -20,7 +20,7 @@ from benchmarking.core.live_status import CellProgress, CurrentPoint, MachinePro
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Measurement, Point, to_json
 from benchmarking.core.temporary import FOLDER
-from benchmarking.core.text import listed
+from benchmarking.core.text import counted, listed
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import Live
 from benchmarking.measure.timing import LATENCY_WALL
@@ -233,7 +233,7 @@ def words(tracks: Sequence[Track]) -> str:
     points = sum(len(track.plan.runnable) for track in tracks)
     first = tracks[0].plan.settings
     launches = f" in {first.launches} launches" if first.launches > 1 else ""
-    end = f"{points} point{'s' * (points != 1)}{launches}, profile {first.profile}"
+    end = f"{counted(points, 'point')}{launches}, profile {first.profile}"
     if len(cells) == 1:
         return f"{cell_name(cells[0])}: {end}"
     models, devices, runtimes = (

@@ -16,7 +16,7 @@ from benchmarking.core.live_status import MACHINES, MachineProgress
 from benchmarking.core.records import Cell, Measurement, Point
 from benchmarking.core.tables import table_of, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State
-from benchmarking.core.text import duration, number
+from benchmarking.core.text import counted, duration, number
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
@@ -203,7 +203,7 @@ class Progress(Observer):
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
         wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
         values = [value for row in wall for value in row.values]
-        calls = f"{len(values)} call{'s' * (len(values) != 1)}"
+        calls = counted(len(values), "call")
         parts.append(f"{calls}  median {number(statistics.median(values))} ms" if values else "no samples")
         doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
         parts += [f"[{doubts}]"] if doubts else []
@@ -243,7 +243,7 @@ def next_scan_s(began_s: float, cells: int) -> float:
 
 def cell_name(cell: Cell) -> str:
     """A cell in one line: "gpt2 on cuda:0 (eager, float16)"."""
-    threads = "" if cell.num_threads is None else f", {cell.num_threads} thread{'s' * (cell.num_threads > 1)}"
+    threads = "" if cell.num_threads is None else f", {counted(cell.num_threads, 'thread')}"
     return f"{cell.subject} on {cell.device.selector} ({cell.runtime}, {cell.precision}{threads})"
 
 

@@ -13,7 +13,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import number, relative_error, visible, wrapped
+from benchmarking.core.text import counted, number, relative_error, visible, wrapped
 from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.speedups import launch_medians_ms
 from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES
@@ -29,7 +29,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
     """The results of a run, one row per point, followed by its failures and the meaning of its doubts."""
     cell, workload = run.cell, run.cell.workload
     table = table_of(_columns(run), run.results, page)
-    threads = () if cell.num_threads is None else (f"{cell.num_threads} thread{'s' * (cell.num_threads > 1)}",)
+    threads = () if cell.num_threads is None else (counted(cell.num_threads, "thread"),)
     words = (cell.runtime, cell.precision, *threads, *table.shared)
     title = f"{cell.subject} ({workload.task}) on {cell.device.name}, {', '.join(words)}"
     reason = f" ({workload.weights_reason})" if workload.weights_reason else ""
