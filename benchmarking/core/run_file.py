@@ -26,7 +26,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import NUMBER_RANGE, Result, Run, Samples, canonical_hash, run_from_json
-from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES
+from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, tail_quantile
 from benchmarking.core.untrusted.input_files import open_regular, parse_json
 
 MAX_RAW = 8_000_000
@@ -93,11 +93,7 @@ class LargeSamples(Sequence[float]):
     @property
     def p99(self) -> float | None:
         """The 99th percentile; None for too few values."""
-        import numpy as np
-
-        if self._count < TAIL_MIN_SAMPLES[0.99] or self.quantiles is not None:
-            return self._p99
-        return float(np.quantile(self.numbers, 0.99))
+        return tail_quantile(self.numbers, 0.99) if self.quantiles is None else self._p99
 
     def release(self) -> None:
         """Drop the values once they are stored; their number, minimum and mean remain."""

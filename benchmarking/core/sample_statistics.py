@@ -215,7 +215,7 @@ def _least_deviation(ordered: Floats, centre: float, k: int) -> float:
     return float(max(abs(ordered[low] - centre), abs(ordered[low + k - 1] - centre)))
 
 
-def tail_quantile(values: Sequence[float], q: float) -> float | None:
+def tail_quantile(values: Floats | Sequence[float], q: float) -> float | None:
     """The quantile by linear interpolation; None when n is below `TAIL_MIN_SAMPLES`."""
     import numpy as np
 
@@ -397,6 +397,8 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     If a launch has too few samples for a percentile, the percentile is computed from the pooled samples of all
     launches. Where launches differ, it then includes their spread, and exceeds the median of their own percentiles.
     """
+    import numpy as np
+
     names = ("mean", "sd", "mad", "p25", "median", "p75", *PERCENTILES)
     by_launch = {name: [value for one in described if (value := getattr(one, name)) is not None] for name in names}
     values = {name: median(each) for name, each in by_launch.items() if each}
@@ -404,7 +406,8 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     for name, q in PERCENTILES.items():
         if len(by_launch[name]) < len(described) and len(described) > 1:
             values.pop(name, None)
-            if (pooled_value := _pooled_quantile(launches, q)) is not None:
+            samples = np.concatenate([np.asarray(values, dtype=np.float64) for values in launches])
+            if (pooled_value := tail_quantile(samples, q)) is not None:
                 values[name] = pooled_value
                 pooled.add(name)
     low, high, scope = _interval(described)
@@ -412,14 +415,6 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
         values |= {"ci_low": low, "ci_high": high}
     values |= {"min": min(one.min for one in described), "max": max(one.max for one in described)}
     return LaunchStatistics(values=values, pooled=frozenset(pooled), scope=scope)
-
-
-def _pooled_quantile(launches: Sequence[Sequence[float]], q: float) -> float | None:
-    """The quantile of the pooled samples of all launches, by the rule of `tail_quantile`."""
-    import numpy as np
-
-    x = np.concatenate([np.asarray(values, dtype=np.float64) for values in launches])
-    return float(np.quantile(x, q)) if len(x) >= TAIL_MIN_SAMPLES[q] else None
 
 
 def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, IntervalScope | None]:
