@@ -231,9 +231,9 @@ def has_processors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (*TOKENIZER_FILES, *PROCESSOR_FILES))
 
 
-def load(folder: Path, kind: Modality) -> Any:
-    """transformers' tokenizer or processor. Raises BenchhouseError for broken files, ImportError for a missing
-    package."""
+def load(folder: Path, kind: Modality, gguf_file: str | None = None) -> Any:
+    """transformers' tokenizer or processor, or the tokenizer in a GGUF file of the folder. Raises BenchhouseError for
+    broken files, ImportError for a missing package."""
     import transformers
 
     automatic = {
@@ -241,8 +241,11 @@ def load(folder: Path, kind: Modality) -> Any:
         "image": transformers.AutoImageProcessor,
         "audio": transformers.AutoFeatureExtractor,
     }[kind]
+    given = {} if gguf_file is None else {"gguf_file": gguf_file}
     try:
-        return automatic.from_pretrained(library_path(str(folder)), local_files_only=True, trust_remote_code=False)
+        return automatic.from_pretrained(
+            library_path(str(folder)), local_files_only=True, trust_remote_code=False, **given
+        )
     except ImportError:
         raise
     except Exception as error:  # the tokenizers library raises a bare Exception for a broken file

@@ -80,8 +80,10 @@ def checked_text(path: str | None) -> str:
 
 
 def tokenizer_of(workload: Workload) -> Any:
-    """The tokenizer in a model's folder. Raises UnsupportedError without one."""
+    """The tokenizer in a model's folder or GGUF file. Raises UnsupportedError without one."""
     folder = None if workload.path is None else Path(workload.path)
+    if folder is not None and workload.config.get("format") == "gguf":
+        return processing.load(folder.parent, "text", folder.name)
     if folder is None or not folder.is_dir() or not processing.has_processor(folder, "text"):
         raise UnsupportedError("the model's folder has no tokenizer")
     return processing.load(folder, "text")

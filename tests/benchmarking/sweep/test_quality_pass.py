@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from benchmarking.core import plugins
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.quality import Quality, QualitySettings, quality_lines
 from benchmarking.core.records import Cell, run_from_json
+from benchmarking.load.connections import Target
+from benchmarking.load.server_quality import server_quality
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.plan.measuring_settings import measured_by
@@ -33,6 +36,7 @@ from benchmarking.workloads.support.quality_inputs import text_windows
 from benchmarking.workloads.support.resolve import resolve
 from db.run_records import measured_runs, stored_runs
 from db.warehouse import Warehouse
+from tests.helpers.llama_server import llama_server, write_model
 from tests.helpers.trained_decoder import train
 
 SETTINGS = QualitySettings(windows=6)
@@ -281,3 +285,30 @@ def test_a_transcript_of_noise_is_no_quality(tmp_path: Path) -> None:
         quality_point(workload, SETTINGS)
     (tmp_path / "preprocessor_config.json").write_text("{}")
     assert quality_point(replace(workload, path=str(tmp_path)), SETTINGS).batch_size == 16
+
+
+def test_a_gguf_file_has_the_perplexity_that_its_server_states(tmp_path: Path) -> None:
+    """Its own vocabulary makes the same windows in transformers as in llama.cpp."""
+    pytest.importorskip("xllamacpp")
+    file, text = tmp_path / "tiny.Q4_0.gguf", tmp_path / "text.txt"
+    write_model(file)
+    text.write_text(" ".join(f"Is {number} b or a b?" for number in range(60)))
+    settings = QualitySettings(windows=5, text=str(text))
+    runtime, cpu = plugins.load("benchmarking.runtimes", "llamacpp"), plugins.load("benchmarking.devices", "cpu")
+    workload, (device,) = resolve(str(file)), cpu.probe()
+    mode = runtime.mode_at("float32", runtime.mode(device, workload, {"kv_cache_type": "f16"}))
+    cell = Cell(
+        workload=workload, device=device, requested_device="cpu", runtime="llamacpp", runtime_mode=mode,
+        precision="float32",
+    )  # fmt: skip
+    handle = open_device(runtime, cpu, device)
+    session = runtime.open(cell, handle, lambda name: nullcontext(), quality_points(cell, settings))
+    found = measured_quality(session, workload, settings, None, "not_supported: a file has no torch model")
+    session.close()
+    with llama_server(file, slots=1) as address:
+        stated = server_quality(Target(url=address, model="tiny"), settings, None)
+    assert stated.how["by"] == "n_probs"
+    assert (found.inputs, len(found.values["perplexity"].by_window)) == (stated.inputs, 5)
+    logarithms = [[math.log(value) for value in one.values["perplexity"].by_window] for one in (found, stated)]
+    assert logarithms[0] == pytest.approx(logarithms[1], rel=1e-4)
+    assert found.missing["kl_divergence"] == "not_supported: a file has no torch model"
