@@ -21,6 +21,7 @@ COMMENT ON COLUMN quality_results.windows IS 'Windows of the text, inputs, promp
 
 COMMENT ON COLUMN benchmark_results.series_id IS 'The series: series.series_id.';
 COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight. Latency is that of one request, throughput that of all of them.';
+COMMENT ON COLUMN benchmark_results.warmup_iterations IS 'Calls before the timed ones, of all launches; also 0 in an import whose file does not state them.';
 COMMENT ON COLUMN benchmark_results.validity IS 'valid, noisy, throttled or invalid; NULL unless status is ok.';
 COMMENT ON COLUMN benchmark_results.doubts IS 'Kinds of doubt about the numbers; the evidence is in extra.';
 COMMENT ON COLUMN benchmark_results.ci_scope IS 'What the 95 % intervals cover: between = the typical launch (3 or more launches); within = the calls of the measured launches, not other launches.';
@@ -53,6 +54,7 @@ COMMENT ON COLUMN benchmark_runs.model_id IS 'The requested model: hub name, fol
 COMMENT ON COLUMN benchmark_runs.weights IS 'pretrained; random: seeded random weights of the same architecture; given: those of a torch module passed in, or of another tool.';
 COMMENT ON COLUMN benchmark_runs.weights_reason IS 'Why the weights are random although pretrained ones were requested.';
 COMMENT ON COLUMN benchmark_runs.max_sequence_length IS 'Longest sequence that the model accepts, in tokens; NULL without a limit.';
+COMMENT ON COLUMN benchmark_runs.finished_at IS 'End of the run, UTC; its start in an import whose file states no end.';
 COMMENT ON COLUMN benchmark_runs.requested_device IS 'Value of --device: auto, cuda, ...';
 COMMENT ON COLUMN benchmark_runs.runtime IS 'The runtime: eager, compiled, onnxruntime, ...; for a load test, that of the server: vllm, llama.cpp, ...';
 COMMENT ON COLUMN benchmark_runs.runtime_mode IS 'Settings of the runtime that distinguish series: attention, cache, compile mode, ...; for a load test also loop, arrivals, lengths and limits.';

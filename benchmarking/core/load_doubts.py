@@ -67,6 +67,9 @@ that."""
 MOST_CORRELATION = 0.95
 TOO_LOW = 1.1
 """The load of a server with regular service times is estimated up to 10 % too low: they look like more slots."""
+WARM_UP, SLOWER_ERRORS = 0.25, 3.0
+"""A server is warming up if it completed fewer requests in this share of its work than in the rest, by so many standard
+errors: only what came after counts."""
 FLAT_GROWTH = 0.05
 """Requests that stay in flight, as a share of those that arrive, below which a queue is bounded."""
 
@@ -87,9 +90,16 @@ class Queue:
     (1 - load)^2, from the variation of arrivals and services; infinite if the load could be 1 or more."""
 
 
-def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: float | None = None) -> Queue:
+def queue_of(
+    starts_ms: Sequence[float],
+    ends_ms: Sequence[float],
+    rate_per_s: float | None = None,
+    *,
+    warmed_up_s: float | None = None,
+) -> Queue:
     """The queue of requests with these starts and ends (unsorted, in ms) at an offered rate; None: the rate at which
-    they started, whose own error then adds to that of the load."""
+    they started, whose own error then adds to that of the load. The capacity is that of all completions, or of those
+    since the server has warmed up."""
     import numpy as np
 
     starts, ends = np.sort(np.asarray(starts_ms, float)) / 1e3, np.sort(np.asarray(ends_ms, float)) / 1e3
@@ -101,9 +111,9 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
     steps = np.concatenate((np.ones(len(starts)), -np.ones(len(ends))))
     order = np.argsort(times, kind="stable")
     times, steps = times[order], steps[order]
-    in_flight = np.cumsum(steps).astype(int)
-    lasted, level, seen = np.diff(times), np.maximum(in_flight[:-1], 0), times[:-1] >= ends[0]
-    is_end = (steps < 0) & (times > ends[0])
+    in_flight, since_s = np.cumsum(steps).astype(int), float(ends[0]) if warmed_up_s is None else warmed_up_s
+    lasted, level, seen = np.diff(times), np.maximum(in_flight[:-1], 0), times[:-1] >= since_s
+    is_end = (steps < 0) & (times > since_s)
     top = max(int(in_flight.max()), 1)
     time_at = np.bincount(level[seen], weights=lasted[seen], minlength=top + 1)
     ends_at = np.bincount(np.clip(in_flight - steps.astype(int), 0, top)[is_end], minlength=top + 1)
@@ -111,16 +121,25 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
     if completed < FEWEST_COMPLETIONS - 1 or not time_at[1:].sum() > 0:
         return Queue(growth="unknown", load=None, load_error=None, needed_s=_needed(offered_s, len(ends)))
 
-    def work(busy: Floats) -> tuple[Floats, float]:
-        """The work done at each completion and at the end, if a server completes requests at these speeds."""
-        done = np.concatenate(([0.0], np.cumsum(busy[level] * lasted * seen)))
-        return np.interp(times[is_end], times, done), float(done[-1])
+    def work(busy: Floats) -> Floats:
+        """The work done at each event, if a server completes requests at these speeds."""
+        return np.concatenate(([0.0], np.cumsum(busy[level] * lasted * seen)))
 
     number, busy, capacity_per_s, likelihood = _fits(time_at, ends_at)
-    unit, _ = _dispersion(*work(busy[likelihood[: number.size // len(EXPONENTS)].argmax()]))
+    done = work(busy[likelihood[: number.size // len(EXPONENTS)].argmax()])
+    unit, _ = _dispersion(done[is_end], float(done[-1]))
     weight = np.exp((likelihood - likelihood.max()) / max(unit, LEAST_UNIT)) / number**FEWER_SLOTS
     weight /= weight.sum()
-    dispersion, independent = _dispersion(*work((weight * capacity_per_s) @ busy))
+    done = work((weight * capacity_per_s) @ busy)
+    dispersion, independent = _dispersion(done[is_end], float(done[-1]))
+    if warmed_up_s is None:
+        at, until = done[is_end], WARM_UP * float(done[-1])
+        later = at[at > until] - until
+        usual, _ = _dispersion(later, float(done[-1]) - until) if len(later) else (1.0, 0.0)
+        spread = math.sqrt(usual * completed * WARM_UP * (1 - WARM_UP))
+        if completed - len(later) < WARM_UP * completed - SLOWER_ERRORS * spread:
+            until_s = float(np.interp(until, done, times))
+            return queue_of(starts_ms, ends_ms, rate_per_s, warmed_up_s=until_s)
     if rate_per_s is None:
         rate_per_s = (len(starts) - 1) / offered_s
         of_rate = _of_batches(starts - starts[0], offered_s) / len(starts)
@@ -133,7 +152,7 @@ def queue_of(starts_ms: Sequence[float], ends_ms: Sequence[float], rate_per_s: f
     least = max((LOAD_ERRORS + 15 / independent) * error + math.log(HIGH_LOAD), 0.0)
     if is_visible and load > least:
         growth: Growth = "growing"
-    elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), float(ends[0]), len(starts)):
+    elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), since_s, len(starts)):
         growth = "bounded"
     else:
         growth = "unknown"

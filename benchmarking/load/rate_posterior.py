@@ -2,11 +2,13 @@
 
 The share of requests outside the limits rises with the rate: its logit is nearly linear in the rate, for queues of one
 and of several servers, with regular, exponential, lognormal and correlated service times, from about 70 % to 140 % of
-the answer (exactly so for the latency of M/M/1). The two parameters, the answer (where the share is that of the limit)
-and the slope, get a posterior distribution on a grid. Requests outside the limits come in clusters, the busy periods of
-a queue, so each look counts for as many independent requests as batch means of the requests show (a quasi-likelihood).
-Looks far from the answer weigh less, since the line is not straight over long distances. Of a look with more than
-`MOST_OUTSIDE` outside, only that counts: beyond, a queue has no steady state.
+the answer (exactly so for the latency of M/M/1). Some requests may be outside at any rate, since they alone take longer
+than the limit: a floor, above which the logit of the other requests' share is nearly linear. The three parameters, the
+answer (where the share is that of the limit), the slope and the floor, get a posterior distribution on a grid. Requests
+outside the limits come in clusters, the busy periods of a queue, so each look counts for as many independent requests
+as batch means of the requests show (a quasi-likelihood). Looks far from the answer weigh less, since the line is not
+straight over long distances. Of a look with more than `MOST_OUTSIDE` outside, only that counts: beyond, a queue has no
+steady state.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ SLOPE, SLOPE_SPREAD = 7.0, 0.6
 """Prior of the slope, by which the logit changes when the rate doubles: median and scale of its logarithm, which has
 Student's t distribution with 3 degrees of freedom. Queues near 70 % load have 5 to 15, nearly idle ones 0.4."""
 LEAST_SLOPE, MOST_SLOPE = 0.2, 64.0
+FLOORS = (0.0, 0.25, 0.5, 0.75)
+"""Requests that are outside the limits at any rate, as a share of those that may be; all alike before any look."""
 NEAR, NEAR_RATE = 1.5, 0.35
 """Distance of a look from the answer at which it has half its weight, in units of the logit and relative to the answer.
 The smaller one counts: an unknown slope might be too steep."""
@@ -44,6 +48,8 @@ MOST_OUTSIDE = 0.1
 MOST_DEVIANCE = 15.0
 MODEL_ERROR = 0.02
 """Standard deviation of the answer's logarithm that no look removes, since the logit is only nearly linear."""
+LARGEST = 700.0
+"""Logarithm of nearly the largest number."""
 PASSES = 5
 """The weights depend on the answer, which is found by this many repetitions."""
 
@@ -102,6 +108,7 @@ class Posterior:
         self._logs = np.linspace(math.log(lowest) - BEYOND, math.log(highest) + BEYOND, RATES)
         slopes = np.geomspace(LEAST_SLOPE, MOST_SLOPE, SLOPES)
         prior = -2 * np.log1p((np.log(slopes / SLOPE) / SLOPE_SPREAD) ** 2 / 3)
+        at_answer = np.log((1 - np.array(FLOORS))[:, None] * slopes)  # the slope of the share, floor included
         rates = np.array([one.rate for one in looks])
         n, outside = (np.array(one, float) for one in zip(*((one.requests, one.outside) for one in looks), strict=True))
         spread = np.array([one.spread for one in looks])
@@ -115,7 +122,7 @@ class Posterior:
             # Weights below 1 lose less information than a likelihood that is multiplied by them.
             kept = float((weight * outside).sum() + 1) / float((weight**2 * outside).sum() + 1)
             each = np.minimum(deviance * (weight * kept / dispersion), MOST_DEVIANCE)
-            evidence = -each.sum(axis=-1) + prior[:, None]
+            evidence = -each.sum(axis=-1) + prior[:, None]  # floors x slopes x answers
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
             # The weights of the model's error on the grid of answers.
@@ -123,8 +130,8 @@ class Posterior:
             reach = math.ceil(3 * MODEL_ERROR / step)
             weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)
             model_error: NDArray[float64] = weights / weights.sum()
-            self._below = np.cumsum(np.convolve(mass.sum(axis=0), model_error, "same"))
-            self.slope = math.exp(float((mass.sum(axis=1) * np.log(slopes)).sum()))
+            self._below = np.cumsum(np.convolve(mass.sum(axis=(0, 1)), model_error, "same"))
+            self.slope = math.exp(float((mass.sum(axis=2) * at_answer).sum()))
             far = np.abs(rates / self.quantile(0.5) - 1)
             weight = 1 / (1 + np.minimum(far * self.slope / NEAR, far / NEAR_RATE) ** 2)
 
@@ -148,16 +155,15 @@ def _deviance(
     answers: NDArray[float64],
     slopes: NDArray[float64],
 ) -> NDArray[float64]:
-    """Half the deviance of each look from each line: slopes x answers x looks."""
+    """Half the deviance of each look from each line: floors x slopes x answers x looks."""
     import numpy as np
 
-    most = math.log(MOST_OUTSIDE / (1 - MOST_OUTSIDE))
-    line = math.log(ALLOWED / (1 - ALLOWED)) + slopes[:, None, None] * (at / answers[:, None] - 1)
-    line = np.minimum(line, most)
-    log_in = -np.logaddexp(0, line)
-    log_out = line + log_in
+    floors = ALLOWED * np.array(FLOORS)[:, None, None, None]
+    rest = (ALLOWED - floors) / (1 - floors)
+    line = np.log(rest / (1 - rest)) + slopes[:, None, None] * (at / answers[:, None] - 1)
+    share = np.minimum(floors + (1 - floors) / (1 + np.exp(-np.maximum(line, -LARGEST))), MOST_OUTSIDE)
     outside = np.minimum(outside, MOST_OUTSIDE * n)
-    share = np.clip(outside / n, 1e-9, 1 - 1e-9)
-    best = outside * np.log(share) + (n - outside) * np.log1p(-share)
-    found: NDArray[float64] = best - (outside * log_out + (n - outside) * log_in)
+    seen = np.clip(outside / n, 1e-9, 1 - 1e-9)
+    best = outside * np.log(seen) + (n - outside) * np.log1p(-seen)
+    found: NDArray[float64] = best - (outside * np.log(share) + (n - outside) * np.log1p(-share))
     return found

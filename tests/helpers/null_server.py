@@ -147,7 +147,7 @@ class NullServer:
         fault = self.script.fault(number)
         if fault in ("http_429", "http_503"):
             answer = b'{"error": {"message": "busy"}}'
-            head = f"HTTP/1.1 {fault[5:]} Busy\r\ncontent-length: {len(answer)}\r\n\r\n"
+            head = f"HTTP/1.1 {fault[5:]} Busy\r\nretry-after: 1\r\ncontent-length: {len(answer)}\r\n\r\n"
             writer.write(head.encode() + answer)
             return True
         if self._slots is None:

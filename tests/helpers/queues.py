@@ -247,7 +247,46 @@ def short_queue(chance: np.random.Generator, starts: Floats) -> Floats:
     return np.array(ends)
 
 
-REFUSING: Mapping[str, Serve] = {"token bucket, 429": token_bucket, "queue of 12, 503": short_queue}
+def failing_in_bursts(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; every 20 s on average, all requests of 0.1 s are refused (503)."""
+    until = float(starts[-1])
+    begins = np.cumsum(chance.exponential(20.0, int(until / 10) + 50))
+    place = np.searchsorted(begins, starts) - 1
+    is_refused = (place >= 0) & (starts - begins[np.maximum(place, 0)] < 0.1)
+    ends = np.full(len(starts), np.nan)
+    taken = starts[~is_refused]
+    ends[~is_refused] = in_turn(taken, chance.exponential(SERVICE_S, len(taken)))
+    return ends
+
+
+def two_hosts(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Two hosts get the requests in turns; each serves one at a time, the second a quarter faster."""
+    ends = np.empty(len(starts))
+    for host, service_s in enumerate((2 * SERVICE_S, 1.6 * SERVICE_S)):
+        own = starts[host::2]
+        ends[host::2] = in_turn(own, chance.exponential(service_s, len(own)))
+    return ends
+
+
+def heating(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times, a fifth shorter while the clocks boost: until the server was busy for 60 % of the
+    last 10 s or so."""
+    ends, last, heat, at_s = [], float(starts[0]), 0.0, float(starts[0])
+    for at, work in zip(starts.tolist(), chance.exponential(SERVICE_S, len(starts)).tolist(), strict=True):
+        begin = max(at, last)
+        heat *= math.exp((at_s - begin) / 10)  # it cools while it is idle
+        took = work if heat > 0.6 else 0.8 * work
+        heat, last = 1 + (heat - 1) * math.exp(-took / 10), begin + took
+        at_s = last
+        ends.append(last)
+    return np.array(ends)
+
+
+REFUSING: Mapping[str, Serve] = {
+    "token bucket, 429": token_bucket,
+    "queue of 12, 503": short_queue,
+    "failures in bursts, 503": failing_in_bursts,
+}
 QUEUES: Mapping[str, Serve] = {
     "M/D/1": deterministic,
     "M/M/1": exponential,
@@ -270,6 +309,8 @@ QUEUES: Mapping[str, Serve] = {
     "pauses of 0.5 s in 10 s": regularly_collecting,
     "warm-up of 5 s": warming_up,
     "priorities": prioritised,
+    "two hosts in turns": two_hosts,
+    "boost until hot": heating,
 }
 
 

@@ -220,6 +220,33 @@ def coarse(step: float, sd: float = QUIET) -> Effects:
     return effects
 
 
+def hot(size: float, sd: float = QUIET) -> Effects:
+    """A temperature that wanders (AR(.8)), above which the clocks fall: nothing up to a knee, and then ever slower."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        heat = correlated(1.0, 0.8)(rng, count)
+        drawn: Floats = size * np.maximum(heat - 0.5, 0.0) + rng.normal(0.0, sd, count)
+        return drawn
+
+    return effects
+
+
+def bursts(share: float, length: int, slower: float, sd: float = QUIET) -> Effects:
+    """Bursts of so many in a row that are slower, as when another job runs; this share begins one."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        begins = rng.random(count + length) < share
+        is_slow = np.convolve(begins, np.ones(length), "valid")[:count] > 0
+        drawn: Floats = math.log1p(slower) * is_slow + rng.normal(0.0, sd, count)
+        return drawn
+
+    return effects
+
+
 def none(rng: np.random.Generator, count: int) -> Floats:
     """No effect."""
     return rng.normal(0.0, 0.0, count)
@@ -248,6 +275,9 @@ MORE_TURN_CASES: Mapping[str, Effects] = {
     "heavy tail (t2), scale 1 %": t2(0.01),
     "0.3 % slower a launch until a reset": sawtooth(0.003, 25),
     "variation grows from 1 to 4 %": growing(0.01, 0.04),
+    "clocks that fall above a temperature, 5 %": hot(0.05),
+    "bursts of 3 launches 8 % slower": bursts(0.1, 3, 0.08),
+    "two hosts by chance, 6 % apart": two_levels(0.5, 0.06, QUIET),
 }
 """Noises that were chosen after the rules, which the script prints and no test runs."""
 
@@ -281,6 +311,8 @@ MORE_HISTORY_CASES: Mapping[str, HistoryCase] = {
     "0.3 % slower a session until a reboot": HistoryCase(sawtooth(0.003, 25)),
     "AR(.9), 2 %, 14 sessions missing after every 8": HistoryCase(with_gaps(0.02, 0.9)),
     "every session stored twice, 1 %": HistoryCase(twice(0.01), none),
+    "one of two hosts by chance, 4 % apart": HistoryCase(two_levels(0.5, 0.04, QUIET)),
+    "clocks that fall above a temperature, 3 %": HistoryCase(hot(0.03)),
 }
 UNPROMISED_CASES: Mapping[str, HistoryCase] = {
     "sessions with a heavy tail (t3), 2 %": HistoryCase(t3(0.02)),
@@ -405,6 +437,16 @@ def burst(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[da
     return levels, sds, times
 
 
+def noisier_by_day(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, list[datetime]]:
+    """Sessions at any hours; sessions and launches vary by 1 % at night, and by 4 % from 8 to 20."""
+    import numpy as np
+
+    hours = rng.uniform(0, 24, count)
+    sds = np.where((hours >= 8) & (hours < 20), 0.04, 0.01)
+    times = [time + timedelta(hours=float(hour) - 2) for time, hour in zip(_nightly(count), hours, strict=True)]
+    return rng.normal(0.0, 1.0, count) * sds, sds, times
+
+
 TIMED_CASES: Mapping[str, Callable[[np.random.Generator, int], tuple[Floats, Floats, list[datetime]]]] = {
     "sessions 1 %, every night": alike,
     "daily sine of 3 %: 02:00 against 14:00": other_hour,
@@ -413,6 +455,7 @@ TIMED_CASES: Mapping[str, Callable[[np.random.Generator, int], tuple[Floats, Flo
     "Mondays 4 % slower: Sunday against Monday": monday,
     "B on a busy day, 6 times the variation": busy_day,
     "last week 4 times the variation": burst,
+    "1 % at night, 4 % by day, any hour": noisier_by_day,
 }
 
 

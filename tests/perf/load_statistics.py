@@ -25,6 +25,7 @@ from tests.helpers.queues import CAPACITY_PER_S, QUEUES, REFUSING, SERVICE_S, Se
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
 BURSTS = replace(TRAFFIC, arrivals="gamma", variation=2.0)
+FAILING = "failures in bursts, 503"
 SEARCHES: Sequence[tuple[str, str, float, Traffic]] = (
     ("M/D/1", "M/D/1", 100, TRAFFIC),
     ("M/M/1", "M/M/1", 300, TRAFFIC),
@@ -45,6 +46,9 @@ SEARCHES: Sequence[tuple[str, str, float, Traffic]] = (
     ("priorities", "priorities", 500, TRAFFIC),
     ("token bucket, 429", "token bucket, 429", 300, TRAFFIC),
     ("queue of 12, 503", "queue of 12, 503", 400, TRAFFIC),
+    (FAILING, FAILING, 400, TRAFFIC),
+    ("two hosts in turns", "two hosts in turns", 600, TRAFFIC),
+    ("boost until hot", "boost until hot", 300, TRAFFIC),
     ("M/M/1", "M/M/1", 100, TRAFFIC),
 )
 """Name, queue, limit of the latency in ms, and arrivals. The last has its answer at 8 % load, where the share of slow
@@ -144,7 +148,7 @@ def saturation(trials: int, only: str) -> Table:
     """Share of levels marked over-saturated, and of those too short to tell (in brackets). Best: `_at_most`."""
     loads = ((0.8, 50), (0.8, 200), *((0.9, number) for number in (50, 200, 1000)), (1.1, 1000), (1.2, 200))
     rows = []
-    for name, serve in QUEUES.items():
+    for name, serve in {**QUEUES, FAILING: REFUSING[FAILING]}.items():
         if only not in name:
             continue
         chance, cells = np.random.default_rng(2), []
@@ -169,7 +173,7 @@ def _at_most(serve: Serve, load: float, number: int, trials: int = 2000) -> floa
     time, if it marks at most 5 % of those at load .9: it compares how long the completed requests took together."""
     chance = np.random.default_rng(6)
     completed = round(number / load)
-    took = np.array([serve(chance, np.zeros(completed)).max() for _ in range(trials)]) * CAPACITY_PER_S / completed
+    took = np.array([np.nanmax(serve(chance, np.zeros(completed))) for _ in range(trials)]) * CAPACITY_PER_S / completed
     return float((load * took > 0.9 * np.quantile(took, 0.95)).mean())
 
 

@@ -1,9 +1,13 @@
-"""Prints the error of 90th percentiles of few calls, pooled over launches.
+"""Prints the error of 90th percentiles of few calls, pooled over launches, and how often limits on percentiles are met.
 
     python tests/perf/percentiles.py [RESULTS]
 
 The error of the pooled percentile is against that of the calls of all launches there could be; "interval" is how often
 the median's interval, as of a time to the first token, covers the level of all launches.
+
+The second table is of limits as `benchhouse recommend` and `tune` compare them with a result: a percentile as measured,
+a median by the upper end of its interval. It shows how often one is met of which the calls of all launches, or for the
+median the typical launch, are 5 % above the limit, 5 % below and 10 % below.
 """
 
 from __future__ import annotations
@@ -32,6 +36,23 @@ NOISE: dict[str, Callable[[Any, int], Any]] = {
 }
 CASES = ((3, 10, 0.01), (5, 10, 0.02), (3, 20, 0.03))
 """Launches, calls of each, standard deviation of the launches' levels."""
+LIMITED: dict[str, tuple[Callable[[Any, int], Any], Callable[[Any, int], Any]]] = {
+    "normal, 5 %; launches 2 %": (NOISE["normal, 5 %"], lambda rng, n: _levels(rng, n, 0.02)),
+    "normal, 5 %; 1 launch in 4 10 % slower": (NOISE["normal, 5 %"], lambda rng, n: 1 + 0.1 * (rng.random(n) < 0.25)),
+    "heavy tail (t2), scale 5 %; launches 2 %": (
+        lambda rng, n: 1 + 0.05 * abs(rng.standard_t(2, n)),
+        lambda rng, n: _levels(rng, n, 0.02),
+    ),
+    "1 call in 20 50 % slower; launches 2 %": (
+        lambda rng, n: (1 + 0.5 * (rng.random(n) < 0.05)) * (1 + 0.02 * rng.standard_normal(n)),
+        lambda rng, n: _levels(rng, n, 0.02),
+    ),
+}
+"""Times of calls, and the levels of launches."""
+LIMITS = (("median", 8, 40), ("p95", 3, 20), ("p95", 8, 40), ("p99", 8, 40), ("p99", 3, 300))
+"""What is limited, launches, and calls of each."""
+TRUTHS = (1.05, 0.95, 0.90)
+"""The true value over the limit."""
 HEADINGS = ("calls", "launches", "calls each", "launch sd", "p90 mean error", "p90 sd", "interval")
 
 
@@ -40,7 +61,28 @@ def main() -> int:
     results = int(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
     rows = [_row(name, *case, results) for name in NOISE for case in CASES]
     print(table_text(Table(headings=HEADINGS, rows=tuple(rows), numbers=(1, 2, 3, 4, 5, 6))))
+    limited = [_limited(name, *case, results) for name in LIMITED for case in LIMITS]
+    headings = ("calls; launches", "limit on", "launches", "calls each", *(f"met at {one - 1:+.0%}" for one in TRUTHS))
+    print(table_text(Table(headings=headings, rows=tuple(limited), numbers=(2, 3, 4, 5, 6))))
     return 0
+
+
+def _limited(name: str, what: str, launches: int, calls: int, results: int) -> tuple[str, ...]:
+    import numpy as np
+
+    rng = np.random.default_rng(2)
+    noise, levels = LIMITED[name]
+    if what == "median":
+        true = float(np.median(noise(rng, POPULATION))) * float(np.median(levels(rng, POPULATION)))
+    else:
+        true = float(np.quantile(noise(rng, POPULATION) * levels(rng, POPULATION), PERCENTILES[what]))
+    compared = []
+    for _ in range(results):
+        samples = [(level * noise(rng, calls)).tolist() for level in levels(rng, launches)]
+        found = over_launches(samples, [describe(values) for values in samples])
+        compared.append(found.values["ci_high" if what == "median" else what] / true)
+    shares = (f"{np.mean(np.array(compared) * truth <= 1):.0%}" for truth in TRUTHS)
+    return name, what, str(launches), str(calls), *shares
 
 
 def _row(name: str, launches: int, calls: int, launch_sd: float, results: int) -> tuple[str, ...]:

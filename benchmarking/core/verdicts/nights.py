@@ -70,7 +70,8 @@ RECENT = 0.8
 RECENT_PRIOR = 1.0
 """Weight of the variation of all series there, in nights."""
 LONG_GAP, MOST_OF_A_GAP = 4.0, 3
-"""Ratio of a step in time to the mean one from which nights are missing; they count up to a third of the history."""
+"""Ratio of a step in time to the mean one from which nights are missing. The history shows how far series wander in up
+to a third of its nights; beyond, as far as random walks do."""
 LEAST_COURSE = 0.01
 """Least share of the usual variance that all series have in common on a night."""
 MOST_PRIOR = 100.0
@@ -148,8 +149,9 @@ def outlooks(
     name, levels, scores, scales = _scores(values, times, together, rounding)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
-    is_uncertain = name in SMOOTHING_NAMES and (is_confirmation or any(_nights_missing(times)[-1:]))
-    same_wave = SAME_WAVE if is_uncertain else 1.0
+    missing = _nights_missing(times)[-1] if name in SMOOTHING_NAMES else 0
+    same_wave = SAME_WAVE if name in SMOOTHING_NAMES and (is_confirmation or missing) else 1.0
+    same_wave *= math.sqrt((1 + missing) / (1 + min(missing, len(times) // MOST_OF_A_GAP)))
     most = (
         same_wave * _limit(_of_nights(worst), share, len(series)),
         same_wave * _limit(_of_nights(best), share, len(series)),
@@ -240,9 +242,9 @@ def _scores(
     missing = _nights_missing(times) if is_smoothed else [0]
     if any(missing[-max(TOGETHER) :]):
         together = together[:1]
-    if missing[-1]:
+    if away := min(missing[-1], count // MOST_OF_A_GAP):
         # The newest night is predicted from further away than a night, so the past has to be, too.
-        ahead = np.hstack((np.full_like(ahead[:, : missing[-1]], np.nan), ahead[:, : -missing[-1] - 1], ahead[:, -1:]))
+        ahead = np.hstack((np.full_like(ahead[:, :away], np.nan), ahead[:, : -away - 1], ahead[:, -1:]))
     for nights in together:
         deviations = np.full_like(values, np.nan)
         if count > nights:
@@ -271,8 +273,7 @@ def _nights_missing(times: Sequence[datetime | None]) -> list[int]:
         return [0] * len(times)
     steps = [(after - before).total_seconds() for before, after in pairwise(known)]
     typical = max(sum(steps[:-1]) / max(len(steps) - 1, 1), 1.0)
-    most = len(times) // MOST_OF_A_GAP
-    return [0, *(min(round(step / typical) - 1, most) if step >= LONG_GAP * typical else 0 for step in steps)]
+    return [0, *(round(step / typical) - 1 if step >= LONG_GAP * typical else 0 for step in steps)]
 
 
 def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:

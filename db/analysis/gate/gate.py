@@ -20,7 +20,7 @@ from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, 
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
 DETECTOR = "prediction-interval"
-DETECTOR_VERSION = "4"
+DETECTOR_VERSION = "5"
 NEARLY_NONE = 0.01
 Outcome = Literal["fine", "worse", "better", "trend", "not_enough_data"]
 

@@ -360,6 +360,21 @@ def test_refused_requests_are_outside_the_limits_in_a_search_which_says_so(fault
     assert re.match(answer, outcome.error if found is None else found.text)
 
 
+@pytest.mark.parametrize("status", ["http_429", "http_503"])
+def test_a_refused_request_is_counted_once_however_soon_the_server_asks_for_another(status):
+    script = Script(ttft_s=0.1, itl_s=0.01, fault=lambda number: status if number % 4 == 1 else None)
+    for level in (Level(rate=5.0, number=40), Level(concurrency=2, number=40)):
+        seen = []
+        found = loaded(script, level, seen=seen, limits={"ttft": 300.0})
+        assert (len(found), len(seen)) == (40, 40)
+        assert Counter(found.error) == {None: 30, status: 10}
+        assert Counter(found.meets_limits) == {True: 30, False: 10}
+        result = result_of(TRAFFIC, level, [found], limits={"ttft": 300.0})
+        assert result.metrics["goodput_share"] == 0.75
+        assert result.metrics["time_to_first_token_ms"] == pytest.approx(100, rel=0.02), "no wait is in it"
+        assert "failed_requests" in kinds(result)
+
+
 def test_a_closed_loop_ends_its_conversations_with_its_time():
     traffic = replace(TRAFFIC, turns=50, think_time=Pauses("2"))
     found = loaded(Script(), Level(concurrency=3, duration_s=10.0), traffic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from benchmarking.core.records import Point, Result
 from benchmarking.core.sample_statistics import percentile_intervals
 from benchmarking.load.curve import SearchInterrupted, search
 from benchmarking.load.generator import Level
+from benchmarking.load.rate_posterior import Look, Posterior
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.queues import CAPACITY_PER_S, QUEUES, poisson, requests_of
@@ -137,6 +139,33 @@ def test_an_unknown_share_ends_the_search_with_its_reason():
 
     rates, outcome = searched(measured)
     assert (len(rates), outcome.status, outcome.error) == (1, "failed", "not found: no tokens counted")
+
+
+def test_requests_that_are_outside_at_any_rate_do_not_make_the_answer_too_high():
+    """As of a server some of whose replies alone take longer than the limit: flat at low rates, steep at the answer."""
+    truth, requests = 40.0, 20_000
+    looks = []
+    for rate in (8.0, 22.6, 38.0, 42.0, 44.0):
+        more = 0.006 * math.exp(12 * (rate / truth - 1))
+        outside = round(requests * (0.004 + more))
+        looks.append(Look(rate=rate, requests=requests, outside=outside, spread=(outside, outside)))
+    posterior = Posterior(looks, 1.0, 64.0)
+    assert posterior.quantile(0.5) == pytest.approx(truth, rel=0.015)
+    assert posterior.quantile(0.025) < truth < posterior.quantile(0.975)
+
+
+def test_a_server_that_was_slow_at_first_is_judged_by_what_came_after():
+    marked = []
+    for load in (0.9, 1.2):
+        rate, kinds = load * CAPACITY_PER_S, []
+        for seed in range(20):
+            chance = np.random.default_rng([7, seed])
+            starts = poisson(chance, rate, 1000)
+            ends = QUEUES["warm-up of 5 s"](chance, starts)
+            kinds += [one.kind for one in over_saturated(requests_of(starts, ends, 1.0), rate)]
+        marked.append(kinds.count("over_saturated"))
+    assert marked[0] == 0
+    assert marked[1] >= 15
 
 
 @pytest.mark.parametrize("queue", QUEUES)

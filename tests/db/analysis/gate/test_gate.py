@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
 from benchmarking.core.metrics import JUDGED
@@ -147,6 +148,20 @@ def test_a_session_that_is_stored_twice_is_no_second_witness():
 def test_a_step_after_a_long_gap_is_found_if_it_is_large():
     noise = PROMISED["AR(.9), two weeks missing in every 20 nights"]
     assert found(noise, change=0.25, nights=1, histories=10, seed=15, series=10) >= 0.8
+
+
+def test_the_longer_a_gap_the_further_a_series_may_have_wandered_also_beyond_what_the_history_shows():
+    rng, widths = np.random.default_rng(3), []
+    walks = np.exp(np.cumsum(rng.normal(0.0, 0.01, (20, 21)), axis=1))
+    for days in (1, 7, 29):
+        times = [MONDAY + timedelta(days=night + (days - 1) * (night == 20)) for night in range(21)]
+        nights = [
+            [Night(session=str(place), value=float(one), time=times[place]) for place, one in enumerate(row)]
+            for row in walks
+        ]
+        cases = [Case(segments=(tuple(past),), newest=newest, metric=LATENCY) for *past, newest in nights]
+        widths.append(float(np.median([one.high / one.low - 1 for one in judge_all(cases)])))
+    assert widths[2] > 1.8 * widths[1] > 1.8 * widths[0]
 
 
 # At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
