@@ -15,7 +15,8 @@ The history is cut where its level changed (`history.detector`), since a change 
 difference in ten is clipped, to 4 robust standard deviations: a disturbed session, or the change under test. More
 outliers are a property of the series; clipping them would report a change for a third of all equal sides.
 
-If the newest sessions vary far more than the others, they alone count: a burst of noise is not over yet.
+If the newest sessions vary far more than the others, they alone count: a burst of noise is not over yet. If the
+variation of the newest level grows over its sessions, it is taken to go on as it does.
 
 The degrees of freedom, found by simulation (`tests/perf/verdicts.py`), are fewer than the differences, since two values
 are estimated and noise is not normal.
@@ -184,6 +185,10 @@ DEGREES_LESS = 0.5
 RECENT, TIMES_LATELY = 7, 4.0
 """Newest differences, and the ratio of their variance to that of the earlier ones from which they alone count: a burst
 of noise."""
+LEAST_TO_GROW, GROWS_ERRORS = 16, 0.5
+"""Sessions of a level that show whether its variation grows: if their deviations, by size, follow the time by so many
+standard errors. That is little, but what it costs is little, too: most levels that only seem to vary more are hardly
+given more variation."""
 CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
 
@@ -206,6 +211,7 @@ def session_scatter(
     if count < MIN_SESSIONS - 1:
         return None
     ratio, variance = _fit(_clipped(differences))
+    variance *= _growth(levels[0][-1])
     degrees = DEGREES_A_DIFFERENCE * count - DEGREES_LESS
     squares = np.diff(levels[0][-1]) ** 2
     lately, earlier = squares[-RECENT:], squares[:-RECENT]
@@ -222,6 +228,21 @@ def session_scatter(
         times=tuple(zip(times, offs, strict=True)) if len(times) == len(offs) else (),
         launch_variance=float(np.median(launch_variances)) if len(launch_variances) else None,
     )
+
+
+def _growth(level: Floats) -> float:
+    """The variance of the sessions after a level, over the mean one of its own; 1 unless the variation grows."""
+    count = len(level)
+    if count < LEAST_TO_GROW:
+        return 1.0
+    since = np.arange(count) - (count - 1) / 2
+    sizes = np.abs(level - np.median(level))
+    ranks = np.sign(sizes[:, None] - sizes).sum(axis=1)  # equal sizes share their rank
+    squares = np.diff(level) ** 2
+    if ranks @ since <= GROWS_ERRORS * math.sqrt((ranks @ ranks) * (since @ since) / (count - 1)) or not squares.any():
+        return 1.0
+    slope, start = np.polyfit(np.arange(count - 1), squares, 1)
+    return max(1.0, float((start + slope * count) / squares.mean()))
 
 
 def _levels(history: Sequence[float]) -> list[Sequence[float]]:

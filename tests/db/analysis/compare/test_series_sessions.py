@@ -79,7 +79,7 @@ def history(sd, walk, count, seed=1):
 
 def test_independent_sessions_have_their_variance_and_hardly_a_walk():
     found = session_scatter([history(0.02, 0.0, 2000)])
-    assert math.sqrt(found.variance) == pytest.approx(0.02, rel=0.05)
+    assert math.sqrt(found.variance) == pytest.approx(0.02, rel=0.08)
     assert math.sqrt(found.walk) < 0.001
     assert found.sessions == 2000
 
@@ -149,3 +149,13 @@ def test_one_disturbed_session_hardly_counts_and_a_second_level_does():
 def test_equal_sessions_have_no_variation():
     found = session_scatter([[10.0] * 8])
     assert (found.variance, found.walk) == (0.0, 0.0)
+
+
+def test_variation_that_grows_is_taken_to_go_on_and_one_that_shrinks_is_not():
+    growing = [10.0 * math.exp((-1) ** place * (0.005 + 0.002 * place)) for place in range(20)]
+    grown, shrunk = session_scatter([growing]), session_scatter([growing[::-1]])
+    assert grown.variance > 2 * shrunk.variance
+    assert grown.variance == pytest.approx(0.043**2, rel=0.5)
+    steady = [10.0 * math.exp(0.01 * (-1) ** place) for place in range(20)]
+    assert session_scatter([steady]).variance == session_scatter([steady[::-1]]).variance
+    assert session_scatter([[10.0] * 20]).variance == 0
