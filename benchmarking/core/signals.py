@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Coroutine, Iterator
@@ -16,6 +17,8 @@ from benchmarking.core.errors import Interrupted
 T = TypeVar("T")
 ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 """Signals that end a command like Ctrl-C: sent by `kill`, a service manager, or a closing terminal."""
+AGAIN_S = 0.02
+"""After this time, a signal is raised again that came where nothing can be raised."""
 REPEAT_S = 2.0
 """A service manager or terminal may send several signals to every process. Within this time only the first one counts,
 so that cleanup can finish. A later one interrupts the cleanup too."""
@@ -25,8 +28,9 @@ so that cleanup can finish. A later one interrupts the cleanup too."""
 def signals_interrupt() -> Iterator[list[int]]:
     """Inside, the first signal that ends a command raises Interrupted in the main thread; yields the received signals.
 
-    Signals that are ignored (nohup) or handled by a caller are left alone, but for the handler of the entry points
-    during their imports. Windows has none of these signals.
+    One that Python would print and forget, since it came within a finalizer or a callback of the garbage collector,
+    comes again, as does Ctrl-C. Signals that are ignored (nohup) or handled by a caller are left alone, but for the
+    handler of the entry points during their imports. Windows has none of these signals.
     """
     received: list[int] = []
     last_s = -REPEAT_S
@@ -46,6 +50,19 @@ def signals_interrupt() -> Iterator[list[int]]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         raise Interrupted(number)
 
+    def again(unraisable: sys.UnraisableHookArgs) -> None:
+        nonlocal last_s
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            report(unraisable)
+            return
+        last_s = -REPEAT_S
+        # By another thread: here it would be raised within this function, where it is forgotten, too.
+        number = unraisable.exc_value.number if isinstance(unraisable.exc_value, Interrupted) else signal.SIGINT
+        timer = threading.Timer(AGAIN_S, _raise_in_main_thread, (number,))
+        timer.daemon = True
+        timer.start()
+
+    report, sys.unraisablehook = sys.unraisablehook, again
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
     before = {number: signal.getsignal(number) for number in numbers if _is_main()}
     # Whether a handler is the system's, or that of the entry points, which they mark.
@@ -59,6 +76,7 @@ def signals_interrupt() -> Iterator[list[int]]:
     try:
         yield received
     finally:
+        sys.unraisablehook = report
         for number, handler in handled.items():
             signal.signal(number, handler)
 
@@ -118,6 +136,16 @@ def run_tasks(work: Coroutine[Any, Any, T]) -> T:
         if received:
             signal.raise_signal(received[0])
     raise AssertionError("unreachable: the handler raises an error")
+
+
+def _raise_in_main_thread(number: int) -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, number)
+    else:  # on Windows, where it wakes no thread that sleeps
+        import _thread
+
+        _thread.interrupt_main(signal.Signals(number))
 
 
 def _is_main() -> bool:

@@ -89,6 +89,8 @@ async def at(port):
         await asyncio.sleep(600)
 asyncio.run(at(int(sys.argv[1])) if sys.argv[1:] else serve(Script(ttft_s=0.01, itl_s=0.001)))
 """
+LEFT_S = 5
+"""How long a child may outlive its command."""
 FOREIGN = {
     "context": {"date": "2026-01-01T00:00:00+00:00", "host_name": "h", "num_cpus": 2},
     "benchmarks": [{"name": "BM_x", "run_type": "iteration", "iterations": 9, "real_time": 1.0, "time_unit": "ms"}],
@@ -144,7 +146,7 @@ def _try(name: str, folder: Path, tries: int) -> int:
     names["URL"] = server.stdout.readline().strip()
     entry = "import sys; from benchmarking.console_scripts import benchhouse; sys.exit(benchhouse())"
     words = [names.get(word, word) for word in COMMANDS[name]]
-    parts = [list(part) for is_sign, part in groupby(words, key="/".__eq__) if not is_sign]
+    parts = [list(part) for is_sign, part in groupby(words, key="/".__eq__) if not is_sign] or [[]]
     commands = [[sys.executable, "-c", entry, *name.split()[:1], *part] for part in parts]
     takes_s = []
     for command in commands:
@@ -214,14 +216,25 @@ def _interrupted(
     except subprocess.TimeoutExpired:
         process.kill()
         err = process.communicate()[1] + "\nhangs"
-    time.sleep(0.3)  # a child whose parent was killed by the signal sees its pipe close
-    left = []
+    ends_s = time.monotonic() + LEFT_S  # a child whose parent was killed by the signal sees its pipe close
+    while (left := _of_session(process.pid)) and time.monotonic() < ends_s:
+        time.sleep(0.1)
+    commands = []
+    for one in left:
+        with suppress(psutil.Error):
+            commands.append(" ".join(one.cmdline()))
+            one.kill()
+    return process.returncode, err, commands
+
+
+def _of_session(session: int) -> list[psutil.Process]:
+    """The processes of a session, without its leader."""
+    found = []
     for one in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            if one.pid != process.pid and os.getsid(one.pid) == process.pid:
-                left.append(" ".join(one.cmdline()))
-                one.kill()
-    return process.returncode, err, left
+            if one.pid != session and os.getsid(one.pid) == session:
+                found.append(one)
+    return found
 
 
 def _fill_cache(folder: Path) -> None:

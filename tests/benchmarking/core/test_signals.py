@@ -52,6 +52,35 @@ def test_a_signal_within_a_task_ends_the_work_without_a_traceback(number):
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["True", "True", "[True]", "True"], "")
 
 
+FORGOTTEN = """
+import os, signal, sys, time
+from benchmarking.core.signals import signals_interrupt
+
+number = int(sys.argv[1])
+
+class Deleted:
+    def __del__(self):
+        os.kill(os.getpid(), number)
+        time.sleep(0.001)
+
+with signals_interrupt():
+    try:
+        Deleted()
+        print("goes on")
+        time.sleep(60)
+        print("slept")
+    except KeyboardInterrupt as stopped:
+        print(getattr(stopped, "number", signal.SIGINT) == number)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_within_a_finalizer_is_not_forgotten(number):
+    command = [sys.executable, "-c", FORGOTTEN, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split("\n"), done.stderr) == (0, ["goes on", "True", ""], "")
+
+
 def test_work_without_a_signal_returns_its_result_and_leaves_the_handlers():
     async def work():
         await asyncio.sleep(0)
