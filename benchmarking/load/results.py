@@ -16,7 +16,6 @@ from typing import Any
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
-    MS_PER_S,
     achieved_share,
     correlation,
     late_generator,
@@ -25,7 +24,7 @@ from benchmarking.core.load_doubts import (
     prefix_cache_hit,
     rate_not_achieved,
 )
-from benchmarking.core.metrics import LOAD_RATES, METRICS, OVERLAPPING, THROUGHPUT_AT_MEDIAN
+from benchmarking.core.metrics import LOAD_RATES, METRICS, MS_PER_S, OVERLAPPING, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     MAX_REQUESTS,

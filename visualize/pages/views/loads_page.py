@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
+from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
@@ -18,7 +19,6 @@ from visualize.drawing.figure import Figure
 from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, trust
 from visualize.pages import vega
 from visualize.pages.elements import (
-    NOTHING,
     Cell,
     Chart,
     Grid,
