@@ -57,8 +57,13 @@ DATA_SHEETS = {
 """By exact product name, as the driver gives it after the vendor's: dense FLOP/s on tensor cores with 32-bit sums, and
 bytes per second of the memory, as the vendors' data sheets state them."""
 VENDORS = ("NVIDIA ", "AMD ", "Tesla ")
-NEEDED = ("torch", "transformers", "numpy", "platformdirs", "psutil", "rich", "safetensors", "yaml")
-"""Modules that a bare machine needs; for an NVIDIA GPU also pynvml (nvidia-ml-py)."""
+NEEDED = {
+    **{name: name for name in ("torch", "transformers", "numpy", "platformdirs", "psutil", "rich", "safetensors")},
+    "yaml": "PyYAML",
+}
+"""Modules that a bare machine needs, and their packages."""
+SENSORS = {"cuda": ("pynvml", "nvidia-ml-py")}
+"""By kind of GPU the module of its sensors, and its package; an AMD GPU without amdsmi has the kernel's."""
 LOAD = """
 import sys, torch
 matrix = torch.ones(4096, 4096, device=sys.argv[1])
@@ -175,11 +180,13 @@ class Machine:
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """Inputs of the same shape as those of the program's calls."""
+        """The inputs of the program's calls."""
         import torch
 
-        ids = torch.randint(1, 90, (1, 64), device=self.handle.torch_name)
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        from benchmarking.core.records import Point
+
+        _, prepared = self.session.prepared(Point(batch_size=1, sequence_length=64))
+        return {name: torch.from_numpy(array).to(self.handle.torch_name) for name, array in prepared.arrays.items()}
 
     def call(self) -> object:
         """A call of the same model, by torch alone."""
@@ -276,8 +283,6 @@ def host_gap(machine: Machine) -> str:
     import torch
 
     machine.call()
-    # Without the mask, which a call leaves out when all of it is 1: in a capture it cannot look, and would apply it.
-    machine.inputs, given = {"input_ids": machine.inputs["input_ids"]}, machine.inputs
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -286,7 +291,6 @@ def host_gap(machine: Machine) -> str:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         machine.call()
-    machine.inputs = given
     replay_s = time_of(lambda: graph.replay(), machine, 200)
     wall_s = statistics.median(machine.own_call_s())
     gap_ms = machine.metric("host_gap_ms")
@@ -672,8 +676,9 @@ def main(argv: list[str] | None = None) -> int:
     wanted = arguments.only.split(",")
     if unknown := sorted(set(wanted) - set(names)):
         parser.error(f"--only: unknown check {unknown[0]!r}")
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        parser.error(f"missing packages: {', '.join(missing)}: pip install {' '.join(missing)}")
+    needed = {**NEEDED, **dict(pair for kind, pair in SENSORS.items() if arguments.device.startswith(kind))}
+    if missing := [package for name, package in needed.items() if importlib.util.find_spec(name) is None]:
+        parser.error(f"missing packages: pip install {' '.join(missing)}")
     started_s, verdicts = time.monotonic(), list[Verdict]()
     with tempfile.TemporaryDirectory(prefix="benchhouse-hardware-") as folder, lines(arguments.json) as write:
         machine = Machine(arguments.device, arguments.model, Path(folder), tuple(arguments.models.split(",")))

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.hardware import check
 
@@ -77,6 +78,28 @@ def test_the_readme_describes_every_check():
     assert [one.__name__ for one in check.CHECKS if f"`{one.__name__}`" not in text] == []
 
 
+def test_missing_packages_are_one_line_that_installs_them(capsys, monkeypatch):
+    monkeypatch.setattr(check.importlib.util, "find_spec", lambda name: None if name in ("yaml", "pynvml") else name)
+    for device, packages in (("cuda:0", "PyYAML nvidia-ml-py"), ("rocm:0", "PyYAML")):
+        with pytest.raises(SystemExit, match="2"):
+            check.main(["--device", device])
+        assert capsys.readouterr().err.strip().endswith(f"error: missing packages: pip install {packages}")
+
+
+def test_every_gpu_that_people_rent_has_a_data_sheet():
+    names = ("H100 NVL", "A100 80GB PCIe", "H200", "GeForce RTX 5090", "B200", "L40S")
+    assert [name for name in names if check.data_sheet(f"NVIDIA {name}") is None] == []
+    assert check.data_sheet("AMD Instinct MI300X OAM") is not None
+
+
+def test_both_loops_have_the_same_inputs(machine):
+    (own,) = machine.inputs.values()
+    with torch.inference_mode():
+        expected = machine.session.model(own).last_hidden_state
+    output = machine.operation.run(lambda name: None)
+    assert torch.equal(output.last_hidden_state, expected)
+
+
 def test_data_sheets_are_found_by_the_exact_name():
     assert check.data_sheet("NVIDIA L40S") is not check.data_sheet("NVIDIA L4")
     assert check.data_sheet("NVIDIA L4")["copy"] == 0.3e12
@@ -109,8 +132,6 @@ def machine(tmp_path):
     ],
 )
 def test_the_loops_of_a_check_open_the_device_themselves_so_that_it_runs_alone(machine, loop, monkeypatch):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "synchronize", lambda place: None)
     machine.is_cuda = True
     assert loop(machine) > 0
