@@ -228,7 +228,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="search for the highest rate that meets --limit, between two of --request-rate",
+            help="highest rate within --limit, between two rates",
             needs=(("limit", None), ("request_rate", None)),
         ),
         replace(COMMON["limit"], help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s"),
