@@ -17,7 +17,7 @@ QUICK = ["--profile", "quick", "--quiet"]
 ONCE = ["--launches", "1", "--iterations", "2", "--warmup-iterations", "1", "--quiet"]
 
 
-pytestmark = pytest.mark.usefixtures("empty_working_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
 
 
 @pytest.fixture

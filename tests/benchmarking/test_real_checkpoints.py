@@ -27,7 +27,7 @@ ONCE = ["--device", "cpu", "--launches", "1", "--iterations", "2", "--warmup-ite
 POINT = ["--batch-sizes", "2", "--sequence-lengths", "16"]
 
 
-pytestmark = pytest.mark.usefixtures("empty_working_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
 
 
 @pytest.fixture

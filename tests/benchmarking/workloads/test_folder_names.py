@@ -13,6 +13,8 @@ from benchmarking import cli
 from benchmarking.core.untrusted.redaction import expanded, redacted, redacted_path
 from benchmarking.run_hardware_benchmark import main
 
+pytestmark = pytest.mark.forked_children
+
 ASKED = [
     *("--batch-sizes", "1", "--sequence-lengths", "8", "--iterations", "3", "--warmup-iterations", "0"),
     *("--launches", "1", "--profile", "quick", "--save", "--quiet"),

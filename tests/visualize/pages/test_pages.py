@@ -69,9 +69,13 @@ def addresses(run_ids):
     ]
 
 
-@pytest.mark.parametrize(("scheme", "rules"), [("light", ALL_RULES), ("dark", CONTRAST)])
-def test_every_page_renders_and_axe_finds_no_serious_fault(browser, server, run_ids, scheme, rules):
-    with opened(browser, server, color_scheme=scheme) as page:
+def test_every_page_renders_without_a_serious_fault_and_a_screen_reader_finds_its_parts(browser, server, run_ids):
+    """By axe; and landmarks, names, and a table for every chart."""
+    unnamed = (
+        "[...document.querySelectorAll('select,input:not([type=hidden])')]"
+        ".filter(e => !e.labels.length && !e.ariaLabel)"
+    )
+    with opened(browser, server, color_scheme="light") as page:
         page.add_init_script(path=AXE)
         faults = {}
         for path in addresses(run_ids):
@@ -81,7 +85,33 @@ def test_every_page_renders_and_axe_finds_no_serious_fault(browser, server, run_
                 page.evaluate("document.querySelectorAll('figure.chart').length")
                 == page.locator("figure.chart:has(svg.marks)").count()
             ), path
-            faults[path] = page.evaluate(FAULTS % rules)
+            faults[path] = page.evaluate(FAULTS % ALL_RULES)
+            for role in ("banner", "navigation", "main", "contentinfo"):
+                assert page.get_by_role(role).count() == 1, (path, role)
+            current = page.locator("nav [aria-current=page]")
+            assert current.count() == (0 if path.startswith(("/runs", "/profiles/", "/loads/")) else 1)
+            assert page.evaluate(f"{unnamed}.length") == 0, path
+            for figure in page.locator("figure.chart").all():
+                for plot in figure.locator(".plot").all():
+                    assert plot.get_attribute("aria-label").endswith("; data in the table below")
+                figure.locator("summary").click()
+                assert figure.locator("table tbody tr").count() > 0
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+def test_no_page_is_wider_than_a_phone_screen_and_the_dark_theme_has_contrast(browser, server, run_ids):
+    with opened(browser, server, viewport=PHONE, color_scheme="dark") as page:
+        page.add_init_script(path=AXE)
+        faults = {}
+        for path in addresses(run_ids):
+            visit(page, path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+            for box in (one.bounding_box() for one in page.locator("nav [aria-current]").all()):
+                assert box["x"] >= 0, path
+                assert box["x"] + box["width"] <= PHONE["width"], path
+            page.set_viewport_size(DESKTOP)
+            faults[path] = page.evaluate(FAULTS % CONTRAST)
+            page.set_viewport_size(PHONE)
     assert {path: found for path, found in faults.items() if found} == {}
 
 
@@ -94,16 +124,6 @@ def test_axe_is_pinned_licensed_and_finds_a_fault(browser):
     page.goto("data:text/html,<html lang=en><title>a</title><main><h1>a</h1><input></main>")
     assert [fault[0] for fault in page.evaluate(FAULTS % ALL_RULES)] == ["label"]
     page.close()
-
-
-def test_no_page_is_wider_than_a_phone_screen(browser, server, run_ids):
-    with opened(browser, server, viewport=PHONE) as page:
-        for path in addresses(run_ids):
-            visit(page, path)
-            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-            for box in (one.bounding_box() for one in page.locator("nav [aria-current]").all()):
-                assert box["x"] >= 0, path
-                assert box["x"] + box["width"] <= PHONE["width"], path
 
 
 def test_a_page_weighs_at_most_400_kb(browser, server):
@@ -280,26 +300,6 @@ def test_the_content_is_reachable_with_the_keyboard_and_focus_is_visible(browser
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.closest('main') !== null")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-
-
-def test_screen_readers_find_landmarks_names_and_a_table_for_every_chart(browser, server, run_ids):
-    with opened(browser, server) as page:
-        for path in addresses(run_ids):
-            visit(page, path)
-            for role in ("banner", "navigation", "main", "contentinfo"):
-                assert page.get_by_role(role).count() == 1, (path, role)
-            current = page.locator("nav [aria-current=page]")
-            assert current.count() == (0 if path.startswith(("/runs", "/profiles/", "/loads/")) else 1)
-            for figure in page.locator("figure.chart").all():
-                for plot in figure.locator(".plot").all():
-                    assert plot.get_attribute("aria-label").endswith("; data in the table below")
-                figure.locator("summary").click()
-                assert figure.locator("table tbody tr").count() > 0
-            unnamed = (
-                "[...document.querySelectorAll('select,input:not([type=hidden])')]"
-                ".filter(e => !e.labels.length && !e.ariaLabel)"
-            )
-            assert page.evaluate(f"{unnamed}.length") == 0, path
 
 
 def test_the_navigation_links_to_every_view(browser, server):
