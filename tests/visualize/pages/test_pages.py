@@ -199,7 +199,7 @@ def test_a_slider_changes_its_number_the_answer_and_the_url(browser, server):
         assert slider.get_attribute("aria-valuetext") == "no limit"
         slider.focus()
         page.keyboard.press("Home")
-        page.wait_for_url("**/recommend?model=gpt2&latency_ms=*")
+        page.wait_for_url(re.compile(r"/recommend\?model=gpt2(&workload=[^&]+)?&latency_ms="))
         limit = parse_qs(urlsplit(page.url).query)["latency_ms"]
         number = page.get_by_label("Latency at most, ms", exact=True)
         assert [number.input_value()] == limit == [slider.get_attribute("aria-valuetext")]
@@ -208,7 +208,7 @@ def test_a_slider_changes_its_number_the_answer_and_the_url(browser, server):
         address = page.url
         number.fill("")
         number.press("Tab")
-        page.wait_for_url("**/recommend?model=gpt2")
+        page.wait_for_url(re.compile(r"/recommend\?model=gpt2(&workload=[^&]+)?$"))
         assert slider.get_attribute("aria-valuetext") == "no limit"
         visit(page, address)
         assert [number.input_value()] == limit
