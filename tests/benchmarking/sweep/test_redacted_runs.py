@@ -17,8 +17,6 @@ from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.sweep.run.command_session import finish_run
 from db.warehouse import Warehouse
 
-pytestmark = pytest.mark.forked_children
-
 TOKEN = "hf_" + "a1B2c3D4" * 4
 GIVEN = [
     *("--model-id", "tiny-bert", "--device", "null", "--batch-sizes", "1", "--sequence-lengths", "32"),
