@@ -21,6 +21,8 @@ from benchmarking.load.curve import NOT_MET, disturbances, facts_of, is_search, 
 from benchmarking.load.latency_limits import WORDS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
+MOST_FAILED = 3
+"""Levels that are named of those that failed for the same reason; the rest are counted."""
 UNEXPLAINED = 0.1
 """Share of the median latency by which the medians of its parts may differ from it without a word."""
 TIMES = {
@@ -74,7 +76,11 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     limits = parse_limits(str(slo), WORDS) if slo else {}
     levels = [one for one in run.results if not is_search(one)]
     table = table_of(_columns(levels, limits), levels, page)
-    lines = [f"{_level_text(one)}: {one.status}: {one.error}" for one in levels if one.error is not None]
+    by_error: dict[str, list[str]] = {}
+    for one in levels:
+        if one.error is not None:
+            by_error.setdefault(f"{one.status}: {one.error}", []).append(_level_text(one))
+    lines = [f"{listed(names, MOST_FAILED)}: {error}" for error, names in by_error.items()]
     for one in levels:
         kinds = Counter(kind for requests in one.requests for kind in requests.error if kind is not None)
         if one.error is None and kinds:

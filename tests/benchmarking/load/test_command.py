@@ -21,7 +21,7 @@ from benchmarking.core import load_doubts
 from benchmarking.core.doubts import doubt
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.provenance import provenance, utc_now, uuid7
-from benchmarking.core.records import Readings, dumps
+from benchmarking.core.records import REQUEST_RATE, Readings, dumps
 from benchmarking.core.terminal import Page
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load import curve, load_table, server_load
@@ -325,6 +325,16 @@ def test_an_anonymous_load_does_not_contain_the_servers_address(stored, monkeypa
     again, _ = anonymous_run("10.1.2.3:8000", results, monkeypatch, tmp_path)
     assert again.hardware.hardware_id == runs["10.1.2.3:8000"].hardware.hardware_id
     assert len({run.hardware.hardware_id for run in runs.values()}) == len(runs)
+
+
+def test_levels_that_failed_for_the_same_reason_are_one_line(stored, capsys):
+    level = replace(stored[1].results[0], status="failed", error="the server did not start", requests=(), metrics={})
+    levels = tuple(replace(level, point=replace(level.point, axes={REQUEST_RATE: at})) for at in (1.0, 2.0, 4.0, 8.0))
+    other = replace(level, error="another reason")
+    load_table.print_run(replace(stored[1], results=(*levels, other)), as_json=False)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert lines.count("the server did not start") == lines.count("another reason") == 1
+    assert "1/s, 2/s, 4/s +1: failed: the server did not start" in lines
 
 
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):
