@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -95,6 +95,19 @@ def level_words(row: Row) -> str:
     if bare is not None:
         return f"{bare} requests/s" if bare == UNLIMITED else f"rate {bare}"
     return f"{number(level(row))} request{'' if level(row) == 1 else 's'}/s"
+
+
+def level_names(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """The name of each level: `level_words`, with the lengths of its requests if not all have the same: "8 in flight,
+    s128 n64"."""
+    lengths = {(row["sequence_length"], row["new_tokens"]) for row in rows}
+
+    def name(row: Row) -> str:
+        sizes = {"s": row["sequence_length"], "n": row["new_tokens"]} if len(lengths) > 1 else {}
+        own = " ".join(f"{letter}{size}" for letter, size in sizes.items() if size is not None)
+        return ", ".join(filter(None, (level_words(row), own)))
+
+    return name
 
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:

@@ -94,11 +94,10 @@ def result_table(
         numbers.append(("peak MB", peak_of))
     if _has(rows, "output_error"):
         numbers.append(("error", lambda row: text_cell(error_text(row))))
-    numbers += [
-        (QUALITY_METRICS[name].heading_with_unit, _number(name))
-        for name in QUALITY_METRICS
-        if has_quality and _has(rows, name)
-    ]
+    quality = [name for name in QUALITY_METRICS if has_quality and _has(rows, name) and name != "kl_divergence_p99"]
+    if "perplexity_increase" in quality:  # which says what the perplexity does, in less room
+        quality.remove("perplexity")
+    numbers += [(QUALITY_METRICS[name].heading_with_unit, _number(name)) for name in quality]
     for name, metric in own.items():
         if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
             numbers.append((metric.words, _own(name)))

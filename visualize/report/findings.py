@@ -17,7 +17,7 @@ from benchmarking.core.text import counted, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import speedup
-from visualize.drawing.loads import as_level, is_load, is_search, level_words
+from visualize.drawing.loads import as_level, is_load, is_search, level_names
 from visualize.drawing.rows import grouped, measured_apart, trust
 from visualize.drawing.verdicts import clear_winner, judgements
 from visualize.pages.result_rows import GOODPUT, OTHERS
@@ -77,6 +77,7 @@ def _highest_rates(rows: Sequence[Row]) -> list[str]:
     unknown: list[str] = []
     for key, members in grouped(rows, ("model_id", "setup")):
         levels = [row for row in map(as_level, members) if not is_search(row)]
+        name_of = level_names(levels)
         sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid"]
         rates = {
             "answered": [(row["throughput_samples_per_sec"], row) for row in sound],
@@ -87,7 +88,7 @@ def _highest_rates(rows: Sequence[Row]) -> list[str]:
             known = [(rate, row) for rate, row in found if rate is not None]
             if known:
                 rate, row = max(known, key=lambda one: float(one[0]))
-                parts.append(f"{number(rate)} requests/s {what} at {level_words(row)}")
+                parts.append(f"{number(rate)} requests/s {what} at {name_of(row)}")
         name = f"{key['model_id']}: {key['setup']}"
         if parts:
             known_rates.append(visible(f"{name}: at most {', '.join(parts)}."))

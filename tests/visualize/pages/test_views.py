@@ -36,6 +36,7 @@ from visualize.pages.public_copy import public_copy
 from visualize.pages.site import NotFoundError, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console_page
+from visualize.report.content import report_of
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +368,7 @@ def test_speedups_are_over_the_chosen_baseline(data):
     ("launches", "commands", "title"),
     [
         (3, "aa", "eager · float32 is 2 times as fast as onnxruntime · float32"),
-        (1, "aa", "Median latency"),
+        (1, "aa", "Lowest median latency: eager · float32, not judged faster than all others"),
         (3, "ab", "eager · float32 took 8 ms, onnxruntime · float32 16 ms"),
     ],
 )
@@ -527,6 +528,28 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     assert link in [row[1].link for row in page_of(data, "overview").loads.rows]
     other = shown.levels.rows[3][0].link
     assert views()["load"].page(data, other.parameters).drawn == "8 requests/s"
+
+
+def test_levels_of_several_lengths_have_their_lengths_in_their_names(tmp_path):
+    short, long = (make_load(concurrency=(1, 2)) for _ in range(2))
+    longer = [dataclasses.replace(one, point=dataclasses.replace(one.point, new_tokens=64)) for one in long.results]
+    both = dataclasses.replace(short, results=(*short.results, *longer))
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest(both)
+        ids = [row["result_id"] for row in warehouse.query("SELECT result_id FROM benchmark_results").dicts()]
+        report = report_of(warehouse, ids, "own.duckdb")
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "load", run_id=both.run_id)
+    levels = [row[0].text.removesuffix(" (knee)") for row in page.levels.rows]
+    assert levels == ["1 in flight, s32 n2", "2 in flight, s32 n2", "1 in flight, s32 n64", "2 in flight, s32 n64"]
+    assert page.drawn == "1 in flight, s32 n2"
+    assert dict(page.facts)["most requests within the limits"].endswith(("s32 n2", "s32 n64"))
+    assert [chart.subtitle.rpartition(" · ")[2] for chart in page.charts] == [
+        *["sequence 32, 2 new tokens"] * 2,
+        *["sequence 32, 64 new tokens"] * 2,
+    ]
+    (under_load,) = (part.sentences for part in report.summary if part.title == "Under load")
+    assert re.search(r"at \d in flight, s32 n\d+", under_load[0])
 
 
 def test_only_load_tests_have_a_load_page(data):

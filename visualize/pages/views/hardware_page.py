@@ -18,7 +18,7 @@ from visualize.drawing.loads import NOT_STATED
 from visualize.drawing.marks import states_legend
 from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
-from visualize.drawing.verdicts import with_launches
+from visualize.drawing.verdicts import clear_winner, with_launches
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
@@ -48,14 +48,14 @@ SELECT
     hardware.*, count(run_id) AS runs, max(started_at) FILTER (WHERE is_dated) AS newest,
     list(DISTINCT run.device ORDER BY run.device) AS selectors
 FROM hardware_info hardware JOIN (
-    SELECT *, origin_format IS NULL OR run_id NOT IN (
-        SELECT run_id FROM benchmark_results WHERE list_contains(doubts, 'undated')
+    SELECT *, origin_format IS NULL OR run_id IN (  -- results without numbers keep no doubts
+        SELECT run_id FROM benchmark_results WHERE status = 'ok' AND NOT list_contains(doubts, 'undated')
     ) AS is_dated FROM benchmark_runs
 ) run USING (hardware_id)
 GROUP BY hardware.*
 ORDER BY bool_and(origin_format IS NOT NULL), simulated, newest DESC NULLS LAST, hardware_id
 """
-"""Those measured on here come first."""
+"""Those measured on here come first; the time that is stored for a file without a date is that of its last change."""
 OF_MODEL = f"""
 SELECT hardware_comparison.*, {COMMAND}, (
     SELECT count(*) FROM hardware_info other
@@ -178,17 +178,19 @@ def _chosen(given: str | None, known: Sequence[str], default: str | None, what: 
     return default if given is None else given
 
 
+def _shared_device(rows: Sequence[Row]) -> tuple[str, Callable[[str], str]]:
+    """The device that all of several rows share, else "", and a function that takes it out of the names of setups."""
+    devices = {row["device_name"] or row["device"] for row in rows}
+    shared = devices.pop() if len(devices) == 1 and len(rows) > 1 else ""
+    return shared, lambda name: name.replace(f" · {shared}", "", 1) if shared else name
+
+
 def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str | None) -> Chart | None:
     timed = [(name, row) for name, row in zip(names, rows, strict=True) if row["latency_median_ms"] is not None]
     if not timed:
         return None  # imports may state a throughput or a score alone
     shown = timed[:MOST_BARS]
-    devices = {row["device_name"] or row["device"] for _, row in shown}
-    shared = devices.pop() if len(devices) == 1 and len(shown) > 1 else ""
-
-    def short(name: str) -> str:
-        return name.replace(f" · {shared}", "", 1) if shared else name
-
+    shared, short = _shared_device([row for _, row in shown])
     shown = [(short(name), row) for name, row in shown]
     elements: list[Element] = []
     for place, (name, row) in enumerate(shown):
@@ -215,8 +217,12 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     told = None
     if winner is not None and baseline is not None and baseline in real and winner != baseline:
         told = finding((short(winner), real[winner]), (short(baseline), real[baseline]), list(real.values()))
+    title = "Median latency" if told is None else told.text
+    if told is None and winner is not None and len(real) > 1 and trust(real[winner]) == "valid":
+        best = clear_winner(list(real.values()), "lower")
+        title = f"Lowest median latency: {short(winner)}" + ("" if best else ", not judged faster than all others")
     figure = Figure(
-        title=told.text if told else "Median latency",
+        title=title,
         subtitle=visible(shared),
         notes=(
             "The newest result of each setup, without invalid ones, fastest first; simulated devices come last.",
@@ -236,6 +242,7 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         return None
     head, cells = result_table(results, has_quality=True)
     base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
+    _, short = _shared_device(rows)
     lines = []
     for row, name, line in zip(rows, names, cells, strict=True):
         link = run_link(row["run_id"], row["result_id"])
@@ -243,7 +250,9 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         times = None
         if base is not None and median_ms and not row["simulated"]:
             times = f"{exact(base / median_ms, 3)}\N{MULTIPLICATION SIGN}"
-        lines.append((text_cell(name, link=link), text_cell(times), *line, text_cell(time_text(row["started_at"]))))
+        lines.append(
+            (text_cell(short(name), link=link), text_cell(times), *line, text_cell(time_text(row["started_at"])))
+        )
     return Grid(
         headings=(
             Heading(text="setup"),

@@ -211,7 +211,13 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     is_import = run["origin_format"] is not None
     found = [loads.as_level(row) for row in data.warehouse.query(LEVELS, {"run": run_id}).dicts()]
     rows = [{**row, "state": "simulated" if row["simulated"] else trust(row)} for row in found]
-    levels = sorted((row for row in rows if not loads.is_search(row)), key=loads.level)
+    kinds = grouped([row for row in rows if not loads.is_search(row)], ("sequence_length", "new_tokens"))
+    levels = [row for _, members in kinds for row in sorted(members, key=loads.level)]
+    level_name = loads.level_names(levels)
+
+    def named(row: Row) -> str:
+        return "the search for the highest rate" if loads.is_search(row) else level_name(row)
+
     measured = [row for row in levels if is_ok(row)]
     drawn = next((row for row in measured if row["is_knee"]), measured[0] if measured else None)
     if parameters.result is not None:
@@ -224,7 +230,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     setup += [f"on {device}"] if device not in (UNKNOWN, SERVER) else []
 
     def level_cell(row: Row) -> Cell:
-        text = _level(row) + (" (knee)" if row["is_knee"] else "")
+        text = named(row) + (" (knee)" if row["is_knee"] else "")
         if not is_ok(row):
             return text_cell(text)
         link = Link(view="load", parameters=LoadParameters(run_id=run_id, result=row["result_id"]))
@@ -252,15 +258,20 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         run=run_link(run_id),
         is_simulated=bool(run["is_simulated"]),
         error=run["error"],
-        facts=_facts(run, mode, rows),
+        facts=_facts(run, mode, rows, named),
         levels=grid(columns, levels, "Levels of the load", [name for name in columns if name in NUMBERS]),
-        failures=[(_level(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
-        doubts=noted_doubts(rows, _level, is_import=is_import),
+        failures=[(named(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
+        doubts=noted_doubts(rows, named, is_import=is_import),
         is_measured=any(map(is_ok, rows)),
-        charts=[one for name in ("load_latency", "load_frontier") for one in _figures(data, name, measured)],
+        charts=[
+            one
+            for _, members in grouped(measured, ("sequence_length", "new_tokens"))
+            for name in ("load_latency", "load_frontier")
+            for one in _figures(data, name, members)
+        ],
         overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and len(one.legend) > 1],
         is_import=is_import,
-        drawn=_level(drawn) if drawn is not None and requests else None,
+        drawn=named(drawn) if drawn is not None and requests else None,
         requests=requests,
         alike=[  # other load tests of the same server and kind
             (f"{time_text(row['started_at'])} UTC", Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
@@ -278,17 +289,14 @@ def kind_of(mode: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (mode[LOOP], mode.get("arrivals"))))
 
 
-def _level(row: Row) -> str:
-    """The name of the level, or of the search that the result belongs to."""
-    return "the search for the highest rate" if loads.is_search(row) else loads.level_words(row)
-
-
 def _figures(data: Data, name: str, levels: Sequence[Row]) -> tuple[Chart, ...]:
     chart, selection = charts()[name], Selection(results=tuple(row["result_id"] for row in levels))
     return vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
 
 
-def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+def _facts(
+    run: Row, mode: Mapping[str, Any], rows: Sequence[Row], named: Callable[[Row], str]
+) -> tuple[tuple[str, str], ...]:
     others = {name: value for name, value in sorted(mode.items()) if name not in (LOOP, SCENARIO, "arrivals", "slo")}
     points = dict.fromkeys(
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
@@ -299,7 +307,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
-    most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {_level(best)}"
+    most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {named(best)}"
     server = _server(run, words.device({**run, "simulated": run["is_simulated"]}))
     address = next((str(load["url"]) for load in map(_load, rows) if load.get("url")), None)
     given = {

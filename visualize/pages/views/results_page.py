@@ -13,6 +13,7 @@ from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number
 from db.analysis.selection import Selection
+from visualize.charts.tradeoffs import QUALITIES
 from visualize.drawing import words
 from visualize.drawing.loads import is_load
 from visualize.pages.elements import (
@@ -318,11 +319,12 @@ HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
 
 
 def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
-    """The columns that people decide by and that have values, with the custom metrics of these rows; those of load
-    tests are on their pages."""
+    """The columns that people decide by and that have values, with a measure of quality and the custom metrics of these
+    rows; those of load tests are on their pages."""
     calls = [row for row in rows if row["origin_format"] is None and not is_load(row)]
     own = [name for name, column in known.items() if column.own is not None and any(map(column.has, calls))]
-    usual = [*USUAL[:-1], *own, USUAL[-1]]
+    quality = [name for name in QUALITIES if any(map(known[name].has, rows))][:1]
+    usual = [*USUAL[:-1], *quality, *own, USUAL[-1]]
     return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
 
 
