@@ -18,7 +18,6 @@ from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, NotD
 from visualize.drawing.marks import figure, not_drawn
 from visualize.drawing.rows import SELECTED, ChartPlugin, Row, Selection, details
 from visualize.drawing.scales import Axis, number, row_axis, share_axis, value_axis
-from visualize.drawing.style import LOOKS, legible_on
 
 CHOSEN = "run.profile_id IN (SELECT unnest($profiles::VARCHAR[]))"
 """The condition of `Selection.profiles`."""
@@ -110,16 +109,15 @@ class FlameGraph(ProfileChart):
             total = total_ms(row)
             x = share_axis(f"Share of a call of {number(total)} ms ({clock(row)})")
             y = Axis(low=-0.5, high=depth - 0.5, from_top=True, has_grid=False)
-            light = LOOKS["light"].colours
             blocks = []
             for one in shown:
                 fill = _fill(one.kind)
-                ink: Colour = legible_on(light[fill]) if isinstance(fill, int) else "#FFFFFF"
                 blocks.append(
                     Block(
                         left=one.begin, right=one.begin + one.share, bottom=one.depth - 0.47, top=one.depth + 0.47,
                         role=one.name, fill=fill, text=one.label, align="left", words=one.words,
-                        ink="ink" if one.is_operator else ink, opacity=OPERATOR_OPACITY if one.is_operator else 1.0,
+                        ink="ink" if one.is_operator else f"on {fill}",
+                        opacity=OPERATOR_OPACITY if one.is_operator else 1.0,
                     )
                 )  # fmt: skip
             modules = tuple(

@@ -17,7 +17,8 @@ from visualize.drawing.scales import Axis
 T = TypeVar("T")
 State = Literal["valid", "doubtful", "invalid"]
 Colour = int | str
-"""Index of a series colour, "ink", "grey", "page" (the background), or "#rrggbb"."""
+"""Index of a series colour, "ink", "grey", "page" (the background), or "#rrggbb"; "on 3" or "on grey" is black or
+white, whichever is legible on that colour in the theme."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

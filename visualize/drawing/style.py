@@ -151,9 +151,12 @@ def colour(index: int) -> str:
 
 
 def paint(own: int | str) -> str:
-    """A colour of a figure in the chosen theme: a series, "ink", "grey", "page", or #rrggbb."""
+    """A colour of a figure (`visualize.drawing.figure.Colour`) in the chosen theme."""
     if isinstance(own, int):
         return colour(own)
+    if own.startswith("on "):
+        below = own.removeprefix("on ")
+        return legible_on(paint(int(below) if below.isdigit() else below))
     return {"ink": look().ink, "grey": look().grey, "page": look().background}.get(own, own)
 
 

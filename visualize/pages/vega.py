@@ -180,7 +180,7 @@ class _Scales:
 
 def _class(colour: Colour) -> str:
     """The name of a colour in the style sheet, or #rrggbb."""
-    return f"c{colour % len(COLOURS)}" if isinstance(colour, int) else colour
+    return f"c{colour % len(COLOURS)}" if isinstance(colour, int) else colour.replace(" ", "")
 
 
 def _layer(values: Sequence[Spec], mark: Spec, **encoding: Any) -> Layers:

@@ -199,6 +199,9 @@ def test_colours_are_visible_and_text_is_legible_on_the_background(theme):
     look = style.LOOKS[theme]
     assert min(contrast(colour, look.background) for colour in look.colours) > 2
     assert min(contrast(colour, look.background) for colour in (look.ink, look.grey)) >= 4.5
+    with style.chosen(theme):
+        fills = [*range(len(look.colours)), "grey"]
+        assert min(contrast(style.paint(f"on {fill}"), style.paint(fill)) for fill in fills) > 3.8
 
 
 def test_settings_apply_inside_the_theme_only():

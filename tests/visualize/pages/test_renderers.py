@@ -97,6 +97,8 @@ def test_the_style_sheet_has_the_colours_of_image_files(theme):
         **{f"c{i}": one for i, one in enumerate(look.colours)},
         "grey": look.grey,
         "ink": look.ink,
+        **{f"on{i}": style.legible_on(one) for i, one in enumerate(look.colours)},
+        "ongrey": style.legible_on(look.grey),
     }.items():
         assert stated[name].split(", ")[place] == colour, name
 
