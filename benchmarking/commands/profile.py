@@ -39,7 +39,8 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_op
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, request_fields
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.command_session import saving, store_run
+from benchmarking.sweep.run.command_session import store_run
+from benchmarking.sweep.run.warehouse_process import database
 from benchmarking.sweep.show.profile_report import profile_text
 from benchmarking.workloads.support.families import chosen_texts
 
@@ -75,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.output is not None:
         file = spool.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
     check_folders(plan, *_folders(arguments))
-    _, ingest = saving(arguments)
+    ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     for choice in chosen_texts(plan.cell.workload):
         say(choice)
 
