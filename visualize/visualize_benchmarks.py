@@ -109,6 +109,8 @@ class Outcome:
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(argv)
+    if options.selection in charts():
+        raise UsageError(f"{options.selection!r} is a chart: did you mean --chart {options.selection}?")
     models = options.model_id
     options.model_id = models[0] if len(models) == 1 else None
     if len(models) > 1:

@@ -53,7 +53,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
                 "--num-warmup-iterations --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
-                (*WARM_UP, "each command of ab and bisect warms up by itself"),
+                (*WARM_UP, "every command warms up by itself"),
             ),
             (
                 "--processes --num-processes --rounds",
@@ -495,7 +495,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 ("--ingest", "--json-path", "--model-list", FILES),
             ),
             ("--recursive -R", "folders are searched at any depth"),
-            ("--source --tool --from --from-tool --importer --input-format --source-format", ("--from-format",)),
+            ("--as --source --tool --from --from-tool --importer --input-format --source-format", ("--from-format",)),
             (
                 "--update --upsert --overwrite --replace",
                 ("--replace", "--overwrite", "no file is overwritten: give a new name"),
@@ -669,7 +669,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--store-db --store-results --save-db --to-db",
                 ("--save", "results are stored unless --no-save is given"),
             ),
-            ("--list", ("--list-devices", "--list-models", "--list-charts", "--list-formats", "--dry-run")),
+            (
+                "--list",
+                ("--list-devices", "--list-models", "--list-charts", "--list-formats", "--describe", "--dry-run"),
+            ),
             (
                 "--commit-id --git-commit --commit --branch-name --branch --commit-message",
                 "commit and branch of this folder are recorded by themselves; another label is --tag NAME=VALUE",

@@ -26,6 +26,8 @@ from benchmarking.core.foreign_flags import (
     WARM_UP,
 )
 
+MIN_PLURAL = 5
+"""Characters of a flag, with its dashes, that is not also read without a final "s"."""
 MAX_CANDIDATES = 10
 """Names listed in an error message: a longer list is not read."""
 MISTYPED = 0.8
@@ -57,7 +59,19 @@ WHERE = MappingProxyType(
 )
 """Kind of name -> the command that lists all of them."""
 
-SERVERS = ("vllm", "sglang", "tgi", "triton", "ollama", "lmdeploy", "tensorrt-llm", "trtllm", "mlc", "openai")
+SERVERS = (
+    "vllm",
+    "sglang",
+    "tgi",
+    "triton",
+    "ollama",
+    "lmdeploy",
+    "tensorrt-llm",
+    "trt-llm",
+    "trtllm",
+    "mlc",
+    "openai",
+)
 """Engines that are servers, which people name as runtimes."""
 
 
@@ -325,6 +339,8 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
         return f"{value} is a server here: start it, then benchhouse load MODEL --url URL --engine {value.lower()}"
     if "," in value and {one.strip() for one in value.split(",")} <= {*known}:
         return f"takes one {what}: got {value}"
+    if what == "format" and value.lower() in ("html", "md", "markdown") and value not in known and "png" in known:
+        return f"{value!r} is no image: --report FILE.{'html' if value.lower() == 'html' else 'md'} writes a page"
     if what == "metric" and value.lower().startswith(("energy", "joule", "power", "watt")):
         return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
     meant = meant_by(value, known)
@@ -371,7 +387,7 @@ def unknown_flag(
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
     kebab = CASE_CHANGE.sub("-", flag).replace("_", "-").lower()
     spellings = (flag, kebab, f"-{kebab}", kebab.replace("--benchmark-", "--"))
-    spellings += tuple(one.removesuffix("s") for one in spellings)
+    spellings += tuple(one.removesuffix("s") for one in spellings if len(one) > MIN_PLURAL)
     ours = next((OTHER_WORDS[one] for one in spellings if one in OTHER_WORDS), None)
     if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
         return answer

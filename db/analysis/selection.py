@@ -251,7 +251,10 @@ def _id_condition(word: str) -> Selection:
     if not columns and word.lower().endswith((".duckdb", ".db")):
         raise UsageError(f"{word} is a warehouse: select in it with --db-path {word}; benchhouse merge joins several")
     if not columns and word.lower().endswith((".json", ".jsonl", ".csv")):
-        raise UsageError(f"{word} is a file: store it with benchhouse import {word}, then select its run, tag or model")
+        raise UsageError(
+            f"{word} is a file: store it with benchhouse import {word}, then select its run, tag or model; what goes "
+            f"to stdout is written by > {word}"
+        )
     if not columns and word.lower() in EVERY_RESULT:
         raise UsageError(f"{word!r} is not a selection: leave it out to take all results, where a command allows it")
     if not columns:

@@ -92,6 +92,10 @@ def resolve(
     )
 
 
+FILES = (".onnx", ".gguf", ".xml", ".safetensors", ".pt", ".pth", ".bin", ".tflite", ".engine", ".json")
+"""Endings of files, which the hub's names of models do not have."""
+
+
 def _source(model_id: str, weights: WeightsChoice) -> Source:
     if weights not in WEIGHTS_CHOICES:
         raise UsageError(f"--weights takes {', '.join(WEIGHTS_CHOICES)}: got {weights!r}")
@@ -122,6 +126,8 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
     if entry is None and folder.is_file():
         raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
+    if entry is None and model_id.lower().endswith(FILES):
+        raise UsageError(f"--model-id {model_id}: there is no such file: check the path")
     if entry is None and not hub.may_be_hub_name(model_id):
         name = HUB_ADDRESS.sub("", model_id).partition("@")[0].strip("/")
         hint = f": did you mean {name}?" if name != model_id and hub.may_be_hub_name(name) else ""

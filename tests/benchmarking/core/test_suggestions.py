@@ -490,6 +490,14 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("alert list --open", "open alerts are listed by benchhouse alert list"),
         ("bisect HEAD~5 HEAD run gpt2", "the command to measure follows --"),
         ("charts --chart throughput_vs_latency", "did you mean load_frontier?"),
+        ("charts latency_vs_batch_size", "did you mean --chart latency_vs_batch_size?"),
+        ("charts --format html", "--report FILE.html writes a page"),
+        ("import x.json --as vllm", "it is called --from-format here"),
+        ("query --list", "it is called --describe here"),
+        ("run model.onnx", "there is no such file: check the path"),
+        ("run gpt2 --runtime trt-llm", "is a server here"),
+        ("profile gpt2 --warmup 3", "every command warms up by itself"),
+        ("export --format csv results.csv", "what goes to stdout is written by > results.csv"),
     ],
 )
 def test_a_wrong_guess_of_a_user_of_other_tools_in_three_tasks_is_answered(capsys, words, answer):
