@@ -202,7 +202,7 @@ def test_arbitrary_code_is_monitored_inside_a_with_block(cpu):
     end = time.monotonic()
     summary = usage.summary()
     assert summary["utilization_max_percent"] >= summary["utilization_mean_percent"] > 0
-    assert 5 * 0.02 * 0.5 < usage.times_s[-1] <= end - begin
+    assert 0 < usage.times_s[-1] <= end - begin
     assert monitor.usage == usage
 
 
