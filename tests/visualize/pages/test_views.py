@@ -530,6 +530,29 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     assert views()["load"].page(data, other.parameters).drawn == "8 requests/s"
 
 
+def test_a_load_test_is_listed_with_the_address_of_its_server_and_overlays_several_servers_only(tmp_path):
+    extra = {"load": {"url": "http://there:8000/v1"}}
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for tokens in (2, 64):
+            run = make_load(rates=(1.0, 2.0))
+            points = [dataclasses.replace(one.point, new_tokens=tokens) for one in run.results]
+            noisy = [
+                dataclasses.replace(one, extra=extra, validity="noisy", point=point)
+                for one, point in zip(run.results, points, strict=True)
+            ]
+            device = dataclasses.replace(run.cell.device, name=None)
+            mode = {**run.cell.runtime_mode, "arrivals": "at_once", "lengths_out": str(tokens)}
+            cell = dataclasses.replace(run.cell, device=device, runtime_mode=mode)
+            hardware = dataclasses.replace(run.hardware, device=device)
+            warehouse.ingest(dataclasses.replace(run, cell=cell, hardware=hardware, results=tuple(noisy)))
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        (row, _) = page_of(found, "loads").loads.rows
+        page = views()["load"].page(found, row[1].link.parameters)
+    assert {"http://there:8000/v1", "open, at once"} <= {cell.text for cell in row}
+    assert page.charts
+    assert page.overlaid == []
+
+
 def test_levels_of_several_lengths_have_their_lengths_in_their_names(tmp_path):
     short, long = (make_load(concurrency=(1, 2)) for _ in range(2))
     longer = [dataclasses.replace(one, point=dataclasses.replace(one.point, new_tokens=64)) for one in long.results]

@@ -74,7 +74,8 @@ NEWEST = f"""{IMPORTED}, tests AS (
             FILTER (WHERE CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
         count(*) FILTER (WHERE validity = 'invalid') AS invalid,
         count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful,
-        list_distinct(flatten(list(doubts))) AS doubts
+        list_distinct(flatten(list(doubts))) AS doubts,
+        max(extra->>'$.load.url') AS url
     FROM (
         SELECT r.*, tests.test, validity IS DISTINCT FROM 'invalid' AS is_sound
         FROM benchmark_results r JOIN tests USING (run_id)
@@ -151,9 +152,11 @@ def newest_loads(data: Data, most: int) -> Grid:
 
 
 def _server(row: Mapping[str, Any], device: str) -> str:
-    """The server's device, or else the host that an imported load was sent to."""
+    """The server's device, or else its address, or the host that an imported load was sent to."""
     if row["device_name"] is not None or row["device"] not in (UNKNOWN, SERVER):
         return device
+    if row.get("url"):
+        return str(row["url"])
     return loads.NOT_STATED if row["device"] == SERVER or row["host"] == UNKNOWN else str(row["host"])
 
 
@@ -269,7 +272,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
             for name in ("load_latency", "load_frontier")
             for one in _figures(data, name, members)
         ],
-        overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and len(one.legend) > 1],
+        overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and _has_servers(one)],
         is_import=is_import,
         drawn=named(drawn) if drawn is not None and requests else None,
         requests=requests,
@@ -282,11 +285,21 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     )
 
 
+def _has_servers(figure: Figure) -> bool:
+    """Whether the picture has several lines; other entries of the legend explain marks."""
+    return sum(entry.state == "valid" for entry in figure.legend) > 1
+
+
 def kind_of(mode: Mapping[str, Any]) -> str:
     """The kind of load: "open, poisson", or an MLPerf scenario."""
     if SCENARIO in mode:
         return f"MLPerf {mode[SCENARIO]}"
-    return ", ".join(filter(None, (mode[LOOP], mode.get("arrivals"))))
+    return ", ".join(filter(None, (mode[LOOP], _arrivals(mode))))
+
+
+def _arrivals(mode: Mapping[str, Any]) -> str | None:
+    arrivals = mode.get("arrivals")
+    return None if arrivals is None else str(arrivals).replace("_", " ")
 
 
 def _figures(data: Data, name: str, levels: Sequence[Row]) -> tuple[Chart, ...]:
@@ -308,15 +321,13 @@ def _facts(
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
     most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {named(best)}"
-    server = _server(run, words.device({**run, "simulated": run["is_simulated"]}))
-    address = next((str(load["url"]) for load in map(_load, rows) if load.get("url")), None)
+    url = next((load["url"] for load in map(_load, rows) if load.get("url")), None)
+    server = _server({**run, "url": url}, words.device({**run, "simulated": run["is_simulated"]}))
     given = {
-        "server": address if address and server == loads.NOT_STATED else server,
+        "server": server,
         "engine": words.engine(run),
         "precision": words.precision(run),
-        "load": ", ".join(
-            [loads.LOOPS.get(mode[LOOP], mode[LOOP]), *([mode["arrivals"]] if "arrivals" in mode else [])]
-        ),
+        "load": ", ".join(filter(None, [loads.LOOPS.get(mode[LOOP], mode[LOOP]), _arrivals(mode)])),
         "requests": "; ".join(filter(None, points)),
         "limits": (mode.get("slo") or ("none" if run["origin_format"] is None else "")).replace(",", ", "),
         "highest rate within the limits": None if highest is None else highest.text,
