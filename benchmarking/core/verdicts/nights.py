@@ -69,9 +69,10 @@ RECENT = 0.8
 """Factor by which a night counts less than the one after it, where series have noisy times."""
 RECENT_PRIOR = 1.0
 """Weight of the variation of all series there, in nights."""
-LONG_GAP, MOST_OF_A_GAP = 4.0, 3
+LONG_GAP, MOST_OF_A_GAP, LONGEST_GAP = 4.0, 3, 2
 """Ratio of a step in time to the mean one from which nights are missing. The history shows how far series wander in up
-to a third of its nights; beyond, as far as random walks do."""
+to a third of its nights; beyond, as far as random walks do, up to twice the nights of the history: runs that were
+measured within minutes do not show what a day does."""
 LEAST_COURSE = 0.01
 """Least share of the usual variance that all series have in common on a night."""
 MOST_PRIOR = 100.0
@@ -149,7 +150,7 @@ def outlooks(
     name, levels, scores, scales = _scores(values, times, together, rounding)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
-    missing = _nights_missing(times)[-1] if name in SMOOTHING_NAMES else 0
+    missing = min(_nights_missing(times)[-1], LONGEST_GAP * len(times)) if name in SMOOTHING_NAMES else 0
     same_wave = SAME_WAVE if name in SMOOTHING_NAMES and (is_confirmation or missing) else 1.0
     same_wave *= math.sqrt((1 + missing) / (1 + min(missing, len(times) // MOST_OF_A_GAP)))
     most = (

@@ -164,6 +164,18 @@ def test_the_longer_a_gap_the_further_a_series_may_have_wandered_also_beyond_wha
     assert widths[2] > 1.8 * widths[1] > 1.8 * widths[0]
 
 
+def test_a_large_step_a_day_after_a_history_of_minutes_is_found():
+    rng = np.random.default_rng(4)
+    walks = np.exp(np.cumsum(rng.normal(0.0, 0.01, (20, 21)), axis=1))
+    times = [MONDAY + timedelta(seconds=20 * night) for night in range(20)] + [MONDAY + timedelta(days=1)]
+    cases = []
+    for row in walks:
+        nights = [Night(session=str(place), value=float(one), time=times[place]) for place, one in enumerate(row)]
+        newest = replace(nights[-1], value=2 * nights[-1].value)
+        cases.append(Case(segments=(tuple(nights[:-1]),), newest=newest, metric=LATENCY))
+    assert [one.outcome for one in judge_all(cases)] == ["worse"] * 20
+
+
 # At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
 # other, exceed 15 % or 4 % by chance with a probability below 1 %.
 @pytest.mark.parametrize("name", PROMISED)
