@@ -52,6 +52,7 @@ OUT_OF_MEMORY_TEXTS: Mapping[str, str] = {
 }
 """Texts of a failed allocation, in lower case, and where they come from."""
 
+ENDED_BY_METAL = ("command buffer execution failed", "kiogpucommandbuffercallbackerror")
 DEVICE_LOST_TEXTS: Mapping[str, str] = {
     "device-side assert triggered": "CUDA 710",
     "an illegal memory access was encountered": "CUDA 700, HIP",
@@ -63,8 +64,8 @@ DEVICE_LOST_TEXTS: Mapping[str, str] = {
     "unspecified launch failure": "CUDA 719, HIP",
     "the launch timed out and was terminated": "CUDA 702",
     "status_execution_failed": "cuBLAS, cuDNN and hipBLAS, whose kernels failed",
-    "command buffer execution failed": "MLX: Metal ended a kernel",
-    "kiogpucommandbuffercallbackerror": "Metal, which then ignores further command buffers of the process",
+    ENDED_BY_METAL[0]: "MLX: Metal ended a kernel",
+    ENDED_BY_METAL[1]: "Metal, which then ignores further command buffers of the process",
     "exec_status_error_for_events_in_wait_list": "OpenCL, after a kernel that failed",
     "uncorrectable ecc error": "CUDA 214",
     "uncorrectable nvlink error": "CUDA 220",
@@ -200,9 +201,12 @@ def is_device_lost(error: BaseException | str | None) -> bool:
     illegal memory access on a GPU. A command buffer that Metal ends for lack of memory leaves the device usable."""
     if error is None:
         return False
-    texts = [str(text).lower() for text in (error, *getattr(error, "__notes__", ())) if not is_out_of_memory(str(text))]
+    texts = [str(text).lower() for text in (error, *getattr(error, "__notes__", ()))]
+    lost = ((part, text) for text in texts for part in DEVICE_LOST_TEXTS if part in text)
     earlier = None if isinstance(error, str) else error.__cause__ or error.__context__
-    return any(part in text for text in texts for part in DEVICE_LOST_TEXTS) or is_device_lost(earlier)
+    return any(
+        part not in ENDED_BY_METAL or "insufficient memory" not in text for part, text in lost
+    ) or is_device_lost(earlier)
 
 
 def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:

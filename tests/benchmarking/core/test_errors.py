@@ -103,6 +103,7 @@ def test_out_of_memory_is_recognized_in_messages_of_every_library(text):
         "CUDA error: uncorrectable NVLink error detected during the execution",
         "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
         "887A0005: DXGI_ERROR_DEVICE_REMOVED",
+        "CUDA error: an illegal memory access was encountered\nCUDA out of memory. Tried to allocate 2.00 GiB",
         "[METAL] Command buffer execution failed: Caused GPU Hang Error (kIOGPUCommandBufferCallbackErrorHang)",
     ],
 )
