@@ -201,8 +201,8 @@ WORDS: Mapping[str, Condition] = {
 EXIT_GATE_FAILED = 4
 """What the warehouse's child process answers for a failed gate; its 1 is an error."""
 HELP = (
-    "slower (or worse, more, regression): exit code 1 if B is that at a point, 3 if it is not known (no interval, or "
-    "it looks so); slower,not-judged: 3 also at another point without a verdict (default: 3 if no point has one)"
+    "slower (or worse, more, regression): exit code 1 if B is slower at a point, 3 if a point has no interval or looks "
+    "slower without a verdict; slower,not-judged: 3 if any point has no verdict (default: 3 if no point has one)"
 )
 
 
@@ -242,8 +242,8 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
         return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     smallest = [one.detectable for one in unjudged if one.detectable is not None]
     limit = f"; a change of {max(smallest):.1%} would have been found at each" if smallest else ""
-    also = f", also at {len(unjudged)} {points} that are not judged: no change is within their interval"
-    passed = f"{words}: passed: nothing speaks for a change for the worse{also if unjudged else ''}{limit}"
+    also = f", also at {len(unjudged)} {points} without a verdict" if unjudged else ""
+    passed = f"{words}: passed: nothing speaks for a change for the worse{also}{limit}"
     return Outcome(exit_code=EXIT_OK, text=passed)
 
 
