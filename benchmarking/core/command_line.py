@@ -116,8 +116,8 @@ class Parser(argparse.ArgumentParser):
             self._note_repeated(words)
             if self._selection == "":
                 for before, word in pairwise(words):
-                    if before == "--json" and word.endswith(".json"):
-                        self.error(str(self._stray(word)))
+                    if before == "--json" and word.endswith(".json") and "=" not in word:  # else a selection
+                        self.error(str(stray_word(word, before, self._option_string_actions)))
         elif words and words[0].startswith("-") and words[0].partition("=")[0] not in self._option_string_actions:
             actions = next(one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
             self.error(f"{words[0]}: the action comes first: {', '.join(map(str, actions))}")
@@ -199,7 +199,8 @@ class Parser(argparse.ArgumentParser):
             value = value if equals else next(rest, "")
             if given.get(id(action), value) != value:
                 several = "; benchhouse batch takes several" if getattr(action, PART_OF_LIST, None) is not None else ""
-                note(f"{self.prog}: {flag} is given twice: {value} is used, not {given[id(action)]}{several}")
+                said = f"{self.prog}: {flag} is given twice: {value} is used, not {given[id(action)]}{several}"
+                note(clipped(one_line(said)))
             given[id(action)] = value
 
     def _shown_flags(self) -> dict[str, str]:
@@ -618,7 +619,7 @@ def _int(text: str, least: int) -> int:
     except ValueError:
         what = "one whole number" if NUMBERS.fullmatch(text) else "whole numbers"
         hint = ", in digits such as 4096" if THOUSANDS.fullmatch(text) else ""
-        hint = "; without the flag it is chosen" if text.lower() in ("auto", "all", "default", "max") else hint
+        hint = "; without the flag, its default holds" if text.lower() in ("auto", "all", "default", "max") else hint
         raise argparse.ArgumentTypeError(f"takes {what}{hint}: got {text!r}") from None
     if value < least:
         raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")

@@ -441,7 +441,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("run gpt2 --weights dummy", "did you mean random?"),
         ("run gpt2 --device gpu", "benchhouse run --list-devices tells which are here"),
         ("run gpt2 --device all", "benchhouse batch --devices A,B"),
-        ("run gpt2 --num-threads auto", "without the flag it is chosen"),
+        ("run gpt2 --num-threads auto", "without the flag, its default holds"),
         ("run gpt2 --benchmark-only", "a command measures what is named"),
         ("run gpt2 --benchmark-histogram", "--chart sample_distribution"),
         ("run gpt2 --isolation process", "each launch is a new process"),
@@ -615,6 +615,14 @@ def test_of_a_flag_that_takes_one_value_the_last_counts_which_is_said(capsys):
     assert parser_of("run").parse_args(of_ab).launches == 5
     assert parser_of("load").parse_args(["x", "--request-rate", "1", "--request-rate", "2"]).request_rates == (1, 2)
     assert capsys.readouterr().err == ""
+
+
+def test_a_selection_that_ends_as_a_file_does_is_no_value_of_json(capsys):
+    for words in (["--json", "tag.file=a.json"], ["tag.file=a.json", "--json"]):
+        assert parser_of("check").parse_args(words).selection == "tag.file=a.json"
+    with pytest.raises(SystemExit):
+        parser_of("compare").parse_args(["a.json", "--json", "a.json"])
+    assert "--json takes no value: got 'a.json'" in capsys.readouterr().err
 
 
 def test_other_words_for_runtimes_and_devices_with_numbers_are_values_of_a_list_too(capsys):
