@@ -62,7 +62,9 @@ def signals_interrupt() -> Iterator[list[int]]:
         timer.daemon = True
         timer.start()
 
-    report, sys.unraisablehook = sys.unraisablehook, again
+    report = sys.unraisablehook
+    if _is_main():  # of several threads, the last to end would put back another's function
+        sys.unraisablehook = again
     numbers = [getattr(signal, one) for one in ENDING_SIGNALS if os.name == "posix"]
     before = {number: signal.getsignal(number) for number in numbers if _is_main()}
     # Whether a handler is the system's, or that of the entry points, which they mark.
@@ -76,7 +78,8 @@ def signals_interrupt() -> Iterator[list[int]]:
     try:
         yield received
     finally:
-        sys.unraisablehook = report
+        if sys.unraisablehook is again:
+            sys.unraisablehook = report
         for number, handler in handled.items():
             signal.signal(number, handler)
 
