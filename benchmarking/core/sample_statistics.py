@@ -406,7 +406,7 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     for name, q in PERCENTILES.items():
         if len(by_launch[name]) < len(described) and len(described) > 1:
             values.pop(name, None)
-            samples = np.concatenate([np.asarray(values, dtype=np.float64) for values in launches])
+            samples = np.concatenate([np.asarray(each, dtype=np.float64) for each in launches])
             if (pooled_value := tail_quantile(samples, q)) is not None:
                 values[name] = pooled_value
                 pooled.add(name)
