@@ -281,8 +281,12 @@ def _output_quality(
         "point": point.label,
         "seconds": time.perf_counter() - begin_s,
     }
-    sound = {"sound": SPEECH} if "audio" in plugin_of(workload).modalities else {}
-    inputs = canonical_hash({**model_parts(workload), **sound, "point": point.label})
+    parts: dict[str, Json] = {**model_parts(workload), "point": point.label}
+    if "audio" in plugin_of(workload).modalities:
+        parts["sound"] = SPEECH
+    if kind == "tokens":
+        parts["counted"] = "to the end of the text"  # not compared with those that counted what follows it, too
+    inputs = canonical_hash(parts)
     if kind == "tokens":
         return _quality(kind, token_values(got, wanted, end_tokens(workload.config)), inputs, how, None)
     return _quality(kind, OUTPUT_VALUES[kind](got, wanted), inputs, how, None)
