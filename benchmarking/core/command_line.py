@@ -227,7 +227,7 @@ class Parser(argparse.ArgumentParser):
         arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
         before = self._words[: self._words.index(word)] if word in self._words else []
         of_list = getattr(self._option_string_actions.get("".join(before[-2:-1])), PART_OF_LIST, None) is not None
-        joined = f"a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list else ""
+        joined = f"a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list and word else ""
         if joined and word[0].isdigit():
             return f"unexpected argument {word!r}: {joined}"
         return "; ".join(filter(None, (unexpected_argument(word, self._words, arguments), joined)))

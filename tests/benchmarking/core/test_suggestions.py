@@ -625,6 +625,12 @@ def test_a_selection_that_ends_as_a_file_does_is_no_value_of_json(capsys):
     assert "--json takes no value: got 'a.json'" in capsys.readouterr().err
 
 
+def test_an_empty_word_after_a_list_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit):
+        parser_of("run").parse_args(["gpt2", "--runtimes", "eager", ""])
+    assert "unexpected argument ''" in capsys.readouterr().err
+
+
 def test_other_words_for_runtimes_and_devices_with_numbers_are_values_of_a_list_too(capsys):
     assert parser_of("run").parse_args(["x", "--runtimes", "eager", "ort"]).runtimes == ("eager", "ort")
     assert parser_of("batch").parse_args(["--devices", "cpu", "cuda:1", "x"]).devices == ("cpu", "cuda:1")
