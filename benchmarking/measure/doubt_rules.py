@@ -229,7 +229,8 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
     unexplained = () if thermal or capped else (CLOCK_BELOW_MAXIMUM,)
     held = [reason for reason in reasons if reason in (CLOCKS_SETTING, *unexplained)]
     clock, default = window.get("clock_hz_median"), window.get("clock_default_hz") or window.get("clock_highest_hz")
-    clocks = {"clock_hz": clock, "default_hz": default} if clock is not None and default else {}
+    measured = {} if clock is None else {"clock_hz": clock}
+    clocks = {**measured, "default_hz": default} if measured and default else {}
     is_explained = bool(capped or held)
     is_low = is_accelerator and not is_explained and clock is not None and default and clock < LOW_CLOCK * default
     return [
@@ -238,7 +239,7 @@ def _throttling(window: Mapping[str, Any], is_accelerator: bool) -> list[Doubt |
         doubt("low_clock", clock_hz=clock, default_hz=default, threshold=LOW_CLOCK) if is_low else None,
         _above("quota_throttled", 0, throttled_periods=window.get("throttled_periods")),
         doubt("power_capped", throttle_reasons=capped, **clocks) if capped else None,
-        doubt("application_clock", throttle_reasons=held, clock_hz=clock) if held else None,
+        doubt("application_clock", throttle_reasons=held, **measured) if held else None,
     ]
 
 
@@ -352,7 +353,8 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
     clock, default_clock = facts.get("clock_application_hz"), facts.get("clock_default_hz")
     changed_cap = cap is not None and default_cap is not None and cap != default_cap
     changed_clock = clock is not None and default_clock is not None and clock != default_clock
-    level, is_locked = facts.get("performance_level", FREE_LEVEL), facts.get("is_clock_locked")
+    set_clocks = {name: facts[name] for name in ("performance_level", "is_clock_locked") if name in facts}
+    are_set = set_clocks.get("performance_level", FREE_LEVEL) != FREE_LEVEL or set_clocks.get("is_clock_locked")
     emulates = False  # whether an emulator replaces the hardware; the null device has none to emulate
     if device is not None and device.simulated:
         kind = kind_of(device.type)
@@ -368,9 +370,7 @@ def about_environment(environment: Readings, device: Device | None = None) -> Do
         doubt("application_clock", clock_application_hz=clock, clock_default_hz=default_clock)
         if changed_clock
         else None,
-        doubt("application_clock", performance_level=level, is_clock_locked=is_locked)
-        if level != FREE_LEVEL or is_locked
-        else None,
+        doubt("application_clock", **set_clocks) if are_set else None,
         doubt("display") if facts.get("is_display_active") else None,
     )
 

@@ -472,3 +472,4 @@ def test_clocks_of_an_amd_gpu_that_are_not_automatic_are_a_doubt(facts, is_doubt
     device = Device(type="rocm", selector="rocm:0", found=True, facts=Readings(values=facts))
     found = doubt_rules.about_environment(Readings(), device)
     assert [doubt.kind for doubt in found] == (["application_clock"] if is_doubt else [])
+    assert all(doubt.evidence == facts for doubt in found), "what is unknown is no evidence"
