@@ -59,8 +59,8 @@ COUNTERS = {
 loaded."""
 
 FREE_CLOCK = 0.95
-"""Share of the highest SM clock from which on a GPU that nothing limits counts as free: the clock of a busy GPU differs
-from the highest one by a few MHz (nvml.h).
+"""Share of the highest SM clock. From it on, the clock of a busy GPU counts as free: without a limit it is only a few
+MHz off the highest one (nvml.h).
 
 2026-11-27: NVML has no call that reads what `nvidia-smi -lgc` (nvmlDeviceSetGpuLockedClocks) set; application clocks
 and clocks of performance states are other settings, which it leaves alone. So the lock is seen by its effect: a busy
