@@ -61,7 +61,7 @@ class Kernel:
     inside_us: int = 0
     """The part of its duration spent in kernels inside it: a node with subgraphs (If, Loop) encloses theirs."""
     device_us: tuple[int, ...] | None = None
-    """Durations of what it launched on the device; None if the profile has no times of the device."""
+    """Durations of what it launched on the device; None if the profile has none that a node launched."""
 
     @property
     def node(self) -> str:
@@ -79,7 +79,6 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
     """The kernels in a profile, with names prefixed by the graph's. Raises FormatError for any other file."""
     try:
         events = json.loads(path.read_text(encoding="utf-8"))
-        has_device = any(event.get("cat") == LAUNCHED for event in events)
         runs: list[Mapping[str, Any]] = []
         launched: list[list[int]] = []  # by run
         latest: dict[Any, list[int]] = {}  # that of the latest run, by its name
@@ -91,6 +90,7 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
                 latest[str(event["name"])] = launched[-1]
             elif category == LAUNCHED and (parent := latest.get(event["args"].get(PARENT))) is not None:
                 parent.append(int(event["dur"]))
+        has_device = any(launched)
         return tuple(
             replace(_kernel(event, graph), device_us=tuple(device_us) if has_device else None)
             for event, device_us in zip(runs, launched, strict=True)

@@ -185,3 +185,13 @@ def test_a_build_that_does_not_trace_the_device_leaves_kernel_time_out_with_the_
     found = breakdown(nodes_by_call(profiles, 1), [1.0], Origins(modules={}, module_infos={}))
     assert found.operators[0].device_ms is found.modules[0].device_inclusive_ms is None
     assert "kernel_launches" in found.missing
+
+
+def test_times_of_the_device_that_no_node_launched_are_no_zeros_of_the_nodes(tmp_path):
+    without_parent = launch("gemm", None, 300)
+    del without_parent["args"]["parent_name"]
+    copied = launch("MemcpyHostToDevice", "model_run", 7)
+    events = [event("product", 1, 10, "MatMul", provider=CUDA), without_parent, copied]
+    profiles = profiles_of(tmp_path / "profile.json", events)
+    assert [one.device_us for one in profiles["model"].kernels] == [None]
+    assert kernel_time_missing(ORT_PROVIDER.memory, profiles) is not None
