@@ -110,7 +110,11 @@ def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:
     by_name: dict[str, list[str]] = {}
     for one in known:
         by_name.setdefault(model_and_quantization(one)[0], []).append(one)
-    return {name if len(found) > 1 else found[0]: tuple(found) for name, found in by_name.items()}
+    named: dict[str, tuple[str, ...]] = {}
+    for name, found in by_name.items():  # a-F16 alone may also be what the names of its quantizations share
+        key = name if len(found) > 1 else found[0]
+        named[key] = (*named.get(key, ()), *found)
+    return named
 
 
 def found_name(by_name: Mapping[str, Sequence[str]], model_id: str) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from db.analysis.recommend.measured_options import model_and_quantization
+from db.analysis.recommend.measured_options import model_and_quantization, models_by_name
 from db.commands import recommend
 from db.warehouse import Warehouse
 from tests.helpers.run_changes import Alter
@@ -156,6 +156,12 @@ def test_an_empty_database_has_not_enough_data(database, capsys):
 )
 def test_the_quantization_ends_the_name_of_a_gguf_file(name, model, quantization):
     assert model_and_quantization(name) == (model, quantization)
+
+
+def test_a_model_that_is_named_like_a_quantization_stays_with_its_own_quantizations():
+    files = ("a-F16.Q4_0.gguf", "a-F16.Q8_0.gguf")
+    assert models_by_name(["a-F16", *files, "b"]) == {"a-F16": ("a-F16", *files), "b": ("b",)}
+    assert models_by_name([*files, "a-F16"]) == {"a-F16": (*files, "a-F16")}
 
 
 @pytest.fixture
