@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,9 +25,10 @@ from tests.visualize.pages.conftest import HOSTILE, RUNS
 from visualize.pages import static_site
 from visualize.pages.public_copy import public_copy
 from visualize.pages.publish import main
-from visualize.pages.site import views
+from visualize.pages.site import LiveSite, render, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.static_site import MARKER, MOST_BYTES
+from visualize.pages.views import overview_page
 
 HOSTS = ("<b>hostile</b>", "build-17.acme.example", "build-17.acme.example")
 """Host names of three runs."""
@@ -289,6 +291,26 @@ def test_aliases_and_alerts_are_published_without_their_notes(tmp_path):
         sql = f"SELECT count(DISTINCT series_id) AS n FROM all_results WHERE NOT ({series.condition})"
         assert data.warehouse.query(sql, series.values).dicts() == [{"n": 2}]
     snapshots.close()
+
+
+def test_alerts_beyond_the_list_are_counted_and_only_a_server_names_the_command_that_lists_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(overview_page, "FINDINGS", 1)
+    overview = views()["overview"]
+    path = tmp_path / "judged.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([make_run(model_id=name, batch_sizes=(1,)) for name in ("one", "two", "three")])
+        warehouse.query(
+            """INSERT INTO alerts BY NAME SELECT result_id AS alert_id, series_id, 'latency_median_ms' AS metric,
+            'new' AS triage, 0.5 AS relative_change, 'gate' AS detector, '1' AS detector_version, '{}' AS parameters,
+            now() AS created_at, now() AS updated_at, result_id FROM benchmark_results"""
+        )
+    assert publish(tmp_path / "site", path) == 0
+    published = (tmp_path / "site" / static_site.FIRST).read_text(encoding="utf-8")
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as data:
+        served = render(LiveSite(), overview, data, overview.parameters())
+    assert "2 more: <code>benchhouse alert list" in served
+    assert "2 more</p>" in published
+    assert "benchhouse alert list" not in published
 
 
 def test_only_charts_live_and_console_need_a_server():
