@@ -18,6 +18,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue
+from benchmarking.core.records import Doubt
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
@@ -387,6 +388,23 @@ def test_the_hardware_chart_names_a_winner_only_if_intervals_of_one_command_supp
     assert chart.title == title
     assert ("Not judged: different commands" in chart.caption) is (commands == "ab")
     snapshots.close()
+
+
+def test_setups_without_a_latency_are_listed_with_their_device_and_the_day_of_their_file(tmp_path):
+    """There is no chart whose subtitle has the device that they share."""
+    file = (Doubt(kind="undated", severity="info"),)
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for runtime in ("eager", "onnxruntime"):
+            run = Alter.only(make_run(runtime=runtime), lambda point: point.batch_size == 1)
+            rate = {"throughput_samples_per_sec": 5.0}
+            results = [dataclasses.replace(one, metrics=rate, samples=(), doubts=file) for one in run.results]
+            warehouse.ingest(dataclasses.replace(run, results=tuple(results)))
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "hardware")
+    assert page.chart is None
+    assert sorted((row[0].text, row[-1].text) for row in page.grid.rows) == [
+        *((f"{runtime} · float32 · Test CPU", "file of 2026-01-02") for runtime in ("eager", "onnxruntime")),
+    ]
 
 
 def test_every_page_works_with_an_empty_warehouse(tmp_path):

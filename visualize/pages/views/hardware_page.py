@@ -30,6 +30,7 @@ from visualize.pages.elements import (
     column,
     grid,
     number_text,
+    started_text,
     text_cell,
     time_text,
 )
@@ -242,7 +243,8 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         return None
     head, cells = result_table(results, has_quality=True)
     base = next((row["latency_median_ms"] for row, name in zip(rows, names, strict=True) if name == baseline), None)
-    _, short = _shared_device(rows)
+    is_drawn = any(row["latency_median_ms"] is not None for row in rows)  # then the chart names a shared device
+    _, short = _shared_device(rows if is_drawn else ())
     lines = []
     for row, name, line in zip(rows, names, cells, strict=True):
         link = run_link(row["run_id"], row["result_id"])
@@ -250,9 +252,8 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         times = None
         if base is not None and median_ms and not row["simulated"]:
             times = f"{exact(base / median_ms, 3)}\N{MULTIPLICATION SIGN}"
-        lines.append(
-            (text_cell(short(name), link=link), text_cell(times), *line, text_cell(time_text(row["started_at"])))
-        )
+        started = started_text(row["started_at"], row["doubts"] or ())
+        lines.append((text_cell(short(name), link=link), text_cell(times), *line, text_cell(started)))
     return Grid(
         headings=(
             Heading(text="setup"),

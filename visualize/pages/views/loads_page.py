@@ -28,7 +28,6 @@ from visualize.pages.elements import (
     started_text,
     state_cell,
     text_cell,
-    time_text,
 )
 from visualize.pages.result_rows import GOODPUT, OTHERS, noted_doubts
 from visualize.pages.site import NotFoundError, View
@@ -98,7 +97,7 @@ QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY run_id <> $run, start
 ORDER BY sequence_length, new_tokens, concurrency, result_id
 """  # noqa: S608 - a constant of ours
 ALIKE = """
-SELECT run_id, min(started_at) AS started_at FROM load_curve
+SELECT run_id, min(started_at) AS started_at, list_distinct(flatten(list(doubts))) AS doubts FROM load_curve
 WHERE model_id = $model AND run_id <> $run AND curve_id IN (SELECT curve_id FROM load_curve WHERE run_id = $run)
 GROUP BY run_id ORDER BY started_at DESC, run_id LIMIT $most
 """
@@ -277,7 +276,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         drawn=named(drawn) if drawn is not None and requests else None,
         requests=requests,
         alike=[  # other load tests of the same server and kind
-            (f"{time_text(row['started_at'])} UTC", Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
+            (run_started_text(row, [row]), Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
             for row in alike
             if row["run_id"] not in shown
         ],
