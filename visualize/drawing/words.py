@@ -77,7 +77,9 @@ def axis(name: str, value: float | None) -> str:
         return f"no {name.replace('_', ' ')}"
     if name in AXES:
         return AXES[name].in_words(value)
-    text = OTHER_AXES[name].format(value) if name in OTHER_AXES else f"{name.replace('_', ' ')} {value:,.15g}"
+    if name not in OTHER_AXES:
+        return f"{name.replace('_', ' ')} {value:,.15g}"
+    text = OTHER_AXES[name].format(value)
     return PLURAL.sub(r"\1", text) if value == 1 else text
 
 

@@ -43,6 +43,7 @@ def test_a_setup_names_only_what_the_file_of_another_tool_states():
         ("request_rate", 1.0, "1 request/s"),
         ("num_prompts", 1, "1 request"),
         ("tokens_per_request", 1, "1 token a request"),
+        ("max_tokens", 1, "max tokens 1"),
         ("num_prompts", 2_000_000, "2,000,000 requests"),
     ],
 )
