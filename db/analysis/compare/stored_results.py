@@ -109,9 +109,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
                 **row,
                 "columns": {
                     **{name: None if row[name] is None else str(row[name]) for name in SHOWN_COLUMNS},
-                    "precision": precision_words(
-                        row["precision"], row["runtime_mode"]
-                    ),  # --by compares quantizations too
+                    "precision": precision_words(row["precision"], row["runtime_mode"]),  # --by compares these
                 },
             }
             for row in warehouse.query(RUN_ROWS, parameters).dicts()
