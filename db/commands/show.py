@@ -39,7 +39,7 @@ from db.commands.arguments import (
     selection_in,
     unknown_models_in,
 )
-from db.values import doubt_word, heading
+from db.values import doubt_word, heading, precision_words
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
             for row in rows
         ]
         launches = launch_notes({_label(row): row["launch_values"] for row in rows}, table.left_out)
-        of_runs = {row["run_id"]: f"{row['model_id']} {row['runtime']} {row['precision']}" for row in rows}
+        of_runs = {row["run_id"]: f"{row['model_id']} {row['runtime']} {_subject(row, 'precision')}" for row in rows}
         quality = [
             line.replace("quality", f"quality of {name}", 1)
             for run_id, name in of_runs.items()
@@ -158,6 +158,8 @@ def _heading(name: str) -> str:
 
 
 def _subject(row: Row, name: str) -> str | None:
+    if name == "precision":
+        return precision_words(row["precision"], row["runtime_mode"])
     return None if row[name] is None else str(row[name])
 
 

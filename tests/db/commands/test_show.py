@@ -12,6 +12,7 @@ from benchmarking import cli
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE
 from db.commands.show import age, main
 from db.warehouse import Warehouse
+from tests.helpers.run_changes import Alter
 
 
 @pytest.fixture
@@ -64,6 +65,17 @@ def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_dat
     assert row["trend"] == pytest.approx(values)
     assert row["latency_median_ms"] == pytest.approx(values[-1])
     assert "▂▄▁█" in show(path)[1]
+
+
+def test_a_quantization_stands_for_the_precision_that_it_has_no_word_for(show, tmp_path, empty_database, make_run):
+    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    run = make_run(precision="other", batch_sizes=(1,), sequence_lengths=(32,))
+    with Warehouse.open(path) as warehouse:
+        for name in ("Q8_0", "IQ3_S"):
+            warehouse.ingest(Alter.mode(Alter.renewed(run), quantization=name))
+    _, out, _ = show(path)
+    rows = out.split("\n\n")[1].splitlines()[2:]
+    assert sorted(row.split()[0] for row in rows) == ["IQ3_S", "Q8_0"]
 
 
 def test_a_selection_and_a_limit_narrow_it(show, asked_database):
