@@ -68,7 +68,7 @@ def test_connections_to_a_server_that_answers_stay(monkeypatch, answering):
     monkeypatch.setattr(server_watch, "ASK_EVERY_S", 0.5)
     connection, watch = watched(answering, 2.0)
     with connection:
-        time.sleep(3.0)
+        time.sleep(4.0)  # by then a watch that hears no answer, after questions of 0.5 s each, has ended it
         connection.sendall(SSL_REQUEST)
         assert connection.recv(1) == b"N"
     watch.close()
