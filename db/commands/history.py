@@ -103,7 +103,6 @@ def _json(history: History, metric: Metric) -> dict[str, Any]:
         "metric": metric.column,
         "unit": metric.unit,
         **history.subject,
-        "precision": history.precision,
         "point": to_json(history.point),
         "points": [_fields(point) for point in history.points],
         "changes": [

@@ -98,10 +98,8 @@ class History:
 
     series_id: str
     subject: Mapping[str, str | None]
-    """Columns to show, from its newest run: model_id, device, runtime, precision, device_name, and the settings that
-    distinguish it from other histories with the same columns."""
-    precision: str
-    """As stored; `subject` has the quantization in place of "other"."""
+    """Columns to show, from its newest run: model_id, device, runtime, precision (the quantization in place of
+    "other"), device_name, and the settings that distinguish it from other histories with the same columns."""
     point: Point
     points: tuple[HistoryPoint, ...]
     """The selected points, oldest first."""
@@ -210,7 +208,6 @@ def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], paramete
     return History(
         series_id=row["series_id"],
         subject=_subject(row),
-        precision=row["precision"],
         point=Point.from_columns(row),
         points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
         runs=len(points),

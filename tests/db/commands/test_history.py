@@ -104,6 +104,17 @@ def test_history_shows_as_many_series_as_the_limit_and_counts_the_rest(asked):
     ]
 
 
+def test_a_quantization_is_the_precision_of_its_history_in_json_too(tmp_path, empty_database, write_history, capsys):
+    path = shutil.copy(empty_database, tmp_path / "a.duckdb")
+    with Warehouse.open(path) as warehouse:
+        write_history(warehouse, QUIET, precision="other")
+        mode = json.dumps({"quantization": "Q4_K - Medium"})
+        warehouse.query("UPDATE benchmark_runs SET runtime_mode = ?", [mode])
+    assert main(["history", "--json", "--db-path", str(path)]) == 0
+    (history,) = json.loads(capsys.readouterr().out)
+    assert history["precision"] == "Q4_K - Medium"
+
+
 def test_history_stores_change_points_only_with_update(asked, filled):
     asked("history")
     assert rows(filled, "SELECT count(*) FROM change_points") == [(0,)]
