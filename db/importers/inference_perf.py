@@ -100,14 +100,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     # A pattern of files alone would also match the stages' reports of sessions.
     stages = [path for path in sorted(file.path.parent.glob(STAGES)) if STAGE.fullmatch(path.name)]
     if isinstance(file.json, list):
-        place = ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
-        if stages:
-            place = (
+        if len(stages) == 1:
+            where = f": imported with {stages[0].name}"
+        elif stages:
+            where = (
                 " with several stages, which the file does not distinguish: each stage has its own file of statistics"
             )
-        if len(stages) == 1:
-            place = f": imported with {stages[0].name}"
-        file.without_results(f"requests of a load{place}")
+        else:
+            where = ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
+        file.without_results(f"requests of a load{where}")
     name = file.path.stem
     if (
         name.endswith(OF_SERVER)
