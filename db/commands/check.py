@@ -80,6 +80,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
     if arguments.run in NEWEST:
         raise UsageError(f"--run {arguments.run}: takes a run id; without it the newest session is judged")
+    session = None if arguments.session in NEWEST else arguments.session
     metrics = chosen_metrics(arguments, arguments.metric)
     if not database_exists(arguments.db_path):
         return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
@@ -94,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
 
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     few: Verdict = "not enough data"
-    scope = Scope(run=arguments.run, session=None if arguments.session in NEWEST else arguments.session)
+    scope = Scope(run=arguments.run, session=session)
     with open_to_read(arguments) as warehouse:
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         runs = {one.candidate.run_id: (one.candidate.session_id, one.candidate.subject) for one in findings}
@@ -104,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
     findings = with_commands(findings, flagged, _command)
     findings = with_commands(findings, short, _command, few) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results
-        if selected := " ".join(filter(None, (arguments.selection, arguments.run, arguments.session))):
+        if selected := " ".join(filter(None, (arguments.selection, arguments.run, session))):
             why = unknown_models_in(arguments, arguments.selection) or ": see benchhouse history"
             raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
         return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")

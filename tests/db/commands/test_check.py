@@ -303,8 +303,12 @@ def test_invalid_requests_are_one_line(history, capsys, arguments, code, expecte
 
 
 def test_an_empty_or_missing_database_has_not_enough_data_and_the_next_step_is_named(database, tmp_path, capsys):
-    for path, why in ((database, "has no results"), (tmp_path / "none.duckdb", "there is no warehouse at")):
-        assert check.main(["--db-path", str(path)]) == 3
+    for path, why, session in (
+        (database, "has no results", []),
+        (database, "has no results", ["--session", "latest"]),
+        (tmp_path / "none.duckdb", "there is no warehouse at", []),
+    ):
+        assert check.main([*session, "--db-path", str(path)]) == 3
         error = capsys.readouterr().err
         assert why in error
         assert "benchhouse run MODEL --save" in error
