@@ -122,18 +122,22 @@ def stored_runs(warehouse: Warehouse, run_ids: Sequence[str]) -> Iterator[Stored
     """The runs, read in groups, each sorted by start. Raises StorageError."""
     metrics = [row["name"] for row in warehouse.query(METRICS).dicts() if row["name"] not in FURTHER]
     for start in range(0, len(run_ids), GROUP_SIZE):
-        ids = list(run_ids[start : start + GROUP_SIZE])
-        raw, requests = (_grouped(warehouse, sql, ids, "result_id") for sql in (RAW, REQUESTS))
-        results = _grouped(warehouse, RESULTS, ids, "run_id")
-        quality = qualities(warehouse, ids, only_own=True)
-        for row in warehouse.query(RUNS, {"runs": ids}).dicts():
-            compacted, records = 0, []
-            for result in results.get(row["run_id"], []):
-                samples = raw.get(result["result_id"], [])
-                compacted += sum(map(_is_compacted, samples))
-                records.append(_result(result, samples, requests.get(result["result_id"], []), metrics))
-            run = replace(_run(row, tuple(records)), quality=quality.get(row["run_id"]))
-            yield StoredRun(run=run, compacted=compacted)
+        yield from _read_group(warehouse, list(run_ids[start : start + GROUP_SIZE]), metrics)
+
+
+def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]) -> Iterator[StoredRun]:
+    """The runs of a group. Its rows are freed before those of the next group are read."""
+    raw, requests = (_grouped(warehouse, sql, run_ids, "result_id") for sql in (RAW, REQUESTS))
+    results = _grouped(warehouse, RESULTS, run_ids, "run_id")
+    quality = qualities(warehouse, run_ids, only_own=True)
+    for row in warehouse.query(RUNS, {"runs": run_ids}).dicts():
+        compacted, records = 0, []
+        for result in results.get(row["run_id"], []):
+            samples = raw.get(result["result_id"], [])
+            compacted += sum(map(_is_compacted, samples))
+            records.append(_result(result, samples, requests.get(result["result_id"], []), metrics))
+        run = replace(_run(row, tuple(records)), quality=quality.get(row["run_id"]))
+        yield StoredRun(run=run, compacted=compacted)
 
 
 def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]) -> tuple[MeasuredRun, ...]:
