@@ -10,8 +10,10 @@ with and without a tokenizer, and placeholders that a family puts among the ids 
 from __future__ import annotations
 
 import bisect
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from pathlib import Path
 from statistics import median
@@ -232,8 +234,8 @@ def has_processors(folder: Path) -> bool:
 
 
 def load(folder: Path, kind: Modality, gguf_file: str | None = None) -> Any:
-    """transformers' tokenizer or processor, or the tokenizer in a GGUF file of the folder. Raises BenchhouseError for
-    broken files, ImportError for a missing package."""
+    """transformers' tokenizer or processor, or the tokenizer in a GGUF file of the folder, whatever is beside it.
+    Raises BenchhouseError for broken files, ImportError for a missing package."""
     import transformers
 
     automatic = {
@@ -241,14 +243,21 @@ def load(folder: Path, kind: Modality, gguf_file: str | None = None) -> Any:
         "image": transformers.AutoImageProcessor,
         "audio": transformers.AutoFeatureExtractor,
     }[kind]
-    given = {} if gguf_file is None else {"gguf_file": gguf_file}
     try:
-        return automatic.from_pretrained(
-            library_path(str(folder)), local_files_only=True, trust_remote_code=False, **given
-        )
+        path, given = library_path(str(folder)), dict[str, str]()
+        place: AbstractContextManager[str] = nullcontext(path)
+        if gguf_file is not None:  # in an empty folder, since a tokenizer.json beside the file would be taken instead
+            given["gguf_file"] = str(Path(path, gguf_file).absolute())
+            place = tempfile.TemporaryDirectory(prefix="benchhouse-")
+        with place as source:
+            return automatic.from_pretrained(source, local_files_only=True, trust_remote_code=False, **given)
     except ImportError:
         raise
     except Exception as error:  # the tokenizers library raises a bare Exception for a broken file
+        if gguf_file is not None:
+            raise BenchhouseError(
+                f"cannot read the tokenizer in {folder / gguf_file}: {type(error).__name__}: {first_line(error)}"
+            ) from error
         raise BenchhouseError(
             f"cannot load the {NAMES[kind].replace('_', ' ')} in {folder}: {type(error).__name__}: "
             f"{first_line(error)}. Fetch its files again, or remove them to use seeded inputs"

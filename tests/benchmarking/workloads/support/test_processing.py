@@ -27,6 +27,7 @@ from benchmarking.workloads.support.processing import (
     open_processing,
     passage,
 )
+from tests.helpers.llama_server import write_model
 from tests.helpers.paths import ROOT
 
 POINT = Point(batch_size=3, sequence_length=16)
@@ -229,6 +230,17 @@ def test_a_tokenizer_of_an_unknown_kind_is_an_error(minilm, opened):
 def test_vocabulary_file_is_enough_for_a_tokenizer(minilm, opened):
     (minilm / "tokenizer.json").unlink()
     assert opened(workload(minilm)).verified["tokenizer"] == "BertTokenizer"
+
+
+def test_the_tokenizer_of_a_gguf_file_is_the_one_in_the_file_whatever_is_beside_it(minilm):
+    pytest.importorskip("gguf")
+    write_model(minilm / "tiny.gguf")
+    found = processing.load(minilm, "text", "tiny.gguf")
+    assert found.convert_ids_to_tokens(found("ab!")["input_ids"]) == ["ab", "!"]
+    assert len(found) < 600 < len(processing.load(minilm, "text"))
+    (minilm / "broken.gguf").write_bytes(b"GGUF")
+    with pytest.raises(BenchhouseError, match=r"cannot read the tokenizer in .*broken\.gguf: "):
+        processing.load(minilm, "text", "broken.gguf")
 
 
 def test_code_in_the_models_folder_is_never_run(minilm, opened, tmp_path):
