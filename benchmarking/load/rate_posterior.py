@@ -37,7 +37,7 @@ SLOPE, SLOPE_SPREAD = 7.0, 0.6
 Student's t distribution with 3 degrees of freedom. Queues near 70 % load have 5 to 15, nearly idle ones 0.4."""
 LEAST_SLOPE, MOST_SLOPE = 0.2, 64.0
 FLOORS = (0.0, 0.25, 0.5, 0.75)
-"""Requests that are outside the limits at any rate, as a share of those that may be; all alike before any look."""
+"""Requests that are outside the limits at any rate, as a share of those that may be: equally likely before any look."""
 NEAR, NEAR_RATE = 1.5, 0.35
 """Distance of a look from the answer at which it has half its weight, in units of the logit and relative to the answer.
 The smaller one counts: an unknown slope might be too steep."""
@@ -48,8 +48,6 @@ MOST_OUTSIDE = 0.1
 MOST_DEVIANCE = 15.0
 MODEL_ERROR = 0.02
 """Standard deviation of the answer's logarithm that no look removes, since the logit is only nearly linear."""
-LARGEST = 700.0
-"""Logarithm of nearly the largest number."""
 PASSES = 5
 """The weights depend on the answer, which is found by this many repetitions."""
 
@@ -98,7 +96,7 @@ class Posterior:
     """The distribution of the answer, given all looks (at least one)."""
 
     slope: float
-    """By how much the logit of the share outside the limits changes when the rate doubles from the answer."""
+    """Derivative of the logit of the share outside the limits with respect to the rate's logarithm, at the answer."""
     clusters: float
     """Independent requests outside the limits in the looks, each by its weight."""
 
@@ -161,7 +159,7 @@ def _deviance(
     floors = ALLOWED * np.array(FLOORS)[:, None, None, None]
     rest = (ALLOWED - floors) / (1 - floors)
     line = np.log(rest / (1 - rest)) + slopes[:, None, None] * (at / answers[:, None] - 1)
-    share = np.minimum(floors + (1 - floors) / (1 + np.exp(-np.maximum(line, -LARGEST))), MOST_OUTSIDE)
+    share = np.minimum(floors + (1 - floors) / (1 + np.exp(-line)), MOST_OUTSIDE)
     outside = np.minimum(outside, MOST_OUTSIDE * n)
     seen = np.clip(outside / n, 1e-9, 1 - 1e-9)
     best = outside * np.log(seen) + (n - outside) * np.log1p(-seen)
