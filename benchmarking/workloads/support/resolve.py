@@ -93,7 +93,7 @@ def resolve(
 
 
 FILES = (".onnx", ".gguf", ".xml", ".safetensors", ".pt", ".pth", ".bin", ".tflite", ".engine", ".json")
-"""Endings of files, which the hub's names of models do not have."""
+"""Endings of files, which hardly any name on the hub has: a model of such a name is measured from its folder."""
 
 
 def _source(model_id: str, weights: WeightsChoice) -> Source:
