@@ -15,8 +15,9 @@ of CI:
                  no interval, or looks worse without enough evidence for a verdict
     not-judged   3 if any point has no verdict, for whatever reason
 
-A point whose interval includes "no change" passes `slower` even if it is too wide for "equivalent": as with
-`benchhouse check`, nothing speaks for a regression. What is printed says how large a change would have been found.
+A point whose interval includes "no change" passes `slower` even if it is too wide for "equivalent", and so does one
+that changed by less than 2 % or for the better: as with `benchhouse check`, nothing speaks for a regression. What is
+printed says how large a change would have been found.
 """
 
 from __future__ import annotations
