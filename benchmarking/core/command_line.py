@@ -272,6 +272,8 @@ class _OneModel(argparse.Action):
         present = getattr(namespace, self.dest, None)
         if values is None:
             return
+        if LIMIT.fullmatch(values) and "--limit" in parser._option_string_actions and not os.path.exists(values):
+            parser.error(f"{values!r} is no model: limits are one word, joined by commas: ttft:500ms,tpot:50ms")
         if ASSIGNMENT.match(values) and not os.path.exists(values):
             parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
         is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present

@@ -30,11 +30,14 @@ QUALITY = (
     "quality is compared with eager float32 on a text: benchhouse run MODEL --quality; --quality-file FILE scores your "
     "own prompts with expected answers"
 )
-NO_THRESHOLD = "a change counts if the variation of the runs does not explain it, so there is no threshold to set"
+NO_THRESHOLD = (
+    "a change counts if it is above 2 % and the variation of the runs does not explain it: there is no threshold to set"
+)
 JUDGED_BY = (
     "check judges a result by the runs of its series since its last change, at least 10 and at most the last 60; with "
     "fewer, benchhouse ab A B measures both sides"
 )
+STORED = "what measures stores its results: benchhouse run with --save, other commands unless --no-save is given"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
     {
@@ -44,11 +47,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations "
                 "--benchmark-iterations --niter --avg-runs --min-rounds",
-                ("--iterations", "--repetitions", "--max-rounds", "--num-runs", JUDGED_BY),
+                ("--iterations", "--repetitions", "--rounds", "--num-runs", JUDGED_BY),
             ),
             (  # calls of a process in llama-bench, processes in hyperfine
                 "--repeat --repetitions --reps --num-repeats -r",
-                ("--iterations", "--launches", "--repetitions", "--max-rounds", "--num-runs", JUDGED_BY),
+                ("--iterations", "--launches", "--repetitions", "--rounds", "--num-runs", JUDGED_BY),
             ),
             (
                 "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
@@ -62,7 +65,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             (
                 "--iterations --launches --warmup-iterations",
                 (
-                    *("--num-runs", "--num-requests", "--max-rounds"),
+                    *("--num-runs", "--num-requests", "--rounds"),
                     "how often a call is measured follows from its variation; benchhouse run MODEL takes --iterations "
                     "and --launches",
                 ),
@@ -220,7 +223,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit", ALWAYS),
             ),
-            ("--save-baseline --save-as", ("--save", "results are stored unless --no-save is given")),
+            ("--save-baseline --save-as", ("--save", STORED)),
             (
                 "--baseline --base --against --reference --compare-with --ref",
                 (
@@ -302,7 +305,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--time-unit --unit", "each metric has one unit, which its name says"),
             (
                 "--autosave --save-data --storage",
-                ("--save", "--db-path", "results are stored unless --no-save is given"),
+                ("--save", "--db-path", STORED),
             ),
             ("--compare", ("--compare-to", "stored results are compared by benchhouse compare")),
             ("--compare-fail", ("--fail-on", NO_THRESHOLD)),
@@ -607,7 +610,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--join --scheduler --coordinator", "the address of the scheduler is an argument"),
             (
                 "--share --public --expose --allow-remote",
-                "benchhouse publish writes a site; benchhouse dashboard answers other machines with --host and --token",
+                "benchhouse publish writes a site; other machines reach benchhouse dashboard by its --host and a token",
             ),
             (
                 "--flamegraph --flame-graph --flame",
@@ -667,7 +670,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--hardware-comparison --device-comparison --batch-size-comparison --all-charts", ("--chart",)),
             (
                 "--store-db --store-results --save-db --to-db",
-                ("--save", "results are stored unless --no-save is given"),
+                ("--save", STORED),
             ),
             (
                 "--list",

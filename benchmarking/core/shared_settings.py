@@ -149,10 +149,38 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 """What can be limited -> its units, in the one that values are returned in."""
 
+EXAMPLES: Mapping[str, str] = MappingProxyType(
+    {
+        "ttft": "500ms",
+        "tpot": "50ms",
+        "e2e": "2s",
+        "latency": "20ms",
+        "latency_p95": "50ms",
+        "memory": "2GB",
+        "throughput": "100/s",
+        "energy": "5J",
+        "kl": "0.02",
+        "perplexity_increase": "1%",
+        "agreement": "99%",
+        **dict.fromkeys(("exact_match", "choice_accuracy", "accuracy"), "90%"),
+        "latency_p90": "40ms",
+        "latency_p99": "80ms",
+    }
+)
+"""A limit of each kind, those that most people set first."""
+MOST_EXAMPLES = 5
+
+WORD_AT_START = re.compile(r"\w+")
 COMPARISON = re.compile(r"\s*[=<>]+\s*")
 PERCENTILE = re.compile(r"(latency_?)?p\d+")
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {"itl": "tpot", "tbt": "tpot", "p50": "latency", "e2e": "latency", "rss": "memory"}
+    {
+        **dict.fromkeys(("itl", "tbt", "inter_token_latency", "time_per_output_token"), "tpot"),
+        **dict.fromkeys(("p50", "latency_p50", "latency_median", "median", "e2e"), "latency"),
+        "time_to_first_token": "ttft",
+        "rss": "memory",
+        "peak_memory_mb": "memory",
+    }
 )
 """Names in other tools -> ours. Those of percentiles lack only the word latency."""
 
@@ -164,16 +192,16 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = PART.fullmatch(part)
         if match is None:
-            colon = COMPARISON.sub(":", part.lower() if part.isupper() else part, count=1)
-            hint = f": write {colon}" if PART.fullmatch(colon) else ""
+            lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)
+            colon = COMPARISON.sub(":", lowered, count=1)
+            named = PART.fullmatch(colon)
+            hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}" if named else ""
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}{hint}")
         name, value, unit = match.groups()
         if name not in names:
-            ours = OTHER_NAMES.get(name, f"latency_{name}")
-            if ours not in names and (PERCENTILE.fullmatch(name) or name == "latency"):
-                ours = "e2e"  # of a load, where 99 % of the requests must hold it
-            hint = f"did you mean {ours}? " if ours in names else ""
-            raise UsageError(f"--limit {part}: {hint}{unknown_name(name, tuple(names), 'limit')}")
+            ours = _known_name(name, names)
+            problem = unknown_name(name, tuple(names), "limit") if ours is None else f"unknown limit {name!r}"
+            raise UsageError(f"--limit {part}: {problem}{'' if ours is None else f': did you mean {ours}?'}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
         if unit not in UNITS[name]:
@@ -187,6 +215,14 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     return found
 
 
+def _known_name(name: str, names: Collection[str]) -> str | None:
+    """The name of the limit that another tool, or a metric of ours, calls so; None if no known one is meant."""
+    name = name.lower().removesuffix("_ms")
+    ours = name if name in names else OTHER_NAMES.get(name, f"latency_{name}")
+    if ours not in names and (PERCENTILE.fullmatch(name) or name == "latency"):
+        ours = "e2e"  # of a load, where 99 % of the requests must hold it
+    return ours if ours in names else None
+
+
 def _example(names: Collection[str]) -> str:
-    examples = {"ttft": "500ms", "tpot": "50ms", "e2e": "2s", "latency": "20ms", "latency_p95": "50ms", "memory": "2GB"}
-    return ",".join(f"{name}:{value}" for name, value in examples.items() if name in names)
+    return ",".join([f"{name}:{value}" for name, value in EXAMPLES.items() if name in names][:MOST_EXAMPLES])

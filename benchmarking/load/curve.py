@@ -153,7 +153,7 @@ def search(
         while found.spent < MOST_DURATIONS and found.looks and not found.is_settled():
             middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
             rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
-            say(f"within the limits up to about {middle:.4g} requests/s, measuring {rate:.4g}/s")
+            say(f"the highest rate is looked for near {middle:.4g} requests/s, measuring {rate:.4g}/s")
             if found.look(rate, NEAR_DURATIONS * (2 if found.has_met(rate) else 1)) is None and found.is_stuck():
                 break
         if found.looks and found.is_below_the_measured():
