@@ -43,6 +43,8 @@ LEAST_CLUSTERS = 10.0
 makes the answer look certain."""
 CERTAIN = 0.99
 MOST_INVALID = 8
+LEAST_REQUESTS = 20
+"""Requests of which none met the limits, with which a search ends."""
 NEAR_THE_TOP, TOP_LEVELS = 0.98, 2
 """Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
 COUNTED = frozenset({"failed_requests"})
@@ -139,8 +141,8 @@ def search(
     Bisection brackets the answer. Then levels of twice the duration near it are added until the posterior of all looks
     (`rate_posterior`) is narrow, or the levels took `MOST_DURATIONS` times the duration. Every level has fresh
     arrivals. The answer is the median of the posterior, or less if it could otherwise be more than 5 % too high with a
-    probability above 10 %. A search that holds at its upper bound ends there, and so does one that fails at its lower.
-    Raises SearchInterrupted.
+    probability above 10 %. A search that holds at its upper bound ends there, and so does one that fails at its lower,
+    or whose levels have no request at all within the limits. Raises SearchInterrupted.
     """
     found = _Search(measured, lowest, highest)
     low, high = found.ends
@@ -150,6 +152,10 @@ def search(
             low, high = (middle, high) if found.look(middle, 1) else (low, middle)
             if found.unknown is not None:
                 return [*found.levels, found.failed(f"not found: {found.unknown}")]
+        if found.none_met():
+            found.look(found.ends[0], 1)
+            if found.none_met():
+                return [*found.levels, found.outcome()]
         while found.spent < MOST_DURATIONS and found.looks and not found.is_settled():
             middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
             rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
@@ -249,6 +255,11 @@ class _Search:
         middle, low, high = (posterior.quantile(share) for share in (0.5, 0.16, 0.84))
         return posterior.quantile(0.1) * MOST_ABOVE >= middle and math.log(high / low) / 2 < PRECISE
 
+    def none_met(self) -> bool:
+        """Whether no request met the limits at any rate, of `LEAST_REQUESTS` or more."""
+        requests = sum(one.requests for one in self.looks)
+        return requests >= LEAST_REQUESTS and requests == sum(one.outside for one in self.looks)
+
     def holds_at_the_top(self) -> bool:
         """Whether the highest rate met the limits, and hardly any rate up to it can fail: by the posterior, or since a
         second, longer level near it met them too and none failed."""
@@ -291,6 +302,12 @@ class _Search:
             whys = ", ".join(dict.fromkeys(self.invalid.values()))
             return self.failed(f"not found: no level was valid ({whys})")
         (least, most), posterior = self.ends, self.posterior
+        if self.none_met():
+            lowest = min(map(offered, self.used))
+            return self.failed(
+                f"not found: no request met the limits, at {lowest:g} requests/s or more{self._refused()}: search "
+                "lower, or change the limits"
+            )
         if posterior.above(least) < 0.5:
             return self.failed(f"no rate of {least:g} requests/s or more met the limits{self._refused()}: search lower")
         measured = [one.rate for one in self.looks]

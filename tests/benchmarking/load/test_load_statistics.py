@@ -76,6 +76,15 @@ def test_a_search_whose_lower_bound_fails_ends_there_and_does_not_name_it(lowest
     assert len(rates) <= most_levels
 
 
+def test_a_search_without_a_request_within_the_limits_ends_after_its_lower_bound():
+    rates, outcome = searched(lambda level: look(level, lambda draws, starts: starts + 2 * LIMIT_MS / 1e3), 5.0, 20.0)
+    assert rates[-1] == 5.0
+    assert len(rates) <= 5
+    assert outcome.error == (
+        "not found: no request met the limits, at 5 requests/s or more: search lower, or change the limits"
+    )
+
+
 @pytest.mark.parametrize("lowest", [22.0, 25.0, 27.0])
 def test_a_lower_bound_is_the_answer_only_if_it_was_measured(lowest):
     for queue in ("M/D/1", "batches of 8"):
