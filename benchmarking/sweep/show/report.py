@@ -21,7 +21,7 @@ from benchmarking.workloads.support.families import family_named
 
 MAX_POINTS = 3
 """Maximum number of points named with a doubt; others are only counted."""
-WHERE = frozenset({"launch", "launches"})
+WHERE = frozenset({"launch", "launches", "of"})
 """Keys of evidence that tell where a doubt arose rather than what was found."""
 
 
