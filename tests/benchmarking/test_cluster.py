@@ -258,7 +258,7 @@ def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):
     )
     with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere: no such folder, and not"):
         execution.adapt_plan(order_plan(source="local", path="/nowhere"), context)
-    with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: no such folder, and not"):
+    with pytest.raises(UsageError, match=r"worker w needs tiny-bert at /nowhere.onnx: there is no such file"):
         execution.adapt_plan(order_plan(source="file", path="/nowhere.onnx"), context)
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9}')
     with pytest.raises(UsageError, match=r"worker w: configuration of tiny-bert: expected \w+, found \w+:"):

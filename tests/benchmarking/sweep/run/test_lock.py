@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -21,8 +22,9 @@ from benchmarking import api, batch_benchmark, run_hardware_benchmark
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.run_file import read_file
 from benchmarking.devices.null import PLUGIN as NULL
+from benchmarking.devices.support.kinds import processor
 from benchmarking.sweep.run import lock
-from benchmarking.sweep.run.lock import device_lock
+from benchmarking.sweep.run.lock import device_lock, device_locks
 
 HOLD = """
 import os, sys, time
@@ -370,8 +372,15 @@ def test_in_python_the_limit_is_an_hour(monkeypatch):
     limits = []
     monkeypatch.setattr(
         "benchmarking.sweep.run.supervisor.device_locks",
-        lambda names, waiting, limit_s: limits.append(limit_s) or 1 / 0,
+        lambda device, waiting, limit_s: limits.append(limit_s) or 1 / 0,
     )
     with pytest.raises(ZeroDivisionError):
         api.benchmark_model("tiny-bert", device="null", batch_sizes=(1,), sequence_lengths=(32,))
-    assert limits == [3600.0]
+    monkeypatch.setattr(
+        "benchmarking.sweep.run.lock.device_lock",
+        lambda name, waiting, limit_s: limits.append(limit_s) or nullcontext(),
+    )
+    (cpu,) = processor().probe()
+    with device_locks(cpu, print, limits[0]):
+        pass
+    assert limits == [None, 3600.0]

@@ -293,7 +293,7 @@ def test_further_looks_find_what_five_rounds_do_not():
 
 
 def test_a_quiet_history_finds_five_percent_and_can_say_equivalent():
-    assert replay_history(HISTORY_CASES["sessions 0.5 %"], pairs=300, seed=12, change=0.05).changed > 0.8
+    assert replay_history(HISTORY_CASES["sessions 0.5 %"], pairs=300, seed=12, change=0.05).changed > 0.7
     assert replay_history(HISTORY_CASES["sessions equal"], pairs=300, seed=13, launch_sd=0.005).equivalent > 0.9
 
 
