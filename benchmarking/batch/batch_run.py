@@ -18,13 +18,7 @@ from pathlib import Path
 from benchmarking.batch import summary as summaries
 from benchmarking.batch.summary import BatchInfo, BatchState, BatchSummary, CellSummary
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import (
-    FormatError,
-    LockedError,
-    UsageError,
-    WorkersLostError,
-    storage_errors,
-)
+from benchmarking.core.errors import FormatError, LockedError, UsageError, WorkersLostError, storage_errors
 from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import this_process, utc_now
 from benchmarking.core.records import Cell, Measurement, Point, Run, dumps, from_json, to_json

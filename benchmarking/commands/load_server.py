@@ -418,7 +418,6 @@ def _address(flag: str, url: str) -> str:
 
 def _written(run: Run, folder: Path) -> Path:
     """The run file. Raises StorageError."""
-
     spool.prepare(folder)
     path = folder / f"load_{spool.file_name(run.cell, run.started_at)}.json"
     text = json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False) + "\n"

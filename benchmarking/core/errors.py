@@ -203,10 +203,9 @@ def is_device_lost(error: BaseException | str | None) -> bool:
         return False
     texts = [str(text).lower() for text in (error, *getattr(error, "__notes__", ()))]
     lost = ((part, text) for text in texts for part in DEVICE_LOST_TEXTS if part in text)
-    earlier = None if isinstance(error, str) else error.__cause__ or error.__context__
-    return any(
-        part not in ENDED_BY_METAL or "insufficient memory" not in text for part, text in lost
-    ) or is_device_lost(earlier)
+    if any(part not in ENDED_BY_METAL or "insufficient memory" not in text for part, text in lost):
+        return True
+    return not isinstance(error, str) and is_device_lost(error.__cause__ or error.__context__)
 
 
 def out_of_memory(doing: str, error: BaseException) -> OutOfMemoryError:

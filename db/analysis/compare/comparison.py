@@ -160,7 +160,7 @@ def compare_within(
     if baseline is None:
         usual: str | None = "float32" if column == "precision" else None
         if column == "runtime":
-            runtimes = (plugins.load(plugins.RUNTIMES, name) for name in plugins.names(plugins.RUNTIMES))
+            runtimes = map(plugins.runtime, plugins.names(plugins.RUNTIMES))
             usual = next(str(runtime.name) for runtime in runtimes if runtime.is_default)
         baseline = usual if usual in groups else next(iter(groups), "")
     may_differ = allowed_across({column, *across})
