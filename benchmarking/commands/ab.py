@@ -48,6 +48,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
+from benchmarking.core.signals import pass_on
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import listed, wrapped
@@ -159,6 +160,7 @@ def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> No
             stack.enter_context(redirect_stdout(io.StringIO()))
             stack.enter_context(redirect_stderr(printed))
             code = module.main([*one.words[len(COMMANDS[name]) :], "--dry-run", "--quiet"])
+        pass_on(code)
         if code != EXIT_OK:
             *_, message = printed.getvalue().splitlines() or [one.typed]
             raise UsageError(f"{name_in_errors or one.name}: {message.partition(': error: ')[2] or message}")

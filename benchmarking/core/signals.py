@@ -105,6 +105,12 @@ def signals_deferred() -> Iterator[None]:
             handled[number](number, frame)
 
 
+def pass_on(code: int) -> None:
+    """Raise Interrupted for the exit code of a command that a signal ended: 128 + its number."""
+    if code - 128 in {getattr(signal, name, None) for name in ("SIGINT", *ENDING_SIGNALS)}:
+        raise Interrupted(code - 128)
+
+
 def run_tasks(work: Coroutine[Any, Any, T]) -> T:
     """As `asyncio.run`, but no signal raises an error within a task, which asyncio would print with a traceback: the
     signal cancels the work, as Ctrl-C does, and its handler is called after that."""

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import pytest
 
 from benchmarking import run_hardware_benchmark
 from benchmarking.commands import ab
+from benchmarking.core.command_line import run_command
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
 from benchmarking.sweep.run.command_turns import (
@@ -323,3 +325,14 @@ def test_compare_to_shows_a_comparison_at_the_end_which_may_be_a_gate(capfd, tmp
 def test_compare_to_checks_its_requirements(capfd, flags, message):
     assert run_hardware_benchmark.main([*FLAGS.split(), *flags]) == 2
     assert message in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that can be handled")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_side_is_planned_ends_the_command_as_one(number, monkeypatch, capsys):
+    def planned(argv):
+        return run_command("run_hardware_benchmark", lambda words: signal.raise_signal(number) or 0, argv)
+
+    monkeypatch.setattr(run_hardware_benchmark, "main", planned)
+    assert ab.main([f"run_hardware_benchmark {FLAGS}", f"run_hardware_benchmark {FLAGS}"]) == 128 + number
+    assert capsys.readouterr().err.endswith(": interrupted\n")

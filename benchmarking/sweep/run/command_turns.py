@@ -13,16 +13,15 @@ import os
 import re
 import shlex
 import shutil
-import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.child_process import environment, module_command, run_bound
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.signals import ENDING_SIGNALS
+from benchmarking.core.signals import pass_on
 from benchmarking.core.verdicts.rounds import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
@@ -158,8 +157,7 @@ def measure_in_turns(
             variables = environment(side.environment, path_first=side.folder)  # first the modules of a worktree
         arguments = [*extra_arguments[letter], "--launches", str(len(rounds)), TURN, str(folder / letter)]
         ended = run_bound([*side.words, *arguments], variables, side.folder)  # its stdout goes to stderr
-        if ended - 128 in (signal.SIGINT, *(getattr(signal, name, -1) for name in ENDING_SIGNALS)):
-            raise Interrupted(ended - 128)
+        pass_on(ended)
         if ended not in (EXIT_OK, EXIT_FAILED):
             raise TurnError(f"{side.name} ended with exit code {ended}: {side.typed}", letter, ended)
         if not any((folder / letter).rglob("*")):  # not even of its first launch
