@@ -76,6 +76,7 @@ def test_type_checkers_may_read_the_annotations_of_every_package(run, package):
     assert run("python", "-c", code).strip() == "True"
 
 
+@pytest.mark.slow
 def test_measure_store_and_draw_from_an_empty_folder(run, tmp_path, request):
     suffix = SUFFIX[request.node.callspec.params["installed"]]
     run(f"setup_benchmark_db{suffix}", "--db-path", "here.duckdb")

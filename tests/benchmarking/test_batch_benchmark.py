@@ -191,6 +191,7 @@ def test_duplicate_cells_under_two_device_names_are_errors(capsys):
     assert "is the same cell (tiny-bert on cpu (eager, float32)) as tiny-bert on cpu" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_mock_benchmarks_run_when_they_are_enabled(capsys):
     from benchmarking.benches.discovery import EXAMPLES
 

@@ -102,6 +102,7 @@ def slow(tmp_path, null_script):
     null_script(real_time=True, latency_ms={"*": [20.0]})
 
 
+@pytest.mark.slow
 def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slow):
     sizes = ["1", "2", "4", "8", "16", "32"]
 
@@ -152,6 +153,7 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     assert re.search(rf"late .* idle +{len(measured_by('late'))} +0", cluster.stderr())
 
 
+@pytest.mark.slow
 def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypatch, slow, capsys):
     from dask import config
     from distributed import LocalCluster

@@ -40,6 +40,7 @@ def config(tmp_path, monkeypatch):
         yield tmp_path / "slurm.yaml"
 
 
+@pytest.mark.slow
 def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path, capsys, monkeypatch):
     batch = ["--models", "tiny-bert", *GRID, "--iterations", "3", "--output-dir", "runs"]
     assert batch_benchmark.main([*batch, "--cluster", "slurm:slurm.yaml"]) == 0

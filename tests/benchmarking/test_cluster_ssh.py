@@ -36,6 +36,7 @@ RUN = ["--model-id", "tiny-bert", "--device", "null", "--weights", "random", "--
 RUN += ["--sequence-lengths", "32", "--json"]
 
 
+@pytest.mark.slow
 def test_models_and_scripts_are_measured_over_ssh_and_unknown_host_keys_are_refused(tmp_path, capsys, monkeypatch):
     with sshd(tmp_path, "gpu-box") as config:
         there = ["--backend", "remote", "--host", "gpu-box", "--ssh-config", str(config)]

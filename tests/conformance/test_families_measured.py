@@ -39,6 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {str(run.cell.workload.family): run for run in found}
 
 
+@pytest.mark.slow
 def test_every_family_has_a_tiny_model_and_a_run(runs: dict[str, Run]) -> None:
     assert sorted(runs) == sorted(TINY) == sorted(FAMILIES)
 

@@ -85,6 +85,7 @@ def test_measured_families_cover_every_kind_of_graphs() -> None:
     assert set(kinds) == set(family_names())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", MEASURED)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_pairs_match_the_reference_or_are_skipped_with_a_reason(

@@ -103,6 +103,7 @@ def left_behind(tmp_path):
     return [*leftovers(tmp_path), *leftovers(tmp_path / "scratch")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_kill_after_any_change_on_disk_loses_and_duplicates_nothing(tmp_path, name):
     before = contents("own.duckdb")

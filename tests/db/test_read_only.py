@@ -126,6 +126,7 @@ def outcomes(tmp_path_factory, make_run):
     return dict(zip(commands, json.loads(done.stdout), strict=True)), before, after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READING)
 def test_reading_commands_work_on_a_read_only_medium(outcomes, name):
     if name == "chart":

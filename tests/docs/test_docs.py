@@ -99,6 +99,7 @@ def statements(text: str) -> Iterator[str]:
     yield from (part for part in text.split(";") if part.strip())
 
 
+@pytest.mark.slow
 def test_every_block_of_the_page_runs_or_is_marked_as_output(page, scratch, monkeypatch):
     if page.stem == "cluster":
         pytest.importorskip("distributed")

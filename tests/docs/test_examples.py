@@ -41,6 +41,7 @@ def test_every_example_is_tested_here():
     assert {path.as_posix() for path in files if "__pycache__" not in path.parts} == TESTED
 
 
+@pytest.mark.slow
 def test_the_benchmark_is_measured(scratch):
     command = ("batch_benchmark", "--benches", "examples/benches", "--devices", "cpu", "--iterations", "2")
     run(*command, "--warmup-iterations", "1", "--launches", "1", "--include", "attention", "--no-save", "--quiet")
@@ -59,6 +60,7 @@ def test_the_prices_are_those_of_the_recommendation(scratch):
     assert "EUR" in answer
 
 
+@pytest.mark.slow
 def test_the_script_stores_what_it_measures(scratch):
     printed = run(sys.executable, "examples/measure_and_store.py", "example.duckdb")
     assert [f"batch of {size}" in printed for size in (1, 8, 64)] == [True] * 3
@@ -135,6 +137,7 @@ def test_the_gates_workflow_pins_its_actions_and_gives_no_job_more_than_it_needs
     assert "benchmark_db.duckdb" in gate["steps"][-1]["with"]["path"]
 
 
+@pytest.mark.slow
 def test_the_workflow_publishes_the_pages_that_it_hands_over(scratch):
     (job,) = read("publish-pages.yml")["jobs"].values()
     (script,) = [step["run"] for step in job["steps"] if step.get("name") == "Publish"]

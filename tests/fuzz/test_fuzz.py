@@ -55,12 +55,14 @@ def fuzzed(*arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_kept_cases_hold():
     names = cases.kept()
     assert len(names) >= 4
     assert fuzzed("--kept").splitlines() == [f"{name}: ok" for name in names]
 
 
+@pytest.mark.slow
 def test_new_cases_have_no_problems():
     targets = ("yaml_files", "words", "caches", "databases", "foreign_files")
     printed = fuzzed("--only", ",".join(targets), "--seed", "0", "--case", "0")

@@ -51,6 +51,7 @@ def verdicts(tmp_path_factory):
     return SimpleNamespace(found=found, table=done.stdout, exit_code=done.returncode)
 
 
+@pytest.mark.slow
 def test_every_check_has_an_outcome_and_the_table_shows_it(verdicts):
     assert set(verdicts.found) == {one.__name__ for one in check.CHECKS}
     for verdict in verdicts.found.values():

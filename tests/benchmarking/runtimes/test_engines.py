@@ -233,6 +233,7 @@ MOST_KINDS = CONVERTING if os.environ.get("BENCHHOUSE_TEST_ALL") else CONVERTING
 """onnxruntime-genai's builder takes four seconds of a processor for each model."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "own", "names"),
     [

@@ -142,6 +142,7 @@ def latency(run: Callable[..., Any]) -> dict[str, Any]:
     return run("--device", "cpu", "--batch-sizes", "2")
 
 
+@pytest.mark.slow
 def test_outputs_equal_eagers_and_the_facts_are_stored(latency):
     (result,) = latency["results"]
     assert result["status"] == "ok"

@@ -92,6 +92,7 @@ def test_another_runtime_at_float32_has_the_quality_of_the_reference(
     assert abs(found.values["perplexity_increase"].value) < 0.01
 
 
+@pytest.mark.slow
 def test_fewer_bits_lose_more_and_the_intervals_tell_them_apart(decoder: Path) -> None:
     eight, four = (quality_in("onnxruntime", precision, decoder).values for precision in ("int8", "int4"))
     assert 0 < eight["kl_divergence"].value < four["kl_divergence"].value

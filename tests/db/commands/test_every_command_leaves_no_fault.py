@@ -52,6 +52,7 @@ def spooled(tmp_path, make_run):
     return folder
 
 
+@pytest.mark.slow
 def test_every_command_leaves_no_fault(tmp_path, spooled, capsys):
     path, other = tmp_path / "a.duckdb", tmp_path / "b.duckdb"
     database = ["--db-path", str(path)]

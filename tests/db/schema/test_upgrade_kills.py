@@ -85,6 +85,7 @@ def version_of(path):
         return connection.execute("SELECT max(version) FROM schema_migrations").fetchall()[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", KILLED)
 def test_an_upgrade_killed_at_any_step_is_resumed(tmp_path, old, version):
     path = tmp_path / "a.duckdb"

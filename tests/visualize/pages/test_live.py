@@ -49,6 +49,7 @@ def emptied(folder):
         path.unlink()
 
 
+@pytest.mark.slow
 def test_two_viewers_follow_a_real_sweep_until_its_run_is_stored(browser, watching, written, emptied, tmp_path):
     with (
         opened(browser, watching, viewport=DESKTOP) as page,

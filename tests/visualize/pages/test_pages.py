@@ -69,6 +69,7 @@ def addresses(run_ids):
     ]
 
 
+@pytest.mark.slow
 def test_every_page_renders_without_a_serious_fault_and_a_screen_reader_finds_its_parts(browser, server, run_ids):
     """By axe; and landmarks, names, and a table for every chart."""
     unnamed = (
@@ -99,6 +100,7 @@ def test_every_page_renders_without_a_serious_fault_and_a_screen_reader_finds_it
     assert {path: found for path, found in faults.items() if found} == {}
 
 
+@pytest.mark.slow
 def test_no_page_is_wider_than_a_phone_screen_and_the_dark_theme_has_contrast(browser, server, run_ids):
     with opened(browser, server, viewport=PHONE, color_scheme="dark") as page:
         page.add_init_script(path=AXE)

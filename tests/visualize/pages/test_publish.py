@@ -123,6 +123,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_link_has_a_file_and_every_page_is_linked(site):
     found = crawled(site)
     made = {name for name in files(site) if name.endswith(".html")}

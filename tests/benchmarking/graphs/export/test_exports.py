@@ -47,6 +47,7 @@ def torch_call(workload, point):
         return operation.arrays(operation.run(marks.append)), marks, operation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_id", TINY)
 def test_graphs_agree_with_torch_at_a_shape_that_was_not_traced(exported, model_id):
     made = exported(model_id)

@@ -48,6 +48,7 @@ def test_the_first_output_is_compared_with_the_reference_exactly(null_script, me
     assert run["preparation"]["missing"] == {}
 
 
+@pytest.mark.slow
 def test_a_different_output_makes_the_result_invalid_everywhere(null_script, capsys, sweep_arguments):
     null_script(outputs=WRONG)
     assert main([*sweep_arguments, "--save"]) == 0

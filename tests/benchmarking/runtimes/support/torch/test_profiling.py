@@ -156,6 +156,7 @@ def opened(path):
         yield lambda sql: warehouse.query(sql).dicts()
 
 
+@pytest.mark.slow
 def test_exclusive_times_of_all_modules_sum_to_the_call_within_3_percent(profiles):
     for profile in profiles[:2]:
         breakdown = profile.call.breakdown
