@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from textwrap import TextWrapper
 
-TINY, HUGE = 1e-9, 1e15
-"""Numbers outside this range are shown with an exponent, since their zeros would not fit in a column."""
+HUGE = 1e15
+"""Numbers from here on are shown with an exponent, since their digits would not fit in a column."""
 SIZE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Characters at the start of text that spreadsheets execute, possibly after dropping a tab or line end."""
@@ -33,20 +33,10 @@ ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number in significant digits, without rounding whole digits away: "0.00001234", "12346"."""
-    size = abs(value)
-    if value == 0 or not math.isfinite(value) or not TINY <= size < HUGE:
-        return f"{value:.{digits}g}"
-    if size >= 10 ** (digits - 1):
+    """A number in significant digits, without rounding whole digits away: "0.25", "12346"; "3.9e-07" below 0.0001."""
+    if 10 ** (digits - 1) <= abs(value) < HUGE:
         return f"{value:.0f}"
-    if size >= 1e-4:
-        return f"{value:.{digits}g}"
-    return f"{value:.{digits - 1 - math.floor(math.log10(size))}f}".rstrip("0")
-
-
-def relative_error(value: float) -> str:
-    """A relative error in two significant digits: "0.0054", "3.2e-07"."""
-    return number(value, 2) if value == 0 or value >= 1e-4 else f"{value:.1e}"
+    return f"{value:.{digits}g}"
 
 
 def duration(seconds: float) -> str:

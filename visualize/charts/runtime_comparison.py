@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
-from benchmarking.core.text import counted, relative_error
+from benchmarking.core.text import counted
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import above, cut_note, finding, reach, speedup
@@ -232,7 +232,7 @@ def _elements(rows: Sequence[Row], bars: Mapping[int, int], labels: Sequence[str
 
 def _remark(row: Row) -> str:
     """Speedup and error of a ranked row, or why it is not ranked."""
-    error = "" if row["output_error"] is None else f"error {relative_error(row['output_error'])}"
+    error = "" if row["output_error"] is None else f"error {exact(row['output_error'], 2)}"
     if row["simulated"]:
         return ", ".join(filter(None, ("simulated", error)))
     if not row["is_ranked"]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from benchmarking.core.records import Precision
-from benchmarking.core.text import relative_error
+from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.figure import Figure
 from visualize.drawing.marks import figure, held, held_names
@@ -107,7 +107,7 @@ def _cell(row: Row, *, is_best: bool) -> Cell:
     """The latency, marked with ~ if doubtful and a star if fastest, and the error."""
     mark = "~" if trust(row) == "doubtful" else ""
     star = " \N{BLACK STAR}" if is_best else ""
-    error = "" if row["output_error"] is None else f"\nerror {relative_error(row['output_error'])}"
+    error = "" if row["output_error"] is None else f"\nerror {exact(row['output_error'], 2)}"
     state = "\nsimulated" if row["simulated"] else "\ninvalid" if trust(row) == "invalid" else ""
     text = f"{mark}{number(row['value'])}{star}{error}{state}"
     value = row["value"] if row["is_ranked"] or trust(row) == "invalid" else None

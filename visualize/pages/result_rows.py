@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.doubts import KINDS, sentence
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
 from benchmarking.core.quality import QUALITY_METRICS
-from benchmarking.core.text import number, relative_error, visible
+from benchmarking.core.text import number, visible
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
@@ -163,7 +163,7 @@ def peak_of(row: Row) -> Cell:
 
 
 def error_text(row: Row) -> str | None:
-    return None if row["output_error"] is None else relative_error(row["output_error"])
+    return None if row["output_error"] is None else number(row["output_error"], 2)
 
 
 def launches_of(row: Row) -> Cell:

@@ -16,7 +16,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, number, relative_error, wrapped
+from benchmarking.core.text import counted, number, wrapped
 from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.core.verdicts.speedups import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.words import verdict_sentence
@@ -342,7 +342,7 @@ def _interval(row: _Row) -> str | None:
 def _error(row: _Row) -> str | None:
     if row.entry.is_reference:
         return "reference"
-    return None if row.entry.output_error is None else relative_error(row.entry.output_error)
+    return None if row.entry.output_error is None else number(row.entry.output_error, 2)
 
 
 def _status(entry: Entry) -> str:

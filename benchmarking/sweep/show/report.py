@@ -13,7 +13,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, number, relative_error, visible, wrapped
+from benchmarking.core.text import counted, number, visible, wrapped
 from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.speedups import launch_medians_ms
 from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES
@@ -112,9 +112,7 @@ def _columns(run: Run) -> list[Column[Result]]:
         ),
         Column(
             heading="error",
-            text=lambda result: (
-                relative_error(value) if (value := result.metrics.get("output_error")) is not None else None
-            ),
+            text=lambda result: number(value, 2) if (value := result.metrics.get("output_error")) is not None else None,
             is_number=True,
             spare=1,
         ),

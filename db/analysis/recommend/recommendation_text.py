@@ -14,7 +14,7 @@ from benchmarking.core.metrics import METRICS
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import listed, number, relative_error, wrapped
+from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import (
@@ -176,9 +176,7 @@ def _quality_words(option: Option, recommendation: Recommendation) -> str | None
         return ", ".join(f"{metric.heading} {value} {metric.unit}".rstrip() for metric, value in shown)
     if option.precision == "float32" or len({_precision_words(one.option) for one in recommendation.rated}) < 2:
         return None
-    return (
-        "quality not measured" if option.output_error is None else f"output error {relative_error(option.output_error)}"
-    )
+    return "quality not measured" if option.output_error is None else f"output error {number(option.output_error, 2)}"
 
 
 def _precision(one: Named) -> str:
@@ -347,7 +345,7 @@ def _quality_columns(spare: Callable[[Quantity], int]) -> list[Column[Rated]]:
     return [
         numbers(
             heading=METRICS["output_error"].heading,
-            text=lambda one: None if one.option.output_error is None else relative_error(one.option.output_error),
+            text=lambda one: None if one.option.output_error is None else number(one.option.output_error, 2),
             spare=4,
         ),
         *(

