@@ -157,8 +157,7 @@ def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
     """Import the files and print a line for each as it is done; those with new runs beside earlier ones are added to
     `again`."""
     from benchmarking.core.run_file import MAX_RAW
-    from db.importers.support.given_values import GivenValues
-    from db.importers.support.importing import files_in, import_files
+    from db.importers.support.importing import GivenValues, files_in, import_files
 
     display = Display() if not arguments.json else NoDisplay()
     is_many = len(arguments.files) > 1 or any(path.is_dir() for path in arguments.files)

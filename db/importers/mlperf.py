@@ -13,8 +13,7 @@ from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Scalar
-from db.importers.support import mlperf_logs as logs
-from db.importers.support import mlperf_systems as systems
+from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
@@ -130,18 +129,18 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] | None:
-    if systems.is_system(file.json):
+    if mlperf_files.is_system(file.json):
         return lambda opened: opened.without_results("description of a system: it is read with its results")
-    if systems.is_measurement(file.json):
+    if mlperf_files.is_measurement(file.json):
         return lambda opened: opened.without_results("description of a test: it is read with the test's result")
-    if logs.is_accuracy(file):
+    if mlperf_files.is_accuracy(file):
         return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
-    if logs.is_detail(file):
-        return lambda opened: _of_log(opened, logs.of_detail)
-    if logs.is_summary(file):
-        return lambda opened: _of_log(opened, logs.of_summary)
-    if logs.is_endpoints(file.json):
-        return lambda opened: _of_log(opened, logs.of_endpoints)
+    if mlperf_files.is_detail(file):
+        return lambda opened: _of_log(opened, mlperf_files.of_detail)
+    if mlperf_files.is_summary(file):
+        return lambda opened: _of_log(opened, mlperf_files.of_summary)
+    if mlperf_files.is_endpoints(file.json):
+        return lambda opened: _of_log(opened, mlperf_files.of_endpoints)
     # Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one
     # may not.
     data = file.json
@@ -157,16 +156,16 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
     if file.path.name in LESS_DETAILED and _is_readable(file.path.with_name(DETAIL)):
         file.without_results(f"all its numbers are in {DETAIL}")
     events = Fields(file, read(file), numbers_are_text=True)
-    place = systems.place_of(file.path.resolve())
+    place = mlperf_files.place_of(file.path.resolve())
     if events.text("effective_test_mode") == ACCURACY:
         file.without_results("accuracy test: its times are not results")
-    if place.is_audit or logs.is_audit(events):
+    if place.is_audit or mlperf_files.is_audit(events):
         file.without_results("compliance test: a repetition under changed conditions, whose times are not results")
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower().replace(" ", "")
-    system = systems.system_fields(file, place.system_file())
+    system = mlperf_files.system_fields(file, place.system_file())
     queries = events.integer("result_query_count")
     samples = None if scenario == "offline" else events.count("effective_samples_per_query")
-    metrics, missing = logs.log_metrics(events, scenario)
+    metrics, missing = mlperf_files.log_metrics(events, scenario)
     if not metrics:
         file.refuse("no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
@@ -175,9 +174,9 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
         stated=metrics,
         missing=missing,
         iterations=queries,
-        doubts=[*logs.log_doubts(events), *_batch_doubts(scenario)],
+        doubts=[*mlperf_files.log_doubts(events), *_batch_doubts(scenario)],
     )
-    weights = _word(systems.measurement_fields(file, place), "weight_data_types")
+    weights = _word(mlperf_files.measurement_fields(file, place), "weight_data_types")
     yield ForeignRun(
         key=place.inside,
         results=[result],
@@ -203,10 +202,10 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
     def run_of(row: Row) -> ForeignRun:
         fields = row.fields
         division, submitter = _word(fields, "Division"), _word(fields, "Organization")
-        place = systems.Place(division=division, submitter=submitter, root=file.path.parent)
+        place = mlperf_files.Place(division=division, submitter=submitter, root=file.path.parent)
         path = place.system_file(_word(fields, "Platform"))
         if path not in described:
-            described[path] = systems.system_fields(file, path)
+            described[path] = mlperf_files.system_fields(file, path)
         system = described[path].unread_copy()
         scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
         machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
@@ -246,7 +245,7 @@ def _row_result(row: Row, scenario: str) -> Result:
     if _word(fields, "inferred") in ("1", "True", "true"):
         doubts.append(Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True}))
     doubts += _batch_doubts(scenario)
-    if column == SAMPLES and systems.counts_tokens(_word(fields, "Model") or "", _round(fields)):
+    if column == SAMPLES and mlperf_files.counts_tokens(_word(fields, "Model") or "", _round(fields)):
         evidence: dict[str, Json] = {"value": value, "stated_unit": units, "unit": "tokens/s"}
         doubts.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
         column = TOKENS
@@ -279,7 +278,7 @@ def _is_readable(detail: Path) -> bool:
         return False
     try:
         with detail.open("rb") as opened:
-            return logs.MARK.encode() in opened.read(HEAD_BYTES)
+            return mlperf_files.MARK.encode() in opened.read(HEAD_BYTES)
     except OSError:
         return False
 
@@ -311,9 +310,9 @@ def _cell(
     framework: str | None,
 ) -> dict[str, Any]:
     """Fields of the run about model, runtime and machine."""
-    family, task = systems.about_model(model)
-    precision, words = systems.precision_words(weights)
-    runtime, versions = systems.software(framework)
+    family, task = mlperf_files.about_model(model)
+    precision, words = mlperf_files.precision_words(weights)
+    runtime, versions = mlperf_files.software(framework)
     nodes = machine.get("number_of_nodes")
     mode: dict[str, Scalar | None] = {
         "scenario": scenario,
@@ -329,7 +328,7 @@ def _cell(
         "runtime_mode": {name: value for name, value in mode.items() if value},
         "precision": precision,
         "versions": versions,
-        **systems.hardware(machine),
+        **mlperf_files.hardware(machine),
     }
 
 

@@ -41,9 +41,9 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.run_file import MAX_RAW, LargeSamples, large_samples
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
+from db.importers.support.measures import NO_NUMBER, RANK, with_reasons, without_numbers
 from db.importers.support.names import precision_of
 from db.importers.support.reading import INT32_MAX, INT64_MAX, ROW_ERRORS, short_name, shortened, without_zone
-from db.importers.support.reasons import NO_NUMBER, RANK, with_reasons, without_numbers
 
 HASH_VERSION = 1
 """Version of the keys that are hashed into an imported hardware_id."""

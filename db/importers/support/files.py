@@ -20,8 +20,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import check_json, open_regular, parse_json, read_unpacked
-from db.importers.support.noisy_json import Documents, find_documents
-from db.importers.support.number_lists import PLACEHOLDER, Numbers, extract_lists
+from db.importers.support.json_texts import PLACEHOLDER, Documents, Numbers, extract_lists, find_documents
 
 if TYPE_CHECKING:
     from db.importers.support.building import Format

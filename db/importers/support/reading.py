@@ -16,7 +16,7 @@ from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Doubt, Json
 from benchmarking.core.untrusted.input_files import without_surrogates
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
-from db.importers.support.number_lists import floats
+from db.importers.support.json_texts import floats
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from db.importers.support.files import ForeignFile, recognising
-from db.importers.support.given_values import GivenValues
-from db.importers.support.importing import import_files
+from db.importers.support.importing import GivenValues, import_files
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 

@@ -10,8 +10,7 @@ import pytest
 
 from db.importers.openvino_benchmark_app import PLUGIN
 from db.importers.support.files import read_file, recognising
-from db.importers.support.given_values import GivenValues
-from db.importers.support.importing import files_in, import_files
+from db.importers.support.importing import GivenValues, files_in, import_files
 from tests.helpers.paths import FIXTURES
 
 REPORT = FIXTURES / "imports/openvino_benchmark_app/benchmark_report.json"
