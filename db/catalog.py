@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Item = tuple[str, ...]
 """A catalog object: its kind, its table if it has one, its name, and the properties that must be equal."""
 
+Views = list[tuple[str, str]]
+"""The name and the SQL of each view, as DuckDB lists them."""
+
 ITEMS_SHA256 = "8e1bbe7a967515648ad1f924f6bca49358c273f10965380e2447e113351b6908"
 """Digest of the tables, columns and constraints of the newest version, as every DuckDB lists them. A file with them
 needs no further check, which would take 0.4 s."""
@@ -82,33 +85,34 @@ def refuse_foreign(
     *,
     is_lake: bool = False,
     is_overwritten: bool = False,
-) -> None:
+) -> Views:
     """Raise FormatError for an object in the file that no version of the schema has, and for the file of a newer
-    program unless it is overwritten, so that nothing of it is read.
+    program unless it is overwritten, so that nothing of it is read. Returns its views.
 
     `database` is the name of an attached file, or None for the connection's own database, which may be a lake. `path`
     is its name in messages.
     """
     name = current(connection) if database is None else database
-    tables = dict(connection.execute(TABLES, [name]).fetchall())
+    items = _items(connection, name)
+    tables = {item[1] for item in items if item[0] == "table"}
     if migrate.BOOKKEEPING in tables and not is_overwritten:
         # The column of the versions is only read if it is a plain number: a generated one runs an expression.
-        columns = {one[:2]: (one[2], one[4] or "NULL") for one in connection.execute(COLUMNS, [name]).fetchall()}
-        if columns.get((migrate.BOOKKEEPING, "version")) == ("INTEGER", "NULL"):
+        version = next((item[3:] for item in items if item[:3] == ("column", migrate.BOOKKEEPING, "version")), None)
+        if version is not None and (version[0], version[2]) == ("INTEGER", "None"):
             sql = f"SELECT version FROM {quoted(name)}.main.{quoted(migrate.BOOKKEEPING)}"
             migrate.refuse_newer(path, max((row[0] for row in connection.execute(sql).fetchall()), default=0))
     _refuse_kinds(connection, path, name)
     if tables and migrate.BOOKKEEPING not in tables:
-        tables_found = ", ".join(visible(table) for table in list(tables)[:3])
+        tables_found = ", ".join(visible(table) for table in sorted(tables)[:3])
         raise FormatError(
             f"{path}: a DuckDB database, but not a benchmark warehouse (it has {tables_found}): choose another path"
         )
-    for view, _ in connection.execute(VIEWS, [name]).fetchall():
+    found = views(connection, name)
+    for view, _ in found:
         if view not in migrate.view_names():
             raise _foreign(path, "view", view)
-    if not tables or (is_lake and columns_digest(connection, name) == COLUMNS_SHA256):
-        return
-    items = _items(connection, name)
+    if not tables or (is_lake and _columns_digest(items) == COLUMNS_SHA256):
+        return found
     if is_lake or _digest(items) != ITEMS_SHA256:
         # Compare table by table and column by column. A file of a newer program gets its own message.
         unknown = sorted(items - _known_items(), key=lambda item: (item[0] != "table", item))
@@ -117,6 +121,7 @@ def refuse_foreign(
             migrate.version_of(connection, path, name)
         for item in bookkeeping or unknown:
             raise _foreign(path, item[0], ".".join(item[1:3]) if item[0] == "column" else item[1])
+    return found
 
 
 def _refuse_kinds(connection: Connection, path: str, database: str) -> None:
@@ -131,7 +136,7 @@ def refuse_non_catalog(connection: Connection, path: str) -> None:
     """Raise FormatError for an object in a DuckLake's catalog file that does not belong to such a catalog."""
     name = current(connection)
     _refuse_kinds(connection, path, name)
-    for view, _ in connection.execute(VIEWS, [name]).fetchall():
+    for view, _ in views(connection, name):
         raise _foreign(path, "view", view)
     for table, _ in connection.execute(TABLES, [name]).fetchall():
         if not table.startswith(CATALOG_PREFIX):
@@ -140,13 +145,22 @@ def refuse_non_catalog(connection: Connection, path: str) -> None:
 
 def columns_digest(connection: Connection, database: str) -> str:
     """Digest of the tables' columns, the same for a file and a lake of one version."""
-    return _digest(item[1:] for item in _items(connection, database) if item[0] == "column")
+    return _columns_digest(_items(connection, database))
 
 
-def has_own_views(connection: Connection) -> bool:
-    """Whether the views in the connection's file are exactly those of this program."""
+def _columns_digest(items: Iterable[Item]) -> str:
+    return _digest(item[1:] for item in items if item[0] == "column")
+
+
+def views(connection: Connection, database: str) -> Views:
+    """The views of a database."""
+    return connection.execute(VIEWS, [database]).fetchall()
+
+
+def are_own(views: Views) -> bool:
+    """Whether the views of a file are exactly those of this program."""
     texts = []
-    for name, sql in connection.execute(VIEWS, [current(connection)]).fetchall():
+    for name, sql in views:
         # DuckDB reverses the list of excluded columns each time it stores a view.
         ordered = EXCLUDED.sub(lambda found: f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})", sql)
         texts.append((name, ordered))

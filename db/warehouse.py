@@ -512,10 +512,11 @@ class Warehouse:
     def _prepare(self, *, upgrades: bool = False) -> None:
         """Check the file's objects, create or upgrade the schema, and lock the settings."""
         with self._using() as connection:
-            catalog.refuse_foreign(connection, self.path, is_lake=self.is_lake)
+            views = catalog.refuse_foreign(connection, self.path, is_lake=self.is_lake)
             is_fresh = False
             if self._lake is not None and not self.read_only:
                 lake.prepare(connection, self._lake)
+                views = catalog.views(connection, catalog.current(connection))
             elif not self.read_only:
                 version = migrate.version_of(connection, self.path)
                 if 0 < version < migrate.latest_version() and not upgrades:
@@ -524,7 +525,7 @@ class Warehouse:
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(self.path, migrate.version_of(connection, self.path))
             lock(connection)
-            self.has_own_views = is_fresh or catalog.has_own_views(connection)
+            self.has_own_views = is_fresh or catalog.are_own(views)
             if not self.has_own_views:  # views in the file that are not ours are never used
                 connection.execute(migrate.temporary_views())
 

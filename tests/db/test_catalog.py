@@ -203,7 +203,7 @@ def test_the_tables_and_views_of_this_version_are_recognised_at_once(rewritten, 
     with duckdb.connect(str(database), read_only=True) as connection:
         name = catalog.current(connection)
         assert catalog._digest(catalog._items(connection, name)) == catalog.ITEMS_SHA256
-        assert catalog.has_own_views(connection)
+        assert catalog.are_own(catalog.views(connection, name))
 
 
 def test_comments_are_written_only_for_views_of_the_schema():
