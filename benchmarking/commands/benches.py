@@ -57,6 +57,12 @@ examples:
   benchhouse benches --benches other/bench.py --device cpu --enable-mock
   benchhouse benches --model models/bert.onnx --iterations 50
 """
+FIRST_WORDS = {
+    "run start measure all test": "without a word, all benchmarks in ./benches are run",
+    "list ls show": "--dry-run lists what would be measured",
+    "init new create add example template": "--print-example prints a file to copy to ./benches",
+}
+"""Actions of other tools -> what does that here."""
 MODELS = "models"
 ENDING = ".onnx"
 RAW = Path(spool.RESULTS_DIR) / "raw"
@@ -89,6 +95,7 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_OK
     if "--seq-length" in flags_in(argv):
         raise UsageError("--seq-length requires --model MODEL: benchmarks set it in their configurations")
+    _check_first_word(argv)
     words = repeated(in_our_words(argv, BENCH_WORDS), PATTERNS)
     remark = None
     if not {"--benches", "--resume", "-h", "--help", "--help-all", "--help-options"}.intersection(flags_in(words)):
@@ -109,6 +116,20 @@ def main(argv: Sequence[str]) -> int:
         examples=EXAMPLES,
         rare={"model_ids", "model_list", *FLAGS_OF_MODELS},
     )
+
+
+def _check_first_word(argv: Sequence[str]) -> None:
+    """Raise UsageError for a first word that is neither a flag nor a model, but an action or the name of a benchmark in
+    other tools."""
+    word = next(iter(argv), "-")
+    if word.startswith("-") or "/" in word or Path(word).exists():
+        return
+    from benchmarking.workloads.support.model_catalog import find
+
+    if find(word) is None:
+        answer = next((answer for words, answer in FIRST_WORDS.items() if word.lower() in words.split()), None)
+        answer = answer or f"a benchmark is chosen by --include {word}, a model by --model-id {word}"
+        raise UsageError(f"unexpected argument {word!r}: {answer}")
 
 
 def _write_scenarios(folder: Path, batch: BatchSummary) -> None:

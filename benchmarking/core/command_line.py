@@ -180,7 +180,8 @@ class Parser(argparse.ArgumentParser):
             if getattr(short, "nargs", 0) != 0:
                 continue  # -dDIR
             arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
-            self.error(unknown_flag(flag, self._shown_flags(), selection=self._selection, arguments=arguments))
+            shown, values = self._shown_flags(), self._taken_words()
+            self.error(unknown_flag(flag, shown, selection=self._selection, arguments=arguments, values=values))
 
     def _note_repeated(self, words: Sequence[str]) -> None:
         """Say which value counts of a flag with several where one is taken: the last. Not of a turn: what measures in
@@ -209,6 +210,14 @@ class Parser(argparse.ArgumentParser):
             spelling: action.option_strings[-1] if spelling not in action.option_strings else spelling
             for spelling, action in self._option_string_actions.items()
             if action.help != argparse.SUPPRESS or isinstance(action, _OneModel | argparse._HelpAction)
+        }
+
+    def _taken_words(self) -> dict[str, list[str]]:
+        """Each flag that takes one of a few words -> the words."""
+        return {
+            action.option_strings[-1]: [str(one) for one in action.choices]
+            for action in self._actions
+            if action.option_strings and action.choices is not None and action.help != argparse.SUPPRESS
         }
 
     def _stray(self, word: str) -> str | None:

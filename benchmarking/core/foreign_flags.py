@@ -39,7 +39,15 @@ JUDGED_BY = (
 )
 STORED = "what measures stores its results: benchhouse run with --save, other commands unless --no-save is given"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
-OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
+SHARE = (
+    "a load holds a limit if 99 % of its requests do: benchhouse recommend --request-rate RATE --share SHARE judges "
+    "stored loads by another share"
+)
+HYPERFINE = "its two commands get no input and are shown as A and B: put what prepares them into a script of your own"
+SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
+Answer = str | tuple[str, str]
+"""Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
+OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
     {
         flag: ours
         for flags, ours in (
@@ -82,7 +90,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--matrix --grid --all-combinations",
-                "every combination of the values of --devices, --runtimes and --precisions is measured",
+                (
+                    ("--space", RACED),
+                    "every combination of the values of --devices, --runtimes and --precisions is measured",
+                ),
             ),
             ("--file", ("--model-list", "--output", FILES)),
             (
@@ -146,13 +157,21 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
                 "--dataset --dataset-name --dataset-path --data --input-file",
-                PROMPTS,
+                (
+                    ("--sharegpt", PROMPTS),
+                    (
+                        "--quality-text",
+                        "quality is that of a text, --quality-text FILE, and of prompts, --quality-file FILE",
+                    ),
+                    PROMPTS,
+                ),
             ),
             ("--corpus --text", ("--quality-text", PROMPTS)),
             ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
             (
                 "--rate-type --sweep --rate-sweep --profile --target-profile",
-                "a sweep is --request-rate 1,2,4, or --find-rate with --limit; closed loops are --concurrency 1,2,4",
+                "a sweep is --request-rate 1,2,4, or --find-rate with --limit; closed loops are --concurrency 1,2,4; "
+                "arrivals at a rate are --arrivals poisson or constant",
             ),
             ("--ramp-up --rampup --ramp-up-strategy", RAMPED),
             (
@@ -209,7 +228,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             ("--api-key --openai-api-key --auth-token --bearer-token", "the key is read from $OPENAI_API_KEY"),
             # Model, device and precision.
-            ("--model --models --model-name --model-path --model-name-or-path --checkpoint -m", MODELS),
+            ("--models --model-ids --model-list-ids", ("--models", "--model-ids", SEVERAL_MODELS)),
+            (
+                "--model --model-name --model-path --model-name-or-path --checkpoint -m",
+                (*MODELS, "--note", "--description"),
+            ),
             (
                 "--dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in",
                 ("--precision", "--precisions", "benchhouse export-model MODEL --precision exports in a precision"),
@@ -241,7 +264,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--generate-kwargs --generation-kwargs", OUTPUTS),
             ("--list-backends --list-engines", ("--list-runtimes",)),
             (
-                "--objective --goal --metric --metrics --minimize --maximize",
+                "--objective --prefer --goal --metric --metrics --minimize --maximize",
                 (
                     "--objective",
                     "--prefer",
@@ -253,13 +276,15 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--optimize --optimization-level --optimise -O --simplify --onnxsim",
                 (
                     "--prefer",
+                    "--objective",
                     "--metric",
-                    "a runtime optimizes an export when it loads it: benchhouse run --help-options",
+                    "a runtime optimizes an export when it loads it: benchhouse run --help-options; benchhouse tune "
+                    "--objective, and recommend --prefer of what is stored, choose the least memory or the fastest",
                 ),
             ),
             (
                 "--sort --sort-by --order-by --columns",
-                ("--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
+                (("--max-rounds", HYPERFINE), "--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
             ),
             ("--budget", ("--price", "--timeout")),
             (
@@ -347,7 +372,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--cmd --script --exec", "a command follows -- in bisect; ab takes two, each in quotes"),
             ("--a --b --side-a --side-b", "two commands are arguments, each in quotes: benchhouse ab A B"),
             ("--annotations --annotate", ("--github",)),
-            ("--comment --pr --pull-request", ("--markdown",)),
+            ("--pr --pull-request", ("--markdown",)),
             (
                 "--cheapest --cost --best",
                 ("--objective", "--prefer", "benchhouse recommend ranks what is stored by --prefer"),
@@ -435,8 +460,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--hf-token --token", "the hub's token is read from $HF_TOKEN, a server's key from $OPENAI_API_KEY"),
             # Where results go.
             (
-                "--output-file --output-json --output-path --result-filename --results-file --report-path "
-                "--export-path --out -o",
+                "--output-file --output-path --result-filename --results-file --report-path --export-path --out -o",
                 ("--output", "--output-dir", "--save", "results go to stdout: add > FILE"),
             ),
             (
@@ -445,10 +469,10 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ),
             (
                 "--save-result --save-results --save-detailed --store",
-                "results are stored with --save, or without --no-save where that is the default",
+                ("--save", STORED),
             ),
             ("--output", ("--junit", "--markdown", "--report", RESULT_FILES)),
-            ("-oe --json --save-json --json-output --json-file", ("--json",)),
+            ("-oe --json --save-json --json-output --json-file --output-json", ("--json",)),
             (
                 "--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri "
                 "--tracking-uri",
@@ -495,7 +519,7 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--tables --table --schema --dictionary --views", ("--describe",)),
             (
                 "--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f",
-                ("--ingest", "--json-path", "--model-list", FILES),
+                ("--ingest", "--json-path", "--model-list", ("--max-rounds", HYPERFINE), FILES),
             ),
             ("--recursive -R", "folders are searched at any depth"),
             ("--as --source --tool --from --from-tool --importer --input-format --source-format", ("--from-format",)),
@@ -507,7 +531,22 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
                 "--force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y",
                 ("--yes", "--replace", "--overwrite", "no file is overwritten: give a new name"),
             ),
-            ("--preview --dry --simulate --what-if --no-act", ("--dry-run",)),
+            ("--preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain", ("--dry-run",)),
+            ("--reason --message --comment --why --notes --note", ("--note", "--description")),
+            (
+                "--attainment --slo-attainment --slo-share --goodput-ratio --goodput-share --success-rate "
+                "--limit-share",
+                ("--share", SHARE),
+            ),
+            (
+                "--adaptive-scale --adaptive --auto-rate --auto-tune-rate --binary-search --search-rate "
+                "--find-max-rate --max-throughput --saturate --autoscale",
+                ("--find-rate",),
+            ),
+            (
+                "--apply --deploy --write-config --save-config --use-best --export-config",
+                "nothing is changed on this machine: benchhouse tune prints the lines that deploy what it found",
+            ),
             # Charts and pages.
             (
                 "--chart --charts --plot --graph --chart-type --plot-type --plot-timeline",
@@ -610,7 +649,11 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--join --scheduler --coordinator", "the address of the scheduler is an argument"),
             (
                 "--share --public --expose --allow-remote",
-                "benchhouse publish writes a site; other machines reach benchhouse dashboard by its --host and a token",
+                (
+                    ("--request-rate", SHARE),
+                    "benchhouse publish writes a site; other machines reach benchhouse dashboard by its --host and a "
+                    "token",
+                ),
             ),
             (
                 "--flamegraph --flame-graph --flame",
@@ -665,7 +708,6 @@ OTHER_WORDS: Mapping[str, tuple[str, ...] | str] = MappingProxyType(
             ("--profile-export-prefix --profile-export-file --export-prefix", RESULT_FILES),
             ("--export --to-onnx", "a runtime exports a model itself; benchhouse export-model MODEL writes the graphs"),
             ("--yes", "nothing is asked"),
-            ("--model-ids --model-list-ids", (*MODELS, "benchhouse batch takes several models")),
             ("--model-file --models-file --model-config", ("--model-list",)),
             ("--hardware-comparison --device-comparison --batch-size-comparison --all-charts", ("--chart",)),
             (

@@ -172,6 +172,8 @@ MOST_EXAMPLES = 5
 
 WORD_AT_START = re.compile(r"\w+")
 COMPARISON = re.compile(r"\s*[=<>]+\s*")
+PERCENTILE_OF = re.compile(r"(\w+):([\w.]+)[@/]p?(\d+)%?")
+"""A limit with the share of the requests that must hold it, as in ttft:100ms@p90."""
 PERCENTILE = re.compile(r"(latency_?)?p\d+")
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -191,6 +193,11 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = PART.fullmatch(part)
+        if match is None and (of_share := PERCENTILE_OF.fullmatch(part)) is not None:
+            name, value, percentile = of_share.groups()
+            own = f"{name}_p{percentile}"
+            instead = f"{own}:{value}" if own in names else f"{name}:{value}, which 99 % of the requests must hold"
+            raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}: write {instead}")
         if match is None:
             lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)
             colon = COMPARISON.sub(":", lowered, count=1)

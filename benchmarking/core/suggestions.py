@@ -24,6 +24,7 @@ from benchmarking.core.foreign_flags import (
     RESULT_FILES,
     VARIED,
     WARM_UP,
+    Answer,
 )
 
 MIN_PLURAL = 5
@@ -75,13 +76,15 @@ SERVERS = (
 """Engines that are servers, which people name as runtimes."""
 
 
+DEFAULTED = ("value", "precision", "runtime", "device", "format")
+"""Kinds of names that are values of flags with a default."""
 OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         ours: frozenset(words.split())
         for ours, words in {
             # Commands.
             "run": "measure test single perf time inference",
-            "batch": "sweep matrix many grid",
+            "batch": "sweep matrix many grid batch_size batchsize bs",
             "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
             "check": "gate ci verify assert regress",
             "show": "ls list runs results latest status stats summary",
@@ -104,10 +107,22 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "alias": "rename merge join link continue move",
             "unalias": "unmerge unlink split undo",
             # Fields of a comparison.
-            "runtime": "backend engine framework library provider",
+            "runtime": "backend engine framework library provider server",
+            "model": "model_id model_name name",
+            "sequence": "sequence_length seq_len seq_length length input_length",
+            "since": "after from start newer_than",
+            "until": "before to end older_than",
+            "commit": "sha revision rev git",
+            "tag.NAME": "label experiment version env",
             "device": "hardware gpu machine accelerator",
             "precision": "dtype quantization quant bits",
             "threads": "num_threads thread cores",
+            # Triages.
+            "regression": "ack acknowledge acknowledged confirmed real open bug true true-positive",
+            "improvement": "expected accepted intended better",
+            "noise": "ignore ignored false false-positive flaky dismiss dismissed wontfix chance random",
+            "method": "benchmark measurement benchmark-change",
+            "new": "reopen untriaged unset reset todo",
             # Weights and profiles.
             "random": "dummy no none fake synthetic empty",
             "pretrained": "real hub trained",
@@ -229,7 +244,7 @@ ARGUMENTS: Mapping[str, frozenset[str]] = MappingProxyType(
             "DIR": "--to --output --output-dir --out --outdir --out-dir --dir --directory --folder --dest --site -o",
             "OTHER.duckdb": "--from --source --src --input --file --files --other --database --warehouse -i",
             "ID": "--run --run-id --id --alert --alert-id --note-id",
-            "TEXT": "--text --note --message --comment -m",
+            "TEXT": "--text --note --message --comment --reason -m",
             "TRIAGE": "--status --state --triage",
             "ADDRESS": "--url --connect --address --scheduler --coordinator --join --host --server",
             "SCRIPT": "--script --script-path --input --input-script --file -i",
@@ -345,6 +360,8 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
         return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
     meant = meant_by(value, known)
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    if not meant and what in DEFAULTED and value.lower() in ("auto", "default"):
+        hint = "without the flag, its default holds; "
     if len(known) <= MAX_CANDIDATES:
         return f"unknown {what} {value!r}: {hint}known: {', '.join(known)}"
     listed = f"; {WHERE[what]} lists all" if what in WHERE else ""
@@ -374,14 +391,19 @@ def value_elsewhere(flags: Collection[str], value: str) -> str | None:
 
 
 def unknown_flag(
-    flag: str, shown: Mapping[str, str], *, selection: str | None = None, arguments: Collection[str] = ()
+    flag: str,
+    shown: Mapping[str, str],
+    *,
+    selection: str | None = None,
+    arguments: Collection[str] = (),
+    values: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
     """The message for a flag that a command does not have. `shown` maps every spelling that the command reads to the
     one in its help; `selection` is what precedes a selection of results in this command: its flag, or nothing;
-    None without one; `arguments` are the placeholders of its arguments."""
+    None without one; `arguments` are the placeholders of its arguments; `values` are the words that a flag takes."""
     if (argument := next((one for one in arguments if flag in ARGUMENTS.get(one, ())), None)) and flag not in shown:
         return f"unknown flag {flag}: it is the argument {argument}, which has no flag"
-    has_own = any(one in shown for one in (flag, *OTHER_WORDS.get(flag, ())))
+    has_own = any(one in shown for one in (flag, *OTHER_WORDS.get(flag, ())) if isinstance(one, str))
     if selection is not None and flag in SELECTED_BY and not has_own:
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
@@ -391,6 +413,10 @@ def unknown_flag(
     ours = next((OTHER_WORDS[one] for one in spellings if one in OTHER_WORDS), None)
     if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
         return answer
+    word = kebab.lstrip("-")
+    for name, taken_words in values.items():  # --quick for --profile quick
+        if value := next(iter([word] if word in taken_words else named_by(word, taken_words)), None):
+            return f"unknown flag {flag}: that is {name} {value}"
     by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=MISTYPED)
     if near := list(dict.fromkeys(shown[by_word[word]] for word in similar)):
@@ -448,11 +474,13 @@ def unexpected_argument(word: str, typed: Sequence[str], arguments: Sequence[str
     return f"unexpected argument {word!r}{answer and f': {answer}'}"
 
 
-def _answer(flag: str, ours: Sequence[str], shown: Mapping[str, str]) -> str | None:
-    """The message with the flags among `ours` that the command has, or with the advice among them."""
-    if present := dict.fromkeys(shown[name] for name in ours if name in shown):
+def _answer(flag: str, ours: Sequence[Answer], shown: Mapping[str, str]) -> str | None:
+    """The message with the flags among `ours` that the command has, or with the first advice among them that is for
+    it."""
+    words = [one if isinstance(one, str) else one[1] for one in ours if isinstance(one, str) or one[0] in shown]
+    if present := dict.fromkeys(shown[name] for name in words if name in shown):
         return f"unknown flag {flag}: it is called {' or '.join(present)} here"
-    if advice := next((words for words in ours if " " in words), None):
+    if advice := next((one for one in words if " " in one), None):
         # What follows the name of a secret would be hidden as its value.
         return f"{'unknown flag' if flag.endswith(('key', 'token')) else f'unknown flag {flag}'}: {advice}"
     return None

@@ -304,8 +304,10 @@ def probable_part(word: str) -> str:
     base = base.lower()
     if base in ("main", "master", "develop"):
         return f"branch={word}"
-    if re.match(r"(head|latest)[~^@]", base) or base in ("previous", "before", "baseline", "base"):
+    if re.match(r"head[~^@]", base):
         return "commit=HASH, or run=ID"
+    if re.match(r"latest[~^@-]", base) or base in ("previous", "before", "baseline", "base", "last~1"):
+        return "run=ID, or benchhouse check, which judges the newest by those before"
     for field, known in (
         ("device", plugins.names(plugins.DEVICES)),
         ("runtime", plugins.names(plugins.RUNTIMES)),

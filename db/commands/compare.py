@@ -25,6 +25,7 @@ from benchmarking.core.command_line import Parser, add_aliases, choice, command,
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
+from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
@@ -76,6 +77,9 @@ def main(argv: Sequence[str]) -> int:
         if count > 1:
             raise UsageError(f"--by compares within one selection: got {count} selections")
     elif count != 2:
+        first, *rest = arguments.selections or ("",)
+        if (field := next(iter(meant_by(first.removesuffix("s"), BY)), None)) is not None and len(rest) == 2:
+            raise UsageError(f"{first!r} is no selection: did you mean {field}={rest[0]} {field}={rest[1]}?")
         for text in arguments.selections:
             if ".." in text:  # a range of git, which is answered with two selections
                 Selection.parse(text)

@@ -27,13 +27,21 @@ FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "-
 
 @pytest.fixture(scope="module")
 def every_flag() -> set[str]:
-    return {flag for name in cli.COMMANDS for flag in parser_of(name)._option_string_actions}
+    parsers = [parser_of(name) for name in cli.COMMANDS]
+    actions = [one for parser in parsers for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    parsers += [parser for action in actions for parser in action.choices.values()]
+    return {flag for parser in parsers for flag in parser._option_string_actions}
 
 
 def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_flag):
     tables = (*OTHER_WORDS.values(), *(ours for _, ours in BY_PART))
     answers = [(ours,) if isinstance(ours, str) else ours for ours in tables]
-    words = {word.rstrip(",;") for ours in answers for one in ours for word in one.split()}
+    words = {
+        word.rstrip(",;")
+        for ours in answers
+        for one in ours
+        for word in " ".join([one] if isinstance(one, str) else one).split()
+    }
     assert {word for word in words - {"--"} if word.startswith("--")} <= every_flag
 
 
@@ -505,6 +513,43 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("run gpt2 --runtime trt-llm", "is a server here"),
         ("profile gpt2 --warmup 3", "every command warms up by itself"),
         ("export --format csv results.csv", "what goes to stdout is written by > results.csv"),
+        ("benches run", "without a word, all benchmarks in ./benches are run"),
+        ("benches list", "--dry-run lists what would be measured"),
+        ("benches init", "--print-example prints a file to copy"),
+        ("benches mine", "a benchmark is chosen by --include mine"),
+        ("run gpt2 --quick", "unknown flag --quick: that is --profile quick"),
+        ("run gpt2 --thorough", "unknown flag --thorough: that is --profile reference"),
+        ("load m --poisson", "unknown flag --poisson: that is --arrivals poisson"),
+        ("run gpt2 --plan", "it is called --dry-run here"),
+        ("alert set 1 noise --reason x", "it is called --note here"),
+        ("alert set 1 noise -m x", "it is called --note here"),
+        ("alert ack 1", "did you mean set?"),
+        ("alert set 1 acknowledge", "did you mean regression?"),
+        ("alert set 1 false-positive", "did you mean noise?"),
+        ("alert set 1 expected", "did you mean improvement?"),
+        ("tune gpt2 --prefer latency", "it is called --objective here"),
+        ("tune gpt2 --apply", "benchhouse tune prints the lines that deploy what it found"),
+        ("tune gpt2 --grid", "--space FILE restricts them"),
+        ("load m --share 0.95", "benchhouse recommend --request-rate RATE --share SHARE"),
+        ("load m --attainment 95", "a load holds a limit if 99 % of its requests do"),
+        ("load m --adaptive-scale", "it is called --find-rate here"),
+        ("load m --rate-type constant", "--arrivals poisson or constant"),
+        ("load m --save-result", "other commands unless --no-save is given"),
+        ("run gpt2 --save-result", "it is called --save here"),
+        ("run --models a,b", "benchhouse batch A B measures several"),
+        ("run gpt2 --output-json x.json", "it is called --json here"),
+        ("run gpt2 --optimize memory", "benchhouse tune --objective"),
+        ("run gpt2 --precision auto", "without the flag, its default holds"),
+        ("compare server=a server=b", "did you mean runtime?"),
+        ("compare runtimes eager onnxruntime", "did you mean runtime=eager runtime=onnxruntime?"),
+        ("compare hardware cpu cuda", "did you mean device=cpu device=cuda?"),
+        ("compare latest previous", "benchhouse check, which judges the newest by those before"),
+        ("compare latest latest~1", "benchhouse check, which judges the newest by those before"),
+        ("quality gpt2 --dataset wikitext", "--quality-text FILE"),
+        ("ab --input x a b", "put what prepares them into a script"),
+        ("ab --sort mean a b", "are shown as A and B"),
+        ("load m --url http://127.0.0.1:9/v1 --limit ttft:100ms@p90", "'ttft:100ms@p90': write ttft:100ms, which 99 %"),
+        ("recommend gpt2 --limit latency:20ms@p99", "write latency_p99:20ms"),
     ],
 )
 def test_a_wrong_guess_of_a_user_of_other_tools_in_three_tasks_is_answered(capsys, words, answer):
