@@ -88,6 +88,9 @@ class Queue:
     correlation: float | None = None
     """Number of successive requests that are worth one independent request: in heavy traffic (c_a^2 + c_s^2) /
     (1 - load)^2, from the variation of arrivals and services; infinite if the load could be 1 or more."""
+    judged_from_s: float | None = None
+    """Start of what was judged, in s after the first request, of a server that was slower before; None if it was all
+    of the level."""
 
 
 def queue_of(
@@ -168,6 +171,7 @@ def queue_of(
         load_error=error,
         needed_s=needed_s,
         correlation=correlation,
+        judged_from_s=None if warmed_up_s is None else warmed_up_s - float(starts[0]),
     )
 
 
@@ -290,11 +294,15 @@ def prefix_cache_hit(cached_tokens: float, prompt_tokens: float) -> Sequence[Dou
 
 def over_saturated(requests: Requests, rate_per_s: float | None = None) -> Sequence[Doubt]:
     """The doubt about a server whose queue kept growing at this rate (None: the rate of the schedule), or the
-    information that the level was too short to tell, with the duration that would be enough."""
+    information that the level was too short to tell, with the duration that would be enough; and from when on it was
+    judged, if the server was slower before."""
     queue = _queue(requests, rate_per_s)
+    found = [] if queue.judged_from_s is None else [doubt("warming_up", judged_from_s=queue.judged_from_s)]
     if queue.growth == "growing":
-        return (doubt("over_saturated", **_evidence(queue)),)
-    return (doubt("saturation_unknown", needed_duration_s=queue.needed_s),) if queue.growth == "unknown" else ()
+        found.append(doubt("over_saturated", **_evidence(queue)))
+    elif queue.growth == "unknown":
+        found.append(doubt("saturation_unknown", needed_duration_s=queue.needed_s))
+    return found
 
 
 def over_saturation(requests: Requests, rate_per_s: float | None = None) -> dict[str, Json] | None:

@@ -427,7 +427,8 @@ def about(
     ]
     if short:
         found.append(doubt("other_output_length", asked=requested, requests=len(short), tokens=short[0]))
-    return [*found, *_held_open(requests, series), *_other_input_length(requests, traffic), *_warming_up(series)]
+    found += [*_held_open(requests, series), *_other_input_length(requests, traffic)]
+    return found if any(one.kind == "warming_up" for one in found) else [*found, *_warming_up(series)]
 
 
 def _warming_up(series: Series) -> Sequence[Doubt]:

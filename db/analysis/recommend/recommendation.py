@@ -1,9 +1,10 @@
 """Finds the measured options that meet a user's limits, the Pareto front, and the option to choose.
 
-A limit on latency applies to the upper end of the median's 95 % interval, and one on throughput to the rate at that
-latency, so that a promise holds despite the median's uncertainty. One on quality applies to the worse end of its
-interval over windows. Tails, memory, energy and time to first token have no
-interval and are compared as measured. An unmeasured quantity meets no limit.
+A limit on latency or time to first token applies to the upper end of the median's 95 % interval, and one on throughput
+to the rate at that latency, so that a promise holds despite the median's uncertainty. A percentile has no interval: it
+counts as too low by the factor by which the median may be, since launches that differ in one mostly differ in the
+other. A limit on quality applies to the worse end of its interval over windows. Memory and energy are compared as
+measured. An unmeasured quantity meets no limit.
 
 Options whose intervals overlap with that of the best one are equal. Among equals, the choice is the cheapest, then the
 simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not change from week
@@ -130,6 +131,8 @@ class Option:
     latency_stated_ms: float | None = None
     """Of an import without an interval: a stated percentile above the median, or the maximum."""
     ttft_ms: float | None = None
+    ttft_high_ms: float | None = None
+    """Upper end of its 95 % interval; None with too few samples."""
     memory_mb: float | None = None
     """Peak memory, of the device if it was measured, otherwise of the process."""
     energy_j: float | None = None
@@ -321,12 +324,18 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
         return None, option.missing.get(measure, TO_MEASURE[source_of(measure)])
     if quantity == "cost":
         return option.cost, None if option.cost is not None else "no price"
+    percentiles = {
+        "latency_p90": option.latency_p90_ms,
+        "latency_p95": option.latency_p95_ms,
+        "latency_p99": option.latency_p99_ms,
+    }
+    if quantity in percentiles and (percentile := percentiles[quantity]) is not None:
+        uncertain = 1.0 if option.latency_high_ms is None else option.latency_high_ms / option.latency_ms
+        return percentile * max(1.0, uncertain), None
     value, column = {
         "latency": (high, "latency_median_ms"),
-        "latency_p90": (option.latency_p90_ms, "latency_p90_ms"),
-        "latency_p95": (option.latency_p95_ms, "latency_p95_ms"),
-        "latency_p99": (option.latency_p99_ms, "latency_p99_ms"),
-        "ttft": (option.ttft_ms, "time_to_first_token_ms"),
+        **{name: (None, f"{name}_ms") for name in percentiles},
+        "ttft": (option.ttft_ms if option.ttft_high_ms is None else option.ttft_high_ms, "time_to_first_token_ms"),
         "memory": (option.memory_mb, "memory_peak_rss_infer_mb"),
         "energy": (option.energy_j, "energy_per_item"),
     }[quantity]

@@ -67,9 +67,9 @@ EQUAL_NOTE = (
     f"the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
 )
 LIMITS_NOTE = (
-    "latency limits apply to the upper end of the median's 95 % interval (up to), throughput limits to the rate at "
-    "that latency, limits on quality to the worse end of its interval; percentiles, memory, energy and time to first "
-    "token have no interval and are compared as measured"
+    "limits on latency and time to first token apply to the upper end of the median's 95 % interval (up to), limits on "
+    "a percentile to it times that end over the median, throughput limits to the rate at that latency, limits on "
+    "quality to the worse end of its interval; memory and energy are compared as measured"
 )
 
 

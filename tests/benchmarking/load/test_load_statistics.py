@@ -164,17 +164,20 @@ def test_requests_that_are_outside_at_any_rate_do_not_make_the_answer_too_high()
 
 
 def test_a_server_that_was_slow_at_first_is_judged_by_what_came_after():
-    marked = []
+    marked, said = [], []
     for load in (0.9, 1.2):
-        rate, kinds = load * CAPACITY_PER_S, []
+        rate, doubts = load * CAPACITY_PER_S, []
         for seed in range(20):
             chance = np.random.default_rng([7, seed])
             starts = poisson(chance, rate, 1000)
             ends = QUEUES["warm-up of 5 s"](chance, starts)
-            kinds += [one.kind for one in over_saturated(requests_of(starts, ends, 1.0), rate)]
-        marked.append(kinds.count("over_saturated"))
+            doubts += over_saturated(requests_of(starts, ends, 1.0), rate)
+        marked.append(sum(one.kind == "over_saturated" for one in doubts))
+        said.append([one.evidence["judged_from_s"] for one in doubts if one.kind == "warming_up"])
     assert marked[0] == 0
     assert marked[1] >= 15
+    assert len(said[0]) >= 15  # and each says from when on it was judged
+    assert all(2 < one < 12 for one in said[0])
 
 
 @pytest.mark.parametrize("queue", QUEUES)

@@ -36,6 +36,24 @@ def test_a_latency_limit_applies_to_the_upper_end_of_the_interval():
     assert miss.excess == pytest.approx(0.05)
 
 
+def test_a_limit_on_a_percentile_takes_it_to_be_too_low_by_as_much_as_the_median_may_be():
+    one = option("a", latency_ms=10.0, high_ms=11.0, latency_p95_ms=20.0)
+
+    assert misses(one, {"latency_p95": 22.0}) == ()
+    (miss,) = misses(one, {"latency_p95": 21.0})
+    assert miss.value == pytest.approx(22.0)
+    stated = replace(one, latency_high_ms=None)  # an import that states percentiles and no interval
+    assert misses(stated, {"latency_p95": 20.0}) == ()
+
+
+def test_a_limit_on_the_time_to_first_token_applies_to_the_upper_end_of_its_interval():
+    one = option("a", ttft_ms=100.0, ttft_high_ms=120.0)
+
+    assert misses(one, {"ttft": 120.0}) == ()
+    assert [miss.value for miss in misses(one, {"ttft": 110.0})] == [120.0]
+    assert misses(replace(one, ttft_high_ms=None), {"ttft": 100.0}) == ()
+
+
 def test_a_throughput_limit_applies_at_that_latency():
     """100 a second at 10 ms are 80 a second at 12.5 ms."""
     one = option("a", latency_ms=10.0, high_ms=12.5, throughput=100.0)
