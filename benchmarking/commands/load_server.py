@@ -1,7 +1,7 @@
 """Load-tests an OpenAI-compatible server, or a model on this machine.
 
-With --request-rate, requests start on a schedule (open loop) and latency counts from the scheduled start; with
---concurrency, a fixed number is in flight (closed loop). A MODEL without --url or --serve is loaded on this machine.
+With --request-rate, requests start on a schedule (open loop), and latency counts from then; with --concurrency, a fixed
+number is in flight (closed loop).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarking.core.command_line import (
     Parser,
     add_model_id,
     command,
+    note,
     notes,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError, storage_errors
@@ -41,6 +42,7 @@ from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import (
     SearchInterrupted,
     is_search,
+    limits_outcome,
     offered,
     search,
     with_knee,
@@ -84,7 +86,7 @@ examples:
   benchhouse load --serve "vllm serve X --port {port}" --concurrency 1,2,4,8
   benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4
 
-exit codes: 0 measured; 1 a level failed, or storing; 2 usage; 3 no rate fits
+exit codes: 0 measured; 1 failed, or --fail-on; 2 usage; 3 no rate fits, unknown
 """
 
 
@@ -166,6 +168,10 @@ def main(argv: Sequence[str]) -> int:
     finally:
         if is_several and runs:
             load_table.print_all(runs, as_json=arguments.json)
+    if arguments.fail_on is not None:
+        outcome = limits_outcome([one for run in runs for one in run.results], arguments.fail_on)
+        note(f"{NAME}: {outcome.text}")
+        return code or outcome.exit_code
     found_nothing = any(is_search(one) and one.status != "ok" for run in runs for one in run.results)
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and found_nothing else code
 
@@ -434,7 +440,7 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
     )
     group = parser.add_argument_group("server or model")
-    what = "model to load here, named as in benchhouse run; with --url, its name there, if the server has several"
+    what = "model to load on this machine; with --url, its name there"
     add_model_id(group, what, is_needed=False)
     add_settings(
         group,
@@ -460,7 +466,7 @@ def _parser() -> Parser:
     add_settings(
         parser.add_argument_group("levels"),
         LOAD,
-        *("concurrency", "request_rate", "find_rate", "limit", "duration", "num_requests", "repetitions"),
+        *("concurrency", "request_rate", "find_rate", "limit", "fail_on", "duration", "num_requests", "repetitions"),
         *("warmup_requests", "timeout"),
         lists=("concurrency", "request_rate"),
     )

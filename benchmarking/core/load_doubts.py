@@ -439,5 +439,5 @@ class HighestRate:
         """ "17.46 requests/s (95 % interval 16.9 to 18.11)" """
         if self.high is not None:
             return f"{number(self.rate)} requests/s (95 % interval {number(self.low)} to {number(self.high)})"
-        sure = f"({number(self.low)} or more with 97.5 % confidence)"
-        return f"at least {number(self.rate)} requests/s {sure}: {self.why_open}"
+        sure = f"({number(self.low)} or more with 97.5 % confidence, which more requests raise)"
+        return f"at least {number(self.rate)} requests/s as measured {sure}: {self.why_open}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.load_doubts import (
     AT_TOP,
     HIGHEST_RATE,
@@ -21,6 +22,8 @@ from benchmarking.core.load_doubts import (
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, REQUEST_RATE, Json, Point, Result
+from benchmarking.core.text import counted
+from benchmarking.core.verdicts.words import FLAG, Outcome
 from benchmarking.load.generator import Level
 from benchmarking.load.rate_posterior import Look, Posterior, look_of
 
@@ -119,6 +122,26 @@ def meets(result: Result) -> bool | None:
     return None if share is None else share >= LEAST_GOOD
 
 
+def holds(result: Result) -> bool | None:
+    """Whether a level holds the limits: it was measured and `meets` them. None if that is unknown, or if something else
+    than the server disturbed it."""
+    if result.status != "ok":
+        return False
+    return None if disturbances(result) else meets(result)
+
+
+def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
+    """What --fail-on makes of the levels of a command: "missed" fails if one misses the limits, "all-missed" if every
+    one does. What is not known of a level is neither."""
+    held = [holds(one) for one in levels]
+    missed, unknown, words, of_all = held.count(False), held.count(None), f"{FLAG} {asked}", counted(len(held), "level")
+    if missed == len(held) or (missed and asked == "missed"):
+        return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")
+    if unknown and (asked == "missed" or True not in held):
+        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}")
+    return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: the limits held at {held.count(True)} of {of_all}")
+
+
 class SearchInterrupted(KeyboardInterrupt):
     """Ctrl-C during a search."""
 
@@ -159,8 +182,10 @@ def search(
         while found.spent < MOST_DURATIONS and found.looks and not found.is_settled():
             middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
             rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
-            say(f"the highest rate is looked for near {middle:.4g} requests/s, measuring {rate:.4g}/s")
-            if found.look(rate, NEAR_DURATIONS * (2 if found.has_met(rate) else 1)) is None and found.is_stuck():
+            durations = NEAR_DURATIONS * (2 if found.has_met(rate) else 1)
+            longer = f" for {durations} times as long as --duration or --num-requests says"
+            say(f"the highest rate is looked for near {middle:.4g} requests/s, measuring {rate:.4g}/s{longer}")
+            if found.look(rate, durations) is None and found.is_stuck():
                 break
         if found.looks and found.is_below_the_measured():
             found.look(found.ends[0], NEAR_DURATIONS)

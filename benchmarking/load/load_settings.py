@@ -232,6 +232,15 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             needs=(("limit", None), ("request_rate", None)),
         ),
         replace(COMMON["limit"], help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s"),
+        Setting(
+            name="fail_on",
+            kind=one_of(("missed", "all-missed"), "condition"),
+            metavar="WORD",
+            help="exit code 1 if a level misses --limit, or if all do; 3 if unknown",
+            needs=(("limit", None),),
+            excludes=("find_rate",),
+            why_apart="a search ends with 3 if no rate holds",
+        ),
         Setting(name="duration", kind=SECONDS, help="seconds of arrivals per level", default=30.0),
         Setting(name="num_requests", kind=WHOLE, help="requests per level, instead of --duration"),
         Setting(

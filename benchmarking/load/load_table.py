@@ -17,7 +17,7 @@ from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
-from benchmarking.load.curve import NOT_MET, disturbances, facts_of, is_search, meets, offered
+from benchmarking.load.curve import NOT_MET, disturbances, facts_of, holds, is_search, offered
 from benchmarking.load.latency_limits import WORDS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
@@ -226,16 +226,12 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
     has_shares = False
     for one in levels:
-        name, share, is_met = (
-            _level_text(_unmarked(one), decimals),
-            one.metrics.get("goodput_share"),
-            meets(one),
-        )
+        name, share = _level_text(_unmarked(one), decimals), one.metrics.get("goodput_share")
         if one.status != "ok":
             missed.append(f"{name} ({one.status})")
-        elif (wrong := disturbances(one)) or is_met is None:
-            untold.append(f"{name} ({', '.join(wrong) or 'unknown'})")
-        elif is_met:
+        elif (is_held := holds(one)) is None:
+            untold.append(f"{name} ({', '.join(disturbances(one)) or 'unknown'})")
+        elif is_held:
             held.append(name)
         else:
             kinds = ", ".join(each.kind for each in one.doubts if each.kind in NOT_MET)

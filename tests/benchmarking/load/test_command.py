@@ -525,6 +525,35 @@ def test_the_rates_that_hold_are_named_in_one_sentence(stored, levels, sentence,
     assert f" {sentence} " in " ".join(capsys.readouterr().out.split()) + " "
 
 
+@pytest.mark.parametrize(
+    ("levels", "missed", "all_missed"),
+    [
+        ([(5.0, 1.0), (20.0, 0.99)], 0, 0),
+        ([(5.0, 1.0), (60.0, 0.984)], 1, 0),
+        ([(5.0, 0.5)], 1, 1),
+        ([(5.0, 0.5), (6.0, 1.0, "over_saturated")], 1, 1),
+        ([(5.0, 1.0, "late_generator"), (6.0, 1.0)], 3, 0),
+        ([(5.0, 0.5), (6.0, None)], 1, 3),
+        ([(6.0, None)], 3, 3),
+    ],
+)
+def test_missed_limits_fail_a_gate_that_asks_and_what_is_unknown_is_neither_met_nor_missed(
+    stored, levels, missed, all_missed
+):
+    results = of_levels(stored[1], *levels).results
+    codes = [curve.limits_outcome(results, asked).exit_code for asked in ("missed", "all-missed")]
+    assert codes == [missed, all_missed]
+
+
+@pytest.mark.parametrize(("flags", "code"), [([], 0), (["--fail-on", "missed"], 1), (["--fail-on", "all-missed"], 1)])
+def test_only_a_gate_changes_the_exit_code_of_a_load_that_misses_its_limits(flags, code, capsys):
+    with serving(Script(ttft_s=0.002, itl_s=0.0)) as url:
+        words = [*("--url", url, "m", "--concurrency", "1", "--num-requests", "5", "--limit", "ttft:0.001ms")]
+        words += [*("--output-length", "2", "--capacity-seconds", "0", "--no-save", "--quiet"), *flags]
+        assert load_server.main(words) == code
+    assert ("failed: the limits were missed at 1 of 1 level" in capsys.readouterr().err) == bool(flags)
+
+
 def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(stored, capsys, monkeypatch):
     levels = of_levels(stored[1], (7.899, 1.0), (8.0, 1.0))
     load_table.print_run(levels, as_json=False)
@@ -559,6 +588,7 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
             "exceed the limit of 100000000 per level",
         ),
         (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit and --request-rate"),
+        (["--url", "http://x/v1", "--fail-on", "missed"], "--fail-on requires --limit"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
         (["--url", "http://x/v1", "--request-rate", "inf"], "--request-rate inf requires --num-requests"),
         (["--url", "http://x/v1", "--tokenizer", "nowhere"], "--tokenizer nowhere: expected a local folder"),

@@ -66,6 +66,7 @@ def test_a_search_that_holds_at_its_upper_bound_ends_there(lowest, highest):
     text = HighestRate.of(outcome.metrics, outcome.extra["load"]).text
     assert text.startswith(f"at least {highest:g} requests/s")
     assert "upper bound of the search; raise it" in text
+    assert "as measured (" in text, "the rate that held and the lower end are two different statements"
 
 
 @pytest.mark.parametrize(("lowest", "most_levels"), [(40.0, 3), (30.0, 4)])
