@@ -59,7 +59,7 @@ def as_level(row: Row) -> dict[str, Any]:
     }
 
 
-UNLIMITED, NOT_STATED = "unlimited", "not stated"
+UNLIMITED = "unlimited"
 """Levels of an open loop without a rate: all requests are sent at once (`--request-rate inf`), or the file of another
 tool does not say how many were offered. Unknown is not 0."""
 SENT_AT_ONCE, NO_LIMIT = "at_once", "concurrency_unlimited"
@@ -77,7 +77,7 @@ def without_rate(row: Row) -> str | None:
     if row["loop"] != "open" or row["offered_rate"] is not None:
         return None
     arrivals = json.loads(row.get("runtime_mode") or "{}").get("arrivals")
-    return UNLIMITED if arrivals == SENT_AT_ONCE or NO_LIMIT in (row.get("doubts") or ()) else NOT_STATED
+    return UNLIMITED if arrivals == SENT_AT_ONCE or NO_LIMIT in (row.get("doubts") or ()) else words.NOT_STATED
 
 
 def level(row: Row) -> float:

@@ -21,18 +21,25 @@ from visualize.drawing.scales import number
 
 SEPARATOR = " · "
 NO_VALUE = "without this metric"
+UNKNOWN, NOT_STATED = "unknown", "not stated"
+"""What the warehouse has, and what people read, where neither a file nor a server says it."""
 
 
 def cell(row: Row) -> str:
     """The device, runtime and precision of a row, separated by SEPARATOR, as far as the file of another tool states
     them."""
-    stated = [part for part in (device(row), row["runtime"], precision(row)) if part != "unknown"]
-    return SEPARATOR.join(dict.fromkeys(stated)) or "setup not stated"
+    known = [part for part in (device(row), engine(row), precision(row)) if part != NOT_STATED]
+    return SEPARATOR.join(dict.fromkeys(known)) or f"setup {NOT_STATED}"
+
+
+def stated(value: str) -> str:
+    """The value, or that it is not known."""
+    return NOT_STATED if value == UNKNOWN else value
 
 
 def precision(row: Row) -> str:
     """The precision; the quantization if that is what the weights have instead: "Q4_K - Medium"."""
-    return precision_words(row["precision"], settings_of(row))
+    return stated(precision_words(row["precision"], settings_of(row)))
 
 
 def settings_of(row: Row) -> Mapping[str, object]:
@@ -44,12 +51,12 @@ def settings_of(row: Row) -> Mapping[str, object]:
 
 def engine(row: Row) -> str:
     """The runtime; in words for a server whose engine is not known."""
-    return "not stated" if row["runtime"] in (SERVER, "unknown") else str(row["runtime"])
+    return NOT_STATED if row["runtime"] == SERVER else stated(row["runtime"])
 
 
 def device(row: Row) -> str:
     """Model name and selector of the device, and whether it is simulated."""
-    selector = f"{row['device']}, simulated" if row.get("simulated") else str(row["device"])
+    selector = stated(row["device"]) + (", simulated" if row.get("simulated") else "")
     return f"{row['device_name']} ({selector})" if row["device_name"] else selector
 
 

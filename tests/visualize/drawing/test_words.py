@@ -26,6 +26,8 @@ def test_a_setup_names_only_what_the_file_of_another_tool_states():
     assert words.cell(row(**unknown)) == "setup not stated"
     assert words.cell(row(**{**unknown, "device": "server", "runtime": "server"})) == "server"
     assert words.cell(row()) == "CPU (cpu) · eager · float32"
+    assert {words.engine(row(runtime=one)) for one in ("server", "unknown")} == {"not stated"}
+    assert words.precision(row(precision="unknown")) == words.stated("unknown") == "not stated"
 
 
 @pytest.mark.parametrize(

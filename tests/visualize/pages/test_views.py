@@ -230,6 +230,8 @@ def test_a_recommendation_equals_that_of_the_command(data, database, capsys):
         assert words.title in printed
         assert words.advice in printed
     assert page.has_best
+    (panel,) = page.chart.specs
+    assert json.dumps(panel).count('"recommended"') == 1, "the chart says which of its marks it is"
 
 
 def test_the_servers_for_a_rate_equal_those_of_the_command(tmp_path, capsys):
@@ -429,6 +431,8 @@ def test_custom_metrics_are_columns_and_can_be_compared_and_followed(data, datab
     results = page_of(data, "results", runtime="eager", model="bert-base-uncased")
     place = [heading.text for heading in results.grid.headings].index("pages (pages/s)")
     assert sum(row[place].text != "-" for row in results.grid.rows) == 4
+    mixed = page_of(data, "results", model="bert-base-uncased").grid.headings
+    assert "pages (pages/s)" not in [heading.text for heading in mixed], "only where every runtime has it"
     run = page_of(data, "run", run_id=results.grid.rows[0][1].link.parameters.run_id)
     assert "pages (pages/s)" in [heading.text for heading in run.results.headings]
     compared = page_of(data, "compare", **eager)
@@ -482,6 +486,8 @@ def test_an_imported_load_has_its_host_and_doubts_without_our_flags(tmp_path):
         results = page_of(found, "results").grid
     snapshots.close()
     assert server.text == dict(page.facts)["server"] == "127.0.0.1:18765"
+    assert not {"precision", "weights"} & dict(page.facts).keys(), "neither is in the file"
+    assert {row[4].text for row in results.rows} == {"not stated"}, "of which the warehouse has 'unknown'"
     worst, *_ = page.doubts
     assert (worst.kind, worst.tone) == ("late_generator", "bad")
     assert worst.sentence == "Requests were sent late, by more than 1% of the time to first token."
@@ -771,3 +777,16 @@ def test_quality_is_a_sortable_column_of_the_results(with_quality):
         ]  # fmt: skip
         rows = [[cell.text for cell in row][1:] for row in page.grid.rows]
         assert rows == [["float32", "0.01", "1.5", "-"], ["int8", "-", "-", "-"]]  # unknown ones come last
+
+
+def test_a_file_of_many_models_names_two_of_them(tmp_path):
+    file = read_file(FIXTURES / "imports/google_benchmark/repetitions.json")
+    runs = list(importer_for(file).runs(file))
+    models = sorted({run.cell.workload.model_id for run in runs})
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all(runs)
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        (row,) = page_of(found, "overview").imports.rows
+    assert len(models) > 2
+    assert row[3].text == f"{models[0]}, {models[1]} and {len(models) - 2} more"
+    assert row[3].hint == ", ".join(models[2:])

@@ -14,7 +14,6 @@ from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
 from visualize.drawing.configurations import finding
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
-from visualize.drawing.loads import NOT_STATED
 from visualize.drawing.marks import states_legend
 from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
@@ -37,7 +36,7 @@ from visualize.pages.elements import (
 from visualize.pages.result_rows import RATE_NOTE, has_star, models_by_calls, result_table
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
-from visualize.pages.views.run_page import UNKNOWN, run_link
+from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -88,7 +87,7 @@ def _machine(row: Row) -> str:
     """The name of a machine's device, with the number of devices."""
     many = f" x {row['device_count']}" if row["device_count"] > 1 else ""
     name = row["device_name"] or row["device_type"]
-    return f"{NOT_STATED if name == UNKNOWN else name}{many}"
+    return f"{words.stated(name)}{many}"
 
 
 MACHINE_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
@@ -97,7 +96,7 @@ MACHINE_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
         link=Link(view="results", parameters=ResultsParameters(hardware=row["hardware_id"])),
         hint="its results",
     ),
-    "selector": lambda row: text_cell(", ".join(row["selectors"])),
+    "selector": lambda row: text_cell(", ".join(map(words.stated, row["selectors"]))),
     "CPU": column("cpu_model"),
     "device memory": lambda row: text_cell(None if row["memory_bytes"] is None else size_text(row["memory_bytes"])),
     "cores / threads": lambda row: text_cell(
@@ -121,7 +120,10 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     point = _chosen(parameters.point, points, points[0] if points else None, "point")
     shown = [row for row in rows if Point.from_columns(row).label == point]
     # What differs comes first: a narrow column cuts off the end.
-    plain = [f"{row['runtime']} · {words.precision(row)} · {row['device_name'] or row['device']}" for row in shown]
+    plain = [
+        f"{words.engine(row)} · {words.precision(row)} · {row['device_name'] or words.stated(row['device'])}"
+        for row in shown
+    ]
     facts = []
     for row in shown:
         mode = {**json.loads(row["runtime_mode"]), "threads": row["num_threads"], "processors": row["cpu_list"]}

@@ -31,7 +31,7 @@ from visualize.pages.elements import (
 )
 from visualize.pages.result_rows import GOODPUT, OTHERS, noted_doubts
 from visualize.pages.site import NotFoundError, View
-from visualize.pages.views.run_page import UNKNOWN, find_run, known_facts, run_link, run_started_text
+from visualize.pages.views.run_page import find_run, known_facts, run_link, run_started_text
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -152,11 +152,11 @@ def newest_loads(data: Data, most: int) -> Grid:
 
 def _server(row: Mapping[str, Any], device: str) -> str:
     """The server's device, or else its address, or the host that an imported load was sent to."""
-    if row["device_name"] is not None or row["device"] not in (UNKNOWN, SERVER):
+    if row["device_name"] is not None or row["device"] not in (words.UNKNOWN, SERVER):
         return device
     if row.get("url"):
         return str(row["url"])
-    return loads.NOT_STATED if row["device"] == SERVER or row["host"] == UNKNOWN else str(row["host"])
+    return words.NOT_STATED if row["device"] == SERVER or row["host"] == words.UNKNOWN else str(row["host"])
 
 
 def _lengths(row: Mapping[str, Any]) -> str | None:
@@ -228,8 +228,8 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
             raise NotFoundError(f"no level {parameters.result!r} in this load")
     requests = () if drawn is None else _figures(data, "request_timeline", [drawn])
     device = run["device_name"] or run["device"]
-    setup = [run["runtime"]] if run["runtime"] not in (SERVER, UNKNOWN) else []
-    setup += [f"on {device}"] if device not in (UNKNOWN, SERVER) else []
+    setup = [run["runtime"]] if run["runtime"] not in (SERVER, words.UNKNOWN) else []
+    setup += [f"on {device}"] if device not in (words.UNKNOWN, SERVER) else []
 
     def level_cell(row: Row) -> Cell:
         text = named(row) + (" (knee)" if row["is_knee"] else "")

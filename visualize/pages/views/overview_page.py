@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.text import first_few
 from db.analysis.gate.alerts import OPEN, list_alerts
 from db.analysis.history.histories import histories
 from db.analysis.history.regressions import regressions
@@ -53,6 +54,8 @@ LATEST_LOADS = 4
 LATEST_IMPORTS = 6
 SERIES = 24
 FINDINGS = 8
+MODELS = 2
+"""Most models of an imported file that are named."""
 TOTALS = """
 SELECT
     (SELECT count(*) FROM benchmark_runs WHERE task <> 'device-calibration') AS runs,
@@ -83,7 +86,7 @@ ORDER BY started_at DESC, run_id DESC
 IMPORTS = """
 SELECT
     coalesce(parse_filename(source), origin_format) AS file, origin_format, max(ingested_at) AS imported,
-    string_agg(DISTINCT model_id, ', ' ORDER BY model_id) AS models, count(DISTINCT run_id) AS runs,
+    list(DISTINCT model_id ORDER BY model_id) AS models, count(DISTINCT run_id) AS runs,
     min(run_id) AS run_id, any_value(runtime_mode->>'loop') AS loop
 FROM benchmark_runs WHERE origin_format IS NOT NULL
 GROUP BY source, origin_format ORDER BY imported DESC, file LIMIT $most
@@ -155,8 +158,8 @@ def _most_quantized(data: Data) -> list[str]:
 RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "started (UTC)": lambda row: text_cell(time_text(row["started_at"])),
     "model": lambda row: text_cell(row["model_id"], link=run_link(row["run_id"])),
-    "device": column("device"),
-    "runtime": column("runtime"),
+    "device": lambda row: text_cell(words.stated(row["device"])),
+    "runtime": lambda row: text_cell(words.engine(row)),
     "precision": lambda row: text_cell(words.precision(row)),
     "status": lambda row: state_cell(row["status"]),
     "points": lambda row: text_cell(f"{row['measured']}/{row['results']}", hint="measured / planned"),
@@ -183,7 +186,7 @@ IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "written by": lambda row: text_cell(
         row["origin_format"], link=_format_link(row), hint="all results of this format"
     ),
-    "models": column("models"),
+    "models": lambda row: text_cell(first_few(row["models"], MODELS), hint=", ".join(row["models"][MODELS:]) or None),
     "runs": column("runs"),
 }
 
@@ -198,8 +201,7 @@ def _changes(found: Iterable[T], run_metric: Callable[[T], tuple[str, str]]) -> 
 
 def _points_cell(points: Sequence[str]) -> Cell:
     """The point of the first of several findings: "b1 s128 and 3 more"."""
-    more = f" and {len(points) - 1} more" if len(points) > 1 else ""
-    return text_cell(points[0] + more, hint="; ".join(points) if more else None)
+    return text_cell(first_few(points, 1), hint="; ".join(points) if len(points) > 1 else None)
 
 
 def _alerts(data: Data) -> tuple[Grid, int]:

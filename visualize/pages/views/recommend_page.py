@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -29,7 +29,7 @@ from db.analysis.recommend.recommendation_text import RecommendationWords, recom
 from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
 from db.analysis.recommend.servers import Limit as LoadLimit
 from db.analysis.selection import EVERYTHING, Selection
-from visualize.drawing.figure import Entry, Figure, Mark, entries, pareto
+from visualize.drawing.figure import Entry, Figure, Mark, Note, entries, pareto
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import spread
 from visualize.drawing.panels import front_panel
@@ -255,8 +255,8 @@ def _rounded(value: float, *, up: bool) -> float:
 
 
 def _chart(words: RecommendationWords, found: Recommendation, workload: Workload) -> Chart:
-    """Latency and throughput of each option, with the front of these two quantities; options that miss a limit are
-    crossed out."""
+    """Latency and throughput of each option, with the front of these two quantities and the name of the recommended
+    one; options that miss a limit are crossed out."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     options = [
         (row, one, float(one.option.latency_ms), float(one.option.throughput))
@@ -280,6 +280,12 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
     ]  # fmt: skip
     best = pareto([one for one in options if one[1].fits], lambda one: (one[2], one[3]))
     front = [(latency, throughput, "") for _, _, latency, throughput in best]
+    panel = front_panel(lines, front, "Median latency (ms)", f"Throughput ({unit})", is_cost=True)
+    named = tuple(
+        Note(x=latency, y=throughput, text="recommended", dx=6, dy=8)
+        for _, one, latency, throughput in options
+        if one is found.best
+    )
     states = {one.state for line in lines for one in line.marks}
     is_unknown = any(one.unknown for one in found.rated)
     crossed = "crossed: misses a limit" + (", or its value is not known" if is_unknown else "")
@@ -289,7 +295,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
             "Up and left is better.",
             *([FRONT_NOTE] if len(front) > 1 else []),
         ),
-        panels=(front_panel(lines, front, "Median latency (ms)", f"Throughput ({unit})", is_cost=True),),
+        panels=(replace(panel, elements=(*panel.elements, *named)),),
         legend=(
             *entries(lines),
             *([Entry(label="hollow: doubtful", colour="grey", shape=0, state="doubtful")] * ("doubtful" in states)),

@@ -161,7 +161,8 @@ class Filter:
 
     name: str
     title: str
-    options: tuple[str, ...]
+    options: Mapping[str, str]
+    """Value -> text."""
     chosen: str | None
 
 
@@ -227,7 +228,8 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
             Choice(
                 title=one.title,
                 options=tuple(
-                    (option, _link(CHOSEN_BY[one.name](option)), option == one.chosen) for option in one.options
+                    (text, _link(CHOSEN_BY[one.name](option)), option == one.chosen)
+                    for option, text in one.options.items()
                 ),
             )
             for one in filters
@@ -319,10 +321,15 @@ HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
 
 
 def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
-    """The columns that people decide by and that have values, with a measure of quality and the custom metrics of these
-    rows; those of load tests are on their pages."""
+    """The columns that people decide by and that have values, with a measure of quality and the custom metrics that
+    every runtime among the calls has; those of load tests are on their pages."""
     calls = [row for row in rows if row["origin_format"] is None and not is_load(row)]
-    own = [name for name, column in known.items() if column.own is not None and any(map(column.has, calls))]
+    runtimes = {row["runtime"] for row in calls}
+    own = [
+        name
+        for name, column in known.items()
+        if column.own is not None and runtimes and {row["runtime"] for row in calls if column.has(row)} == runtimes
+    ]
     quality = [name for name in QUALITIES if any(map(known[name].has, rows))][:1]
     usual = [*USUAL[:-1], *quality, *own, USUAL[-1]]
     return tuple(name for name in usual if name in SUBJECTS or any(known[name].has(row) for row in rows))
@@ -334,11 +341,12 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
     first = {
         "model": Column(heading="model", cell=_model, order=("model_id",)),
         "device": Column(
-            heading="device", cell=lambda row: text_cell(row["device"], hint=row["device_name"]), order=("device",)
+            heading="device", order=("device",),
+            cell=lambda row: text_cell(words.stated(row["device"]), hint=row["device_name"]),
         ),
         "runtime": Column(
             heading="runtime",
-            cell=lambda row: text_cell(row["runtime"] + (" (simulated)" if row["simulated"] else "")),
+            cell=lambda row: text_cell(words.engine(row) + (" (simulated)" if row["simulated"] else "")),
             order=("runtime",),
         ),
         "precision": Column(
@@ -491,8 +499,15 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
         if len(options) > 1 or value is not None:
             chosen = None if value is None else str(value)
             extra = () if chosen is None or chosen in options else (chosen,)  # keep the value of the URL
-            filters.append(Filter(name=name, title=title, options=(*extra, *options), chosen=chosen))
+            texts = {one: _option_text(name, one) for one in (*extra, *options)}
+            filters.append(Filter(name=name, title=title, options=texts, chosen=chosen))
     return tuple(filters)
+
+
+def _option_text(name: str, value: str) -> str:
+    """As the cells have it, with the word of selections: "not stated (unknown)"."""
+    text = words.engine({"runtime": value}) if name == "runtime" else words.stated(value)
+    return text if text == value else f"{text} ({value})"
 
 
 def _link(parameters: ResultsParameters) -> Link:

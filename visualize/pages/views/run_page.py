@@ -76,8 +76,6 @@ WHERE model_id = $model AND weights = $weights AND hardware_id = $hardware AND r
 ORDER BY started_at DESC, profile_id DESC LIMIT $most
 """
 MOST_PROFILES = 4
-UNKNOWN = "unknown"
-"""An engine or device that the file of another tool does not name."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
@@ -145,7 +143,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
         "Settings": json.loads(run["settings"]),
     }
     return SimpleNamespace(
-        title=run["model_id"] + (f" on {device}" if device != UNKNOWN else ""),
+        title=run["model_id"] + (f" on {device}" if device != words.UNKNOWN else ""),
         run_id=run_id,
         status=run["status"],
         error=run["error"],
@@ -233,7 +231,9 @@ def _facts(run: Row, results: Sequence[Row]) -> tuple[tuple[str, str], ...]:
             "model": run["model_id"],
             "family": run["architecture_type"],
             "task": run["task"],
-            "weights": run["weights"] + (f" ({run['weights_reason']})" if run["weights_reason"] else ""),
+            "weights": None  # those of the server or caller
+            if run["weights"] == "given"
+            else run["weights"] + (f" ({run['weights_reason']})" if run["weights_reason"] else ""),
             "device": f"{run['device']} ({run['device_name']})" if run["device_name"] else run["device"],
             "runtime": run["runtime"] + settings_text(run["runtime_mode"]),
             "precision": words.precision(run),
@@ -260,7 +260,8 @@ def run_started_text(run: Row, results: Sequence[Row]) -> str:
 
 def known_facts(run: Row, given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """The facts about a run, without those that the file of an import does not state."""
-    return facts({name: value for name, value in given.items() if run["origin_format"] is None or value != UNKNOWN})
+    no_fact = () if run["origin_format"] is None else (words.UNKNOWN, words.NOT_STATED)
+    return facts({name: value for name, value in given.items() if value not in no_fact})
 
 
 def json_file(data: Data, parameters: RunFile) -> File:

@@ -175,7 +175,7 @@ def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, m
 def _setup(history: History) -> list[str]:
     """The device, runtime, precision and settings, as far as they are stated."""
     found = (history.subject[name] for name in ("device", "runtime", "precision", "settings"))
-    return [str(one) for one in found if one and one != "unknown"]
+    return [str(one) for one in found if one and one != words.UNKNOWN]
 
 
 def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
