@@ -37,6 +37,7 @@ from db.commands.arguments import (
     unknown_models_in,
 )
 from db.file_copy import publish
+from db.values import precision_words
 
 NAME = "benchhouse delete"
 EXAMPLES = """
@@ -51,7 +52,8 @@ exit codes: 0 deleted, or nothing matches; 1 a run file could not be moved; 2 us
 TRASH = ".trash"
 """Folder for the files of deleted runs: hidden, so that loading the folder beside it does not find them."""
 RUNS = """
-SELECT run.run_id, run.started_at, run.model_id, run.device, run.runtime, run.precision, run.origin_format, run.source,
+SELECT run.run_id, run.started_at, run.model_id, run.device, run.runtime, run.precision, run.runtime_mode,
+    run.origin_format, run.source,
     run.source_sha256, count(*) AS results, count(*) FILTER (WHERE result_id IN (
         SELECT result_id FROM all_results WHERE {condition})) AS matching
 FROM benchmark_runs run JOIN benchmark_results USING (run_id)
@@ -117,7 +119,7 @@ def _show(runs: Sequence[dict[str, Any]], notes: Sequence[dict[str, Any]], argum
             run["model_id"],
             run["device"],
             run["runtime"],
-            run["precision"],
+            precision_words(run["precision"], run["runtime_mode"]),
             str(run["results"]) if run["results"] == run["matching"] else f"{run['results']} ({run['matching']} match)",
             run["source"] or "",
         )

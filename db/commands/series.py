@@ -32,6 +32,7 @@ from db.commands.arguments import (
     selection_in,
     unknown_models_in,
 )
+from db.values import precision_words
 
 NAME = "benchhouse series"
 EXAMPLES = """
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
                     row["model_id"],
                     row["device_name"] or row["device_type"] or "-",
                     row["runtime"],
-                    row["precision"],
+                    precision_words(row["precision"], row["runtime_mode"]),
                     Point.from_columns(row).label,
                     str(row["runs"]),
                     f"{row['first_at']:%Y-%m-%d}",

@@ -95,13 +95,14 @@ def main(argv: Sequence[str]) -> int:
     elif rows:
         page = stdout_page()
         table = table_of(_columns(rows, metric), rows, page)
-        failures = [f"{_label(row)}: {_state(row)}: {row['error']}" for row in rows if row["status"] != "ok"]
-        doubts = doubt_notes((kind, _label(row)) for row in rows for kind in _kinds(row))
+        labelled = [*zip(_labels(rows), rows, strict=True)]
+        failures = [f"{label}: {_state(row)}: {row['error']}" for label, row in labelled if row["status"] != "ok"]
+        doubts = doubt_notes((kind, label) for label, row in labelled for kind in _kinds(row))
         rates = [
-            throughput_note(_label(row), row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
-            for row in rows
+            throughput_note(label, row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
+            for label, row in labelled
         ]
-        launches = launch_notes({_label(row): row["launch_values"] for row in rows}, table.left_out)
+        launches = launch_notes({label: row["launch_values"] for label, row in labelled}, table.left_out)
         of_runs = {row["run_id"]: f"{row['model_id']} {row['runtime']} {_subject(row, 'precision')}" for row in rows}
         quality = [
             line.replace("quality", f"quality of {name}", 1)
@@ -196,8 +197,14 @@ def _kinds(row: Row) -> list[str]:
     return [kind for kind in row["doubts"] or () if kind not in KINDS or KINDS[kind].severity != "info"]
 
 
-def _label(row: Row) -> str:
-    return f"{row['model_id']} {row['runtime']} {_point(row)}"
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """The name of each row in the notes; with its hardware if the rows have several."""
+    from db.values import SETTINGS
+
+    several = len({row["device_name"] for row in rows}) > 1
+    names = ("model_id", "device_name", "runtime", "precision") if several else ("model_id", "runtime", "precision")
+    parts = ([*(_subject(row, name) for name in names), row[SETTINGS], _point(row)] for row in rows)
+    return [" ".join(filter(None, one)) for one in parts]
 
 
 def age(seconds: float) -> str:

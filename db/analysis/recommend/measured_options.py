@@ -118,6 +118,12 @@ def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return named
 
 
+def to_choose(precisions: Sequence[tuple[object, bool]]) -> tuple[int, int, int]:
+    """How much there is to choose from on one machine, of the precision or quantization of each option and whether its
+    quality is measured: those with a quality, all of them, and the options."""
+    return len({one for one, has in precisions if has}), len({one for one, _ in precisions}), len(precisions)
+
+
 def found_name(by_name: Mapping[str, Sequence[str]], model_id: str) -> str | None:
     """The name (`models_by_name`) of a model, of one of its files, or of what a file's name begins with; None for an
     unknown model."""

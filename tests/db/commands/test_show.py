@@ -10,6 +10,7 @@ import pytest
 
 from benchmarking import cli
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE
+from db.commands import delete, series
 from db.commands.show import age, main
 from db.warehouse import Warehouse
 from tests.helpers.run_changes import Alter
@@ -49,9 +50,9 @@ def test_failures_and_doubts_are_shown_with_what_to_do(show, asked_database):
     head, table, notes = out.strip().split("\n\n")
     assert head.startswith("model bert-base-uncased, ")
     assert sorted(line.split()[-1] for line in table.splitlines()[2:]) == ["failed", "noisy", "ok", "ok", "ok"]
-    launches, error, doubt = re.split(r"\n(?=bert-base-uncased eager b64|cpu_pressure )", notes)
+    launches, error, doubt = re.split(r"\n(?=bert-base-uncased eager float32 b64|cpu_pressure )", notes)
     assert launches.endswith("3 launches are too few to predict the next one (--launches 5)")
-    assert error == "bert-base-uncased eager b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there"
+    assert error == "bert-base-uncased eager float32 b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there"
     assert "close them and measure again" in doubt
 
 
@@ -67,15 +68,23 @@ def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_dat
     assert "▂▄▁█" in show(path)[1]
 
 
-def test_a_quantization_stands_for_the_precision_that_it_has_no_word_for(show, tmp_path, empty_database, make_run):
+def test_a_quantization_stands_for_the_precision_that_it_has_no_word_for(
+    show, tmp_path, empty_database, make_run, capsys
+):
     path = shutil.copy(empty_database, tmp_path / "a.duckdb")
-    run = make_run(precision="other", batch_sizes=(1,), sequence_lengths=(32,))
+    run = make_run(precision="other", batch_sizes=(1,), sequence_lengths=(32,), with_failed=True)
     with Warehouse.open(path) as warehouse:
         for name in ("Q8_0", "IQ3_S"):
             warehouse.ingest(Alter.mode(Alter.renewed(run), quantization=name))
     _, out, _ = show(path)
     rows = out.split("\n\n")[1].splitlines()[2:]
-    assert sorted(row.split()[0] for row in rows) == ["IQ3_S", "Q8_0"]
+    assert sorted({row.split()[0] for row in rows}) == ["IQ3_S", "Q8_0"]
+    failed = re.findall(r"^bert-base-uncased eager (\S+) b64 s512: failed", out, re.MULTILINE)
+    assert sorted(failed) == ["IQ3_S", "Q8_0"], "the notes name the rows as the table does"
+    series.main(["list", "--db-path", str(path)])
+    delete.main(["model=bert-base-uncased", "--dry-run", "--db-path", str(path)])
+    listed = capsys.readouterr().out
+    assert [listed.count(f" {name} ") for name in ("IQ3_S", "Q8_0", "other")] == [3, 3, 0]
 
 
 def test_a_selection_and_a_limit_narrow_it(show, asked_database):

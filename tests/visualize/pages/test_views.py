@@ -276,6 +276,21 @@ def test_the_question_of_the_quantization_leads_to_a_page_that_answers_it(tmp_pa
     assert (page.model, at_32.precisions) == ("m", None)
 
 
+def test_a_workload_whose_quality_is_measured_is_recommended_for_first(tmp_path):
+    path = tmp_path / "own.duckdb"
+    measured = Quality(values={"kl_divergence": QualityValue(value=0.01, low=0.009, high=0.011)}, inputs="a", how={})
+    at_128 = [make_run(model_id="m", precision=name) for name in ("float32", "int8", "int4")]
+    at_128 = [Alter.only(run, lambda point: point.sequence_length == 128) for run in at_128]
+    at_32 = [dataclasses.replace(make_run(model_id="m", precision=name), quality=measured) for name in ("int8", "int4")]
+    at_32 = [Alter.only(run, lambda point: point.sequence_length == 32) for run in at_32]
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([*at_128, *map(Alter.renewed, at_32)])
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "recommend")
+    assert "s32" in page.workload
+    assert [row[0].text for row in page.precisions.rows] == ["int8", "int4"]
+
+
 def test_workloads_of_the_same_words_are_all_offered(tmp_path):
     path = tmp_path / "own.duckdb"
     runs = [

@@ -19,6 +19,7 @@ from db.analysis.recommend.measured_options import (
     OF_WORKLOAD,
     models_by_name,
     stated_mode,
+    to_choose,
     workload_config,
 )
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics
@@ -147,10 +148,7 @@ def _most_quantized(data: Data) -> list[str]:
         precision = (row["precision"], stated_mode(row).get("quantization"))
         place = (names[row["model_id"]], row["workload"], workload_config(row))
         found.setdefault(place, []).append((precision, row["has_quality"]))
-    counts = {
-        place: (len({one for one, has in of if has}), len({one for one, _ in of}), len(of))
-        for place, of in found.items()
-    }
+    counts = {place: to_choose(of) for place, of in found.items()}
     several = {place: count for place, count in counts.items() if count[1] > 1}
     return [max(several, key=lambda place: several[place])[0]] if several else []
 

@@ -22,6 +22,7 @@ from db.analysis.recommend.measured_options import (
     found_name,
     models_by_name,
     options_by_workload,
+    to_choose,
     why_no_options,
 )
 from db.analysis.recommend.recommendation import AT_LEAST, Option, Quantity, Recommendation, limited_value, recommend
@@ -62,7 +63,7 @@ class RecommendParameters:
     model: str | None = None
     """None for the model with the most series of calls."""
     workload: str | None = None
-    """Title of the workload; None for the one with the most precisions, then options."""
+    """Title of the workload; None for the one with the most to choose from."""
     among: str | None = None
     """A selection of results."""
     prefer: Prefer | None = None
@@ -163,12 +164,13 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     )
 
 
-def _choice(options: Sequence[Option]) -> tuple[int, int]:
-    """How much there is to choose from: the precisions and quantizations of a machine, and the options."""
-    of_machines: dict[str, set[object]] = {}
+def _choice(options: Sequence[Option]) -> tuple[int, int, int]:
+    """How much there is to choose from on the machine that has most, as the overview ranks workloads."""
+    of_machines: dict[str, list[tuple[object, bool]]] = {}
     for one in options:
-        of_machines.setdefault(one.hardware_id, set()).add((one.precision, one.runtime_mode.get("quantization")))
-    return max(map(len, of_machines.values())), len(options)
+        precision = (one.precision, one.runtime_mode.get("quantization"))
+        of_machines.setdefault(one.hardware_id, []).append((precision, bool(one.quality)))
+    return max(map(to_choose, of_machines.values()))
 
 
 def _served(
