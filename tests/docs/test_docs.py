@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
+import os
 import re
 import shutil
+import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +16,13 @@ from typing import Any
 
 import pytest
 
+from benchmarking.core import child_process
 from benchmarking.core.doubts import KINDS
 from benchmarking.devices import cuda, rocm
 from benchmarking.runtimes.support.onnxruntime import libraries
 from db.warehouse import Warehouse
 from tests.docs import cli_page
+from tests.helpers.child_server import Popen, is_like_the_server
 from tests.helpers.doc_pages import INSTALL, INSTALLATIONS, PAGES, Block, blocks, with_doubts, with_outputs
 from tests.helpers.paths import ROOT
 from tests.helpers.terminal import on_a_terminal
@@ -45,6 +50,7 @@ MAX_WIDTH = 120
 TABLES = 12
 """Tables and views, at least, that the page about the warehouse has to name."""
 SQL_QUESTIONS = 20
+ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: page.stem)
@@ -149,6 +155,16 @@ def is_module_or_part(name: str) -> bool:
     return (ROOT / module.replace(".", "/")).with_suffix(".py").is_file() and hasattr(
         importlib.import_module(module), attribute
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="commands are forked on Linux")
+def test_the_commands_of_a_page_are_forked_in_an_activated_environment(scratch, monkeypatch):
+    monkeypatch.setenv("PS1", "(venv) ")
+    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
+    monkeypatch.setattr(Popen, "server_environment", child_process.environment())
+    assert is_like_the_server(json.loads(on_a_terminal("python -c '" + ENVIRONMENT + "'", scratch).text))
+    monkeypatch.setenv("PYTHONPATH", "/of/the/page")
+    assert not is_like_the_server(os.environ)
 
 
 def test_every_kind_of_plugin_has_a_worked_example():

@@ -58,10 +58,11 @@ LIBRARIES = (
 """Not duckdb, whose import starts threads: they would be missing in a child, which waits for them at its end."""
 FREE = (
     *("BENCHHOUSE_", "BENCHMARK_", "MY_", "PYTEST_", "COLUMNS", "LINES", "PATH", "PWD", "OLDPWD", "TMPDIR"),
-    *("KERAS_", "KMP_", "TF_", "TORCHINDUCTOR_CACHE_DIR", "GITHUB_", "NO_COLOR", "SHLVL", "_"),
+    *("KERAS_", "KMP_", "TF_", "TORCHINDUCTOR_CACHE_DIR", "GITHUB_", "NO_COLOR", "SHLVL", "_", "PS1"),
 )
 """Beginnings of variables that may differ from the server's: they are read when they are used, or are what libraries
-set at their import in the process of the tests, which would otherwise start all later children as before."""
+set at their import in the process of the tests, which would otherwise start all later children as before. PS1, which
+activating an environment exports, is not handed on by a shell."""
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -202,8 +203,9 @@ def _server() -> Server:
 
 
 def _fixed(env: Mapping[str, str]) -> dict[str, str]:
-    python_path = Popen.server_environment.get("PYTHONPATH", "")
-    return {name: value for name, value in {"PYTHONPATH": python_path, **env}.items() if not name.startswith(FREE)}
+    further = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
+    fixed = {name: value for name, value in env.items() if not name.startswith(FREE)}
+    return {**fixed, "PYTHONPATH": os.pathsep.join(further)}
 
 
 def serve(connection: socket.socket) -> dict[str, Any] | None:
