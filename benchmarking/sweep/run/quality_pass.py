@@ -50,11 +50,10 @@ from benchmarking.measure.quality_measures import (
     window_scores,
 )
 from benchmarking.sweep.run.question_scores import SIZE_STEP, question_point, question_quality
-from benchmarking.workloads.support import processing
+from benchmarking.workloads.support import processing, synthetic_inputs
 from benchmarking.workloads.support.families import family_named, plugin_of
 from benchmarking.workloads.support.quality_inputs import TextWindows, text_windows
 from benchmarking.workloads.support.questions import read_questions
-from benchmarking.workloads.support.synthetic_inputs import SPEECH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,21 +280,27 @@ def _output_quality(
         "point": point.label,
         "seconds": time.perf_counter() - begin_s,
     }
-    parts: dict[str, Json] = {**model_parts(workload), "point": point.label}
-    if "audio" in plugin_of(workload).modalities:
-        parts["sound"] = SPEECH
-    if kind == "tokens":
-        parts["counted"] = "to the end of the text"  # not compared with those that counted what follows it, too
-    inputs = canonical_hash(parts)
+    inputs = inputs_of(workload, kind, point)
     if kind == "tokens":
         return _quality(kind, token_values(got, wanted, end_tokens(workload.config)), inputs, how, None)
     return _quality(kind, OUTPUT_VALUES[kind](got, wanted), inputs, how, None)
 
 
+def inputs_of(workload: Workload, kind: QualityKind, point: Point) -> str:
+    """The digest of what the quality of outputs is measured on: equal if they can be compared one by one."""
+    parts: dict[str, Json] = {**model_parts(workload), "point": point.label}
+    if "audio" in plugin_of(workload).modalities:
+        parts["sound"] = synthetic_inputs.speech_digest()
+    if kind == "tokens":
+        parts["counted"] = "to the end of the text"  # not compared with those that counted what follows it, too
+    return canonical_hash(parts)
+
+
 def end_tokens(config: Mapping[str, Json]) -> frozenset[int]:
-    """The tokens that end a text, by a model's configuration or that of one of its parts."""
+    """The tokens that end a text, by a model's configuration or that of one of its parts. Decoders with BERT's
+    vocabulary (BLIP) end with its separator, whatever else `eos_token_id` says."""
     parts = [config, *(part for part in config.values() if isinstance(part, dict))]
-    found = [part.get("eos_token_id") for part in parts]
+    found = [part.get(name) for part in parts for name in ("eos_token_id", "sep_token_id")]
     return frozenset(one for ids in found for one in (ids if isinstance(ids, list) else [ids]) if isinstance(one, int))
 
 

@@ -93,7 +93,7 @@ def resolve(
 
 
 FILES = (".onnx", ".gguf", ".xml", ".safetensors", ".pt", ".pth", ".bin", ".tflite", ".engine", ".json")
-"""Endings of files, which hardly any name on the hub has: a model of such a name is measured from its folder."""
+"""Endings of files. A name on the hub may have one, too, if it has an owner: one whose folder is not here."""
 
 
 def _source(model_id: str, weights: WeightsChoice) -> Source:
@@ -126,13 +126,20 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
     if entry is None and folder.is_file():
         raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
-    if entry is None and model_id.lower().endswith(FILES):
+    names_file = model_id.lower().endswith(FILES)
+    if entry is None and names_file and not (hub.may_be_hub_name(model_id) and _has_unknown_owner(model_id)):
         raise UsageError(f"--model-id {model_id}: there is no such file: check the path")
     if entry is None and not hub.may_be_hub_name(model_id):
         name = HUB_ADDRESS.sub("", model_id).partition("@")[0].strip("/")
         hint = f": did you mean {name}?" if name != model_id and hub.may_be_hub_name(name) else ""
         raise UsageError(f"--model-id {model_id}: no such folder, and not a valid name on the hub{hint}")
     return _from_hub(model_id, entry, weights)
+
+
+def _has_unknown_owner(model_id: str) -> bool:
+    """Whether a name begins with an owner that is no folder here."""
+    owner, slash, _ = model_id.partition("/")
+    return bool(slash) and not Path(owner).exists()
 
 
 def _from_catalog(entry: model_catalog.Entry, weights: WeightsChoice, why_no_weights: str) -> Source:
@@ -148,6 +155,8 @@ def _from_hub(model_id: str, entry: model_catalog.Entry | None, weights: Weights
         why_absent = model.why_not or "it was not found"
         if entry is None:
             by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(model_catalog.names())}
+            if model_id.lower().endswith(FILES):
+                raise UsageError(f"--model-id {model_id}: there is no such file; as a name on the hub: {why_absent}")
             matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)
             question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
             raise UsageError(

@@ -5,6 +5,8 @@ All rows have the requested length; nothing is padded. The same seed and point g
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import wave
 from collections.abc import Mapping, Sequence
@@ -112,6 +114,12 @@ def sounds(count: int, seconds: float, rate_hz: int, seed: int) -> list[np.ndarr
         np.interp(start + time_s * recorded_hz, places, samples, period=len(samples)).astype(np.float32)
         for start in starts
     ]
+
+
+@functools.cache
+def speech_digest() -> str:
+    """The SHA-256 of the recording, by which inputs of sound are known to be the same."""
+    return hashlib.sha256(resources.files(__package__).joinpath(SPEECH).read_bytes()).hexdigest()
 
 
 def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -18,13 +18,15 @@ from benchmarking.commands.quality import main as quality
 from benchmarking.core import plugins
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.quality import Quality, QualitySettings, quality_lines
-from benchmarking.core.records import Cell, run_from_json
+from benchmarking.core.records import Cell, Point, run_from_json
 from benchmarking.load.connections import Target
 from benchmarking.load.server_quality import server_quality
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.plan.measuring_settings import measured_by
 from benchmarking.sweep.run.quality_pass import (
+    end_tokens,
+    inputs_of,
     measured_quality,
     quality_point,
     quality_points,
@@ -32,6 +34,7 @@ from benchmarking.sweep.run.quality_pass import (
     why_not_quality,
 )
 from benchmarking.sweep.run.reference import ReferenceMaker
+from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.quality_inputs import text_windows
 from benchmarking.workloads.support.resolve import resolve
 from db.run_records import measured_runs, stored_runs
@@ -286,6 +289,24 @@ def test_a_transcript_of_noise_is_no_quality(tmp_path: Path) -> None:
         quality_point(workload, SETTINGS)
     (tmp_path / "preprocessor_config.json").write_text("{}")
     assert quality_point(replace(workload, path=str(tmp_path)), SETTINGS).batch_size == 16
+
+
+def test_a_text_ends_at_the_tokens_of_every_part_and_with_berts_vocabulary_at_its_separator() -> None:
+    """BLIP's configuration names another end than the one with which its captions end."""
+    blip = {"text_config": {"eos_token_id": 2, "sep_token_id": 102, "pad_token_id": 0}, "vision_config": {}}
+    assert end_tokens(blip) == {2, 102}
+    assert end_tokens({"eos_token_id": [1, 7], "decoder": {"eos_token_id": None}}) == {1, 7}
+
+
+def test_another_recording_makes_other_inputs_of_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, point = resolve("tiny-whisper"), Point(batch_size=16, new_tokens=32)
+    before = inputs_of(workload, "tokens", point)
+    synthetic_inputs.speech_digest.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(synthetic_inputs, "SPEECH", "quality_text.txt")
+        assert inputs_of(workload, "tokens", point) != before
+    synthetic_inputs.speech_digest.cache_clear()
+    assert inputs_of(workload, "tokens", point) == before
 
 
 def test_a_gguf_file_has_the_perplexity_that_its_server_states(tmp_path: Path) -> None:

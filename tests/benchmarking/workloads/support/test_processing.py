@@ -27,6 +27,7 @@ from benchmarking.workloads.support.processing import (
     open_processing,
     passage,
 )
+from benchmarking.workloads.support.quality_inputs import first_tokens
 from tests.helpers.llama_server import write_model
 from tests.helpers.paths import ROOT
 
@@ -241,6 +242,36 @@ def test_the_tokenizer_of_a_gguf_file_is_the_one_in_the_file_whatever_is_beside_
     (minilm / "broken.gguf").write_bytes(b"GGUF")
     with pytest.raises(BenchhouseError, match=r"cannot read the tokenizer in .*broken\.gguf: "):
         processing.load(minilm, "text", "broken.gguf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "adds_begin", "windows_begin"),
+    [("gpt2", True, [1]), ("gpt2", False, []), ("llama", True, [1]), ("llama", False, []), ("llama", None, [1])],
+)
+def test_windows_of_a_gguf_file_begin_as_llama_cpp_begins_a_text(tmp_path, kind, adds_begin, windows_begin):
+    """With the token that begins a text where the file says so; a vocabulary of SentencePiece has it by default."""
+    gguf = pytest.importorskip("gguf")
+    texts = ["a", "b", "ab"] if kind == "gpt2" else [chr(9601), "a", "b"]
+    special = [("<unk>", 2), ("<s>", 3), ("</s>", 3)]
+    tokens = [*special, *((f"<0x{code:02X}>", 6) for code in range(256)), *((text, 1) for text in texts)]
+    writer = gguf.GGUFWriter(tmp_path / "own.gguf", "llama")
+    writer.add_tokenizer_model(kind)
+    if kind == "gpt2":
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_merges(["a b"])
+    else:
+        writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_list([text for text, _ in tokens])
+    writer.add_token_types([number for _, number in tokens])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    if adds_begin is not None:
+        writer.add_add_bos_token(adds_begin)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert first_tokens(processing.load(tmp_path, "text", "own.gguf")) == windows_begin
 
 
 def test_code_in_the_models_folder_is_never_run(minilm, opened, tmp_path):

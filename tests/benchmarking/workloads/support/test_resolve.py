@@ -266,6 +266,17 @@ def test_cached_configuration_without_weights_is_random_with_the_reason(cached_m
     assert resolve("org/model", weights="random").weights_reason is None
 
 
+def test_a_name_with_an_owner_may_end_like_a_file_on_the_hub(cached_model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(cached_model("owner/small.gguf"), TINY)
+    assert resolve("owner/small.gguf").source == "hub"
+    with pytest.raises(UsageError, match=r"other/x\.gguf: there is no such file; as a name on the hub: .*HF_HUB_OFFL"):
+        resolve("other/x.gguf")
+    (tmp_path / "owner").mkdir()
+    with pytest.raises(UsageError, match=r"owner/small\.gguf: there is no such file: check the path"):
+        resolve("owner/small.gguf")
+
+
 def test_cached_model_wins_over_the_catalog(cached_model):
     snapshot = cached_model("gpt2")
     write_config(snapshot, {"model_type": "gpt2", "vocab_size": 77, "n_positions": 9})
