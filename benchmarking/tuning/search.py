@@ -18,11 +18,12 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Measurement, Point, Result, Run
+from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.core.verdicts.rounds import random_order
@@ -158,8 +159,17 @@ class Search:
         return self.budget_s - self.spent_s - STORE_S * (1 + len(self._tried))
 
     def run(self) -> None:
-        """Measure until the race is decided or the budget is used. Raises StorageError and LockedError as `sweep`
-        does; after an interruption everything measured is on disk."""
+        """Measure until the race is decided or the budget is used, also by waiting for the device. Raises StorageError
+        and LockedError as `sweep` does; after an interruption everything measured is on disk."""
+        try:
+            self._race()
+        except LockedError as error:
+            if self.left_s > 0 or not any(entrant.launches for entrant in self.race.entrants.values()):
+                raise
+            self._say(f"{error}: the budget is used")
+            self._leave_untried()
+
+    def _race(self) -> None:
         if self.race.round == 0:
             self._screen()
             self._end_round()
@@ -331,7 +341,8 @@ class Search:
         )
         self._tried.add(name)
         track.begin()
-        run_launch(track, number, self._observer, self._device_wait_s)
+        wait_s = DEVICE_WAIT_S if self._device_wait_s is None else self._device_wait_s
+        run_launch(track, number, self._observer, min(wait_s, max(0.0, self.left_s)))
         self._record(name, number)
         spent_s, loads = track.spent_s.get(number, 0.0), [load for load in track.loads if load.launch == number]
         points_s = spent_s - sum(sum(load.stages_s.values()) for load in loads)

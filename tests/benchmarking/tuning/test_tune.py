@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarking import cli
+from benchmarking.core.errors import LockedError
 from benchmarking.sweep.run import supervisor
 from benchmarking.tuning import search
 from db.warehouse import Warehouse
@@ -142,6 +143,30 @@ def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monk
     assert "no room" in state_of(found).values()
     reasons = {one["reason"] for one in found["configurations"] if one["state"] == "no room"}
     assert all("budget" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("before", "code"), [(0, 1), (3, 0)])
+def test_the_budget_ends_the_wait_for_a_device_that_others_use(capsys, monkeypatch, before, code):
+    """What was measured before is the answer; without anything, the search fails with the holder's name."""
+    launches, waited_s, run_launch, clock = [], [], supervisor.run_launch, search.time.monotonic
+
+    def in_use_later(track, launch, observer, wait_s):
+        if len(launches) == before:
+            waited_s.append(wait_s)
+            raise LockedError("null is in use by PID 1")
+        launches.append(launch)
+        run_launch(track, launch, observer, wait_s)
+
+    monkeypatch.setattr(search, "run_launch", in_use_later)
+    monkeypatch.setattr(search.time, "monotonic", lambda: clock() + sum(waited_s))
+    assert cli.main([*TUNE[:-1], "--precisions", "float32,int8", "--lock-timeout", "9999"]) == code
+    out, err = capsys.readouterr()
+    assert len(waited_s) == 1
+    assert 0 < waited_s[0] <= 300
+    assert "null is in use by PID 1" in err
+    if before:
+        assert "null is in use by PID 1: the budget is used" in err
+        assert "recommended: null device, null, int8, batch 2" in " ".join(out.split())
 
 
 def test_a_dry_run_lists_what_is_tried_and_what_is_left_out_and_why(capsys):
