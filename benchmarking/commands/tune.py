@@ -254,8 +254,8 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) ->
             options[key] = with_prices(option, prices)
             workload = workload_of(run, result)
     if not options:
-        reasons = _reasons(search)
-        note(f"nothing could be judged: {next(iter(reasons), 'no launch was measured')}")
+        reasons = _reasons(search)[:MOST_REASONS] or ["no launch was measured"]
+        note(f"nothing could be judged: {'; '.join(reasons)}")
         if arguments.json:
             print(json.dumps(_document(search, {}, None, None), indent=1))
         return EXIT_NOT_ENOUGH_DATA

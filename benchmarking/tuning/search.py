@@ -31,6 +31,8 @@ from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.preparation import has_build
+from benchmarking.sweep.run.process import OUT_OF_TIME
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.sweep.run.warehouse_process import Ingest
@@ -53,6 +55,9 @@ POINT_S = 1.5
 REFERENCE_SHARE, LEAST_REFERENCE_S = 0.01, 1.0
 """Share of the budget that the reference output of a point may take, and at least so many seconds; else the outputs are
 compared at a smaller point, since each batch size would need a reference of its own."""
+MOST_OF_A_CELL = 0.5
+"""Share of the time left that the build and the first launch of a cell may take while others wait: where one hangs, or
+the machine is much slower than usual, there is time for the others."""
 LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
@@ -198,7 +203,6 @@ class Search:
             track.plan = dataclasses.replace(
                 track.plan,
                 settings=dataclasses.replace(track.plan.settings, launches=launches),
-                timeout_s=self.space.candidates[0].plan.timeout_s,
             )
             self._runs[track.plan.run_id] = track.run(utc_now())
         paths = [track.file.write(self._runs[track.plan.run_id]) for track in started]
@@ -280,7 +284,7 @@ class Search:
         untried = [name for name in self.candidates if name not in self._tried]
         first = [name for name in untried if not self.candidates[name].departures]
         waiting = list(random_order(self.session_id, 0, first))
-        waiting.sort(key=lambda name: self.tracks[name].plan.settings.point_per_process)  # they take the longest
+        waiting.sort(key=self._effort)
         rest = [name for name in untried if name not in first]
         budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(waiting)))
         while self.left_s > 0 and self.spent_s < (defaults_end_s if waiting else ends_s):
@@ -289,7 +293,13 @@ class Search:
             rest.sort(key=self._promise)
             name = (waiting or rest).pop(0)
             self._say(self._progress(f"screening, {len(self._tried) + 1} of {len(self.candidates)}", name))
-            self._measure(name, budget_s=budget_s)
+            self._measure(name, budget_s=budget_s, share=MOST_OF_A_CELL if waiting or rest else 1.0)
+
+    def _effort(self, name: str) -> tuple[bool, bool]:
+        """A sort key by what takes the longest: a process for each point, then a build. Those without come first, so
+        that a short budget has an answer."""
+        plan = self.tracks[name].plan
+        return plan.settings.point_per_process, has_build(plan.cell)
 
     def _promise(self, name: str) -> tuple[float, int]:
         """A sort key of an untried cell: the best cost of the same runtime and precision so far, then its departures
@@ -314,8 +324,9 @@ class Search:
             if one.candidate.name not in self._tried:
                 self.race.leave(key, "no room", "not tried: the budget has no room for a launch of it")
 
-    def _measure(self, name: str, *, budget_s: float | None = None) -> None:
-        """One launch of a cell, of the round that runs."""
+    def _measure(self, name: str, *, budget_s: float | None = None, share: float = 1.0) -> None:
+        """One launch of a cell, of the round that runs, with its build if it has none yet; within this share of the
+        time left."""
         track, number = self.tracks[name], self.race.round
         keys = self.race.keys_of(name)
         track.labels = frozenset(self.configurations[key].point.label for key in keys)
@@ -335,10 +346,7 @@ class Search:
             budget_s=budget_s,
         )
         track.limit_s = budget_s
-        timeout_s = max(1.0, self.budget_s - self.spent_s)
-        track.plan = dataclasses.replace(
-            track.plan, timeout_s=timeout_s if base.timeout_s is None else min(base.timeout_s, timeout_s)
-        )
+        track.ends_s = time.monotonic() + max(0.0, self.left_s) * share
         self._tried.add(name)
         track.begin()
         wait_s = DEVICE_WAIT_S if self._device_wait_s is None else self._device_wait_s
@@ -362,7 +370,9 @@ class Search:
                 self.race.leave(key, "no room", f"not measured: {why}")
                 continue
             result = _result(track, label, range(number, number + 1))
-            if result.status != "ok":
+            if OUT_OF_TIME in (result.error or ""):
+                self.race.leave(key, "no room", "the budget had no room: its build or launch did not finish in time")
+            elif result.status != "ok":
                 self.race.leave(key, "failed", f"{result.status.replace('_', ' ')}: {result.error}")
             elif result.validity == "invalid":
                 kinds = ", ".join(doubt.kind for doubt in result.doubts if doubt.severity == "invalid")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -64,10 +65,16 @@ class NotBuiltError(BenchhouseError):
 
 
 def prepare(
-    plan: CellPlan, say: Callable[[str], None], *, with_references: bool = True, reference_s: float | None = None
+    plan: CellPlan,
+    say: Callable[[str], None],
+    *,
+    with_references: bool = True,
+    reference_s: float | None = None,
+    ends_s: float = math.inf,
 ) -> Preparation:
-    """The preparation. The plan's time limit applies to the build and to each reference; `reference_s` is as in
-    `PreparationJob`. One that ended early after the build has fewer references; raises NotBuiltError without a build.
+    """The preparation. The plan's time limit applies to the build and to each reference; `ends_s` is the time
+    (`time.monotonic`) that ends all of them, and `reference_s` is as in `PreparationJob`. One that ended early after
+    the build has fewer references; raises NotBuiltError without a build.
     """
     result: Preparation | None = None
     remaining = plan.runnable
@@ -84,7 +91,7 @@ def prepare(
         )
         try:
             with WorkerProcess(job) as process:
-                for message in process.messages(plan.timeout_s):
+                for message in process.messages(plan.timeout_s, ends_s=ends_s):
                     if isinstance(message, Preparing):
                         say(message.what)
                     elif isinstance(message, Built):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import os
 import queue
 import signal
@@ -61,6 +62,10 @@ END_TIMEOUT_S = 10.0
 OWN_SIGNAL_S = 0.2
 """A signal to the whole process group ends the sweep rather than the point, and reaches this process within this
 time."""
+
+
+OUT_OF_TIME = "not finished in the time for all of it"
+"""Why a worker was ended at the time that ends everything its cell does."""
 
 
 class WorkerLostError(Exception):
@@ -118,18 +123,24 @@ class WorkerProcess:
         self._stderr.close()
 
     def messages(
-        self, limit_s: float | None, renewed_by: type[object] | tuple[type[object], ...] = object
+        self,
+        limit_s: float | None,
+        renewed_by: type[object] | tuple[type[object], ...] = object,
+        ends_s: float = math.inf,
     ) -> Iterator[Message]:
         """Its messages. Each arrives within the time limit, counted from the last one of a kind of `renewed_by`, at
-        first from now. Raises WorkerLostError, also when the worker says that it cannot load its model."""
+        first from now, and before the time `ends_s`. Raises WorkerLostError, also when the worker says that it cannot
+        load its model."""
         since_s = time.monotonic()
         while True:
+            until_s = min(ends_s, math.inf if limit_s is None else since_s + limit_s)
             try:
-                wait_s = None if limit_s is None else max(0.0, since_s + limit_s - time.monotonic())
+                wait_s = None if until_s == math.inf else max(0.0, until_s - time.monotonic())
                 line = self._messages.get(timeout=wait_s)
             except queue.Empty:
                 self.kill()
-                raise WorkerLostError(f"not finished within the time limit of {limit_s:g} s", "timed_out") from None
+                why = OUT_OF_TIME if until_s == ends_s else f"not finished within the time limit of {limit_s:g} s"
+                raise WorkerLostError(why, "timed_out") from None
             self._log_printed(is_over=line is None)
             if line is None:
                 raise self.lost()

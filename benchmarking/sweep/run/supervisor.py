@@ -7,6 +7,7 @@ imports no torch and sleeps while a worker measures.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -151,7 +152,10 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
         try:
             with device_locks(cell.device, observer.waiting, device_wait_s):
                 preparation = prepare(
-                    track.plan, lambda what: observer.preparing(track, what), reference_s=track.reference_s
+                    track.plan,
+                    lambda what: observer.preparing(track, what),
+                    reference_s=track.reference_s,
+                    ends_s=track.ends_s,
                 )
         except NotBuiltError as error:
             for point in track.plan.runnable:
@@ -220,7 +224,8 @@ class WorkerSession:
         launch = self.job.launch
         try:
             with WorkerProcess(self.job) as worker:
-                for message in worker.messages(self.track.plan.timeout_s, renewed_by=(PointStarted, QualityStarted)):
+                renewed_by = (PointStarted, QualityStarted)
+                for message in worker.messages(self.track.plan.timeout_s, renewed_by, self.track.ends_s):
                     if isinstance(message, LaunchLoad):
                         self.loaded = True
                         self.track.keep(message)
@@ -297,6 +302,8 @@ class Track:
 
     reference_s: float | None = None
     """As in `PreparationJob`."""
+    ends_s: float = math.inf
+    """The time (`time.monotonic`) that ends its processes, whatever they do."""
 
     def __init__(
         self,

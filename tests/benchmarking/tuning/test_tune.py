@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,13 +138,50 @@ def test_an_interrupted_search_prints_its_answer_and_goes_on_with_resume(capsys,
 
 
 def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monkeypatch):
-    clock = iter(range(0, 10_000, 2))
-    monkeypatch.setattr(search.time, "monotonic", lambda: float(next(clock)))
-    found = answer(capsys, "--budget", "60", "--no-save")
-    assert found["budget_s"] == 60
+    start_s, steps = search.time.monotonic(), itertools.count(0, 20)
+    clock = SimpleNamespace(monotonic=lambda: start_s + next(steps))  # of the search only: workers end by the real one
+    monkeypatch.setattr(search, "time", clock)
+    found = answer(capsys, "--budget", "600", "--no-save")
+    assert found["budget_s"] == 600
     assert "no room" in state_of(found).values()
     reasons = {one["reason"] for one in found["configurations"] if one["state"] == "no room"}
     assert all("budget" in reason for reason in reasons)
+
+
+def test_what_hangs_takes_half_of_the_time_left_and_never_more_than_the_budget(capsys, monkeypatch, null_script):
+    ends, run_launch = [], supervisor.run_launch
+
+    def watched(track, *rest):
+        ends.append((search.time.monotonic(), track.ends_s))
+        run_launch(track, *rest)
+
+    monkeypatch.setattr(search, "run_launch", watched)
+    null_script(build={"exporter": "scripted"}, faults={"prepare": "hang"})
+    assert cli.main([*TUNE, "--budget", "8", "--precisions", "float32,int8", "--no-save", "--json"]) == 3
+    out, err = capsys.readouterr()
+    (first_s, first_end_s), *others = ends
+    assert first_end_s - first_s <= 4
+    assert all(end_s <= first_s + 8 for _, end_s in others)
+    assert {one["state"] for one in json.loads(out)["configurations"]} == {"no room"}
+    reasons = {one["reason"] for one in json.loads(out)["configurations"]}
+    assert "the budget had no room: its build or launch did not finish in time" in reasons
+    assert "had no room in the budget" in err
+
+
+def test_the_reason_of_what_failed_is_shown_where_nothing_could_be_judged(capsys, null_script):
+    null_script(faults={"load": "raise"})
+    assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 3
+    assert "null int8, b1 s32 and 1 more: failed: " in capsys.readouterr().err
+
+
+def test_cells_without_a_build_are_screened_first(capsys, monkeypatch):
+    names, run_launch = [], supervisor.run_launch
+    monkeypatch.setattr(search, "has_build", lambda cell: cell.precision == "float32")
+    monkeypatch.setattr(
+        search, "run_launch", lambda track, *rest: (names.append(track.plan.cell.precision), run_launch(track, *rest))
+    )
+    answer(capsys, "--no-save")
+    assert names[:2] == ["int8", "float32"]
 
 
 @pytest.mark.parametrize(("before", "code"), [(0, 1), (3, 0)])
