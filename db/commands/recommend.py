@@ -125,6 +125,8 @@ def main(argv: Sequence[str]) -> int:
         for flag, (field, _) in POINT_FLAGS.items()
         if _flag_value(arguments, flag)
     ]
+    if arguments.prefer == "cost" and arguments.price is None:
+        raise UsageError("--prefer cost requires --price FILE, with the price per hour of the device")
     selection = selection_in(arguments, ",".join([*words, *([arguments.among] if arguments.among else [])]))
     if arguments.request_rate is not None:
         return _servers(arguments, selection, limits)
@@ -299,8 +301,19 @@ def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, .
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")
         return ()
     name = found_name(by_name, arguments.model_id)
+    if name is None and arguments.model_id in _catalog():
+        how = f"benchhouse run {arguments.model_id} --save"
+        note(f"{NAME}: not enough data: no result of {arguments.model_id} is stored: measure it with {how}")
+        return ()
     arguments.model_id = choice(arguments.model_id, known, "model") if name is None else name
     return by_name[arguments.model_id]
+
+
+def _catalog() -> tuple[str, ...]:
+    """The models of the built-in catalog, which can be measured on any machine."""
+    from benchmarking.workloads.support.model_catalog import names
+
+    return names()
 
 
 def _print(
@@ -354,7 +367,9 @@ def _print(
         if one.option.cost is None
     }
     if prices is not None and unpriced:
-        note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: costs are shown, but options are not ranked by cost")
+        is_asked = arguments.prefer == "cost"
+        of_others = "these come last" if is_asked else "costs are shown, but options are not ranked by cost"
+        note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: {of_others}")
 
 
 if __name__ == "__main__":

@@ -50,17 +50,17 @@ WHERE {IS_OPTION}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
 ORDER BY result_id
 """
-UNFIT = f"""
-SELECT count(*) AS n,
-    count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated,
-    count(*) FILTER (WHERE status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
-    count(*) FILTER (WHERE status <> 'ok') AS unmeasured,
-    count(*) FILTER (WHERE status = 'ok' AND throughput_samples_per_sec IS NULL) AS without_throughput,
-    count(*) FILTER (WHERE status = 'ok' AND latency_median_ms IS NULL AND throughput_samples_per_sec IS NOT NULL)
-        AS without_latency,
-    count(*) FILTER (WHERE NOT ({IS_CALL})) AS loads
-FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}
-"""
+NO_OPTIONS = {
+    "coalesce(simulated, FALSE)": "simulated",
+    f"NOT ({IS_CALL})": (
+        "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)"
+    ),
+    "status <> 'ok'": "failed or skipped",
+    "validity IN ('invalid', 'throttled')": "invalid or throttled",
+    "throughput_samples_per_sec IS NULL": "without a throughput",
+    "latency_median_ms IS NULL": "without a median latency",
+}
+"""A condition on `all_results` -> what a result that is no option because of it is; the first that holds."""
 OF_WORKLOAD = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
 """Columns of a workload, beside its configuration, definition and axes."""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
@@ -162,23 +162,21 @@ def models(warehouse: Warehouse) -> tuple[str, ...]:
 
 def why_no_options(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> str:
     """Counts of the selected results of a model, and why they are not options."""
-    row = warehouse.query(UNFIT.format(condition=selection.condition), (list(models), *selection.values)).dicts()[0]
-    kinds = {
-        "simulated": "simulated",
-        "unfit": "invalid or throttled",
-        "unmeasured": "failed or skipped",
-        "without_throughput": "without a throughput",
-        "without_latency": "without a median latency",
-        "loads": "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)",
-    }
-    return unusable_words(row, kinds)
+    return unusable_words(warehouse, models, selection, NO_OPTIONS)
 
 
-def unusable_words(row: Row, kinds: Mapping[str, str]) -> str:
-    """The number of selected results (`n`), and how many are of each kind, in its words."""
-    unusable = [f"{row[name]} {words}" for name, words in kinds.items() if row[name]]
-    selected = f"{row['n']} result{' is' if row['n'] == 1 else 's are'} selected"
-    return ", ".join([selected, *unusable])
+def unusable_words(warehouse: Warehouse, models: Sequence[str], selection: Selection, kinds: Mapping[str, str]) -> str:
+    """The number of selected results of a model, and how many are of each kind (a condition -> its words): each is
+    counted once, as the first kind that it is."""
+    cases = " ".join(f"WHEN {condition} THEN {place}" for place, condition in enumerate(kinds))
+    rows = warehouse.query(
+        f"SELECT CASE {cases} END AS kind, count(*) AS n FROM all_results "
+        f"WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {selection.condition} GROUP BY ALL ORDER BY kind",
+        (list(models), *selection.values),
+    ).dicts()
+    total, words = sum(row["n"] for row in rows), list(kinds.values())
+    unusable = [f"{row['n']} {words[row['kind']]}" for row in rows if row["kind"] is not None]
+    return ", ".join([f"{total} result{' is' if total == 1 else 's are'} selected", *unusable])
 
 
 def _workload(row: Row) -> Workload:

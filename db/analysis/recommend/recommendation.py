@@ -387,7 +387,11 @@ def cost_per_million(price_per_hour: float, throughput_per_sec: float) -> float:
 
 
 def read_prices(path: Path) -> Prices:
-    """The prices in a file. Raises UsageError for an invalid file, StorageError for an unreadable one."""
+    """The prices in a file. Raises UsageError for an invalid file or none, StorageError for an unreadable one."""
+    if not path.exists():
+        device, equals, price = str(path).partition("=")
+        example = f"{{{device}: {price}}}" if equals else "{cpu: 0.40}"
+        raise UsageError(f"--price takes a YAML file, with currency: EUR and per_hour: {example}: found no {path}")
     data = read_yaml(path).plain()
     if not isinstance(data, dict) or set(data) != set(KEYS):
         found = ", ".join(map(str, data)) if isinstance(data, dict) else type(data).__name__

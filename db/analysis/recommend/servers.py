@@ -67,15 +67,14 @@ WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulate
 ORDER BY started_at DESC, result_id DESC
 """
 """Searches for the highest rate within exactly these limits, the newest first."""
-UNFIT = f"""
-SELECT count(*) AS n,
-    count(*) FILTER (WHERE {LOOP_TYPE} IS NULL) AS calls,
-    count(*) FILTER (WHERE {LOOP_TYPE} = 'closed') AS closed,
-    count(*) FILTER (WHERE {LOOP_TYPE} = 'open' AND status = 'ok' AND validity IN ('invalid', 'throttled')) AS unfit,
-    count(*) FILTER (WHERE {LOOP_TYPE} = 'open' AND status <> 'ok') AS unmeasured,
-    count(*) FILTER (WHERE coalesce(simulated, FALSE)) AS simulated
-FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}}
-"""
+NO_SERVERS = {
+    "coalesce(simulated, FALSE)": "simulated",
+    f"{LOOP_TYPE} IS NULL": "from calls",
+    f"{LOOP_TYPE} = 'closed'": "from closed loops, which have no request rate",
+    "status <> 'ok'": "failed or skipped",
+    "validity IN ('invalid', 'throttled')": "invalid or throttled",
+}
+"""A condition on `all_results` -> what a result that is no usable load test because of it is."""
 SHARES = """
 WITH judged AS (
     SELECT *, count(*) FILTER (WHERE tokens_out > 1) OVER (PARTITION BY result_id) > 0 AS has_gaps
@@ -277,15 +276,7 @@ def _searched(
 
 def why_no_servers(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> str:
     """Counts of the selected results of a model, and why they are not usable load tests."""
-    row = warehouse.query(UNFIT.format(condition=selection.condition), (list(models), *selection.values)).dicts()[0]
-    kinds = {
-        "calls": "from calls",
-        "closed": "from closed loops, which have no request rate",
-        "unfit": "invalid or throttled",
-        "unmeasured": "failed or skipped",
-        "simulated": "simulated",
-    }
-    return unusable_words(row, kinds)
+    return unusable_words(warehouse, models, selection, NO_SERVERS)
 
 
 def _level_at(

@@ -122,7 +122,10 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
         (("bert-base-uncase",), 2, "unknown model 'bert-base-uncase': did you mean bert-base-uncased"),
         (("w",), 3, "no result of w can be compared: 1 result is selected, 1 invalid or throttled"),
         (("bert-base-uncased", "--batch", "77"), 3, "0 results are selected"),
-        (("bert-base-uncased", "--price", "/nowhere.yaml"), 1, "cannot read /nowhere.yaml"),
+        (("bert-base-uncased", "--price", "/nowhere.yaml"), 2, "per_hour: {cpu: 0.40}: found no /nowhere.yaml"),
+        (("bert-base-uncased", "--price", "cpu=0.5"), 2, "per_hour: {cpu: 0.5}: found no cpu=0.5"),
+        (("bert-base-uncased", "--prefer", "cost"), 2, "--prefer cost requires --price FILE"),
+        (("gpt2",), 3, "no result of gpt2 is stored: measure it with benchhouse run gpt2 --save"),
         (("bert-base-uncased", "--among", "nonsense"), 2, "'nonsense' is not a selection"),
         (("bert-base-uncased", "--latency-ms", "fast"), 2, "takes a number from 0"),
     ],
@@ -134,6 +137,25 @@ def test_invalid_requests_are_one_line(measured, capsys, arguments, code, messag
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_each_result_that_is_no_option_is_counted_once(empty_database, tmp_path, make_run, capsys):
+    path = shutil.copy(empty_database, tmp_path / "failed.duckdb")
+    run = make_run(sequence_lengths=(32,), batch_sizes=(1, 2), iterations=3)
+    first, second = run.results
+    device = replace(run.hardware.device, simulated=True)
+    simulated = replace(
+        make_run(sequence_lengths=(32,), batch_sizes=(1,), iterations=3),
+        cell=replace(run.cell, device=device),
+        hardware=replace(run.hardware, device=device, hardware_id="e" * 16),
+    )
+    simulated = replace(simulated, results=(replace(simulated.results[0], validity="invalid"),))
+    run = replace(run, results=(replace(first, validity="invalid"), replace(second, validity="throttled")))
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(run)
+        warehouse.ingest(simulated)
+    assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 3
+    assert "3 results are selected, 1 simulated, 2 invalid or throttled" in capsys.readouterr().err
 
 
 def test_an_empty_database_has_not_enough_data(database, capsys):
