@@ -181,6 +181,17 @@ class Race:
             came_back = True
         return came_back
 
+    def least_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
+        """The expected time of the rounds that decide among those that are not behind now; 0 without a leader. `cost_s`
+        is as in `narrow`."""
+        leader = self.leader()
+        if leader is None:
+            return 0.0
+        left = [one for one in self.racing if one is leader or (one.launches and not self._why_behind(one, leader))]
+        cells = dict.fromkeys(one.cell for one in left)
+        rounds = LEAST_LAUNCHES - 1 if len(left) < 2 else ROUNDS_TO_PROVE
+        return rounds * sum(cost_s(cell, [one.key for one in left if one.cell == cell]) for cell in cells)
+
     def _round_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
         """The expected time of the next round."""
         return sum(cost_s(cell, self.keys_of(cell)) for cell in self.cells)

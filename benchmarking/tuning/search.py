@@ -278,7 +278,8 @@ class Search:
             self.race.settle()
 
     def _screen(self) -> None:
-        """One short launch of each cell, while the screening's share of the budget lasts."""
+        """One short launch of each cell, while the screening's share of the budget lasts, and longer where what is
+        found so far needs less than the time left."""
         ends_s = self.spent_s + SHARES[0] * self.left_s
         defaults_end_s = self.spent_s + DEFAULTS_SHARE * self.left_s
         untried = [name for name in self.candidates if name not in self._tried]
@@ -287,8 +288,11 @@ class Search:
         waiting.sort(key=self._effort)
         rest = [name for name in untried if name not in first]
         budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(waiting)))
-        while self.left_s > 0 and self.spent_s < (defaults_end_s if waiting else ends_s):
-            if not waiting and not rest:
+        while self.left_s > 0 and (waiting or rest):
+            each_s = self.spent_s / max(1, len(self._tried))
+            if self.spent_s >= (defaults_end_s if waiting else ends_s) and (
+                self.left_s < each_s + self.race.least_s(self._cost_s)
+            ):
                 return
             rest.sort(key=self._promise)
             name = (waiting or rest).pop(0)

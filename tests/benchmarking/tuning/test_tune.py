@@ -138,7 +138,7 @@ def test_an_interrupted_search_prints_its_answer_and_goes_on_with_resume(capsys,
 
 
 def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monkeypatch):
-    start_s, steps = search.time.monotonic(), itertools.count(0, 20)
+    start_s, steps = search.time.monotonic(), itertools.count(0, 40)
     clock = SimpleNamespace(monotonic=lambda: start_s + next(steps))  # of the search only: workers end by the real one
     monkeypatch.setattr(search, "time", clock)
     found = answer(capsys, "--budget", "600", "--no-save")
@@ -172,6 +172,24 @@ def test_the_reason_of_what_failed_is_shown_where_nothing_could_be_judged(capsys
     null_script(faults={"load": "raise"})
     assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 3
     assert "null int8, b1 s32 and 1 more: failed: " in capsys.readouterr().err
+
+
+def test_the_screening_goes_on_while_what_it_found_needs_less_than_the_time_left(capsys, monkeypatch, null_script):
+    """Three cells use more than 70 % of the budget; a launch like theirs and all further rounds fit what is left."""
+    clock, run_launch, spent_s = search.time.monotonic(), supervisor.run_launch, []
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock + sum(spent_s)))
+    null_script(latency_ms={"b1 s32": TIMES["int8 b1 s32"], "b2 s32": TIMES["int8 b2 s32"]})
+
+    def slow_at_first(track, launch, *rest):
+        run_launch(track, launch, *rest)
+        spent_s.append(4700 if len(spent_s) < 3 else 1)
+
+    monkeypatch.setattr(search, "run_launch", slow_at_first)
+    flags = ["--precisions", "float32,bfloat16,float16,int8", "--budget", "20000", "--no-save"]
+    assert cli.main([*TUNE, *flags, "--json"]) == 0
+    launches = {one["configuration"]: one["launches"] for one in json.loads(capsys.readouterr().out)["configurations"]}
+    assert len(launches) == 8
+    assert all(launches.values())
 
 
 def test_cells_without_a_build_are_screened_first(capsys, monkeypatch):
