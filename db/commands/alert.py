@@ -2,8 +2,8 @@
 
 benchhouse check stores an alert for each regression that it finds; alert raise stores one for each confirmed regression
 in the history. An alert is new until its triage is set: regression or improvement (real), method (the measurement
-changed), hardware (the machine changed) or noise. Results of an alert that is new or a regression are excluded from the
-baseline of later checks.
+changed), hardware (the machine changed) or noise. While it is new or a regression, its results are no history of later
+checks, which fail at that level; with any other triage they are, and checks pass there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import choice, command, names
+from benchmarking.core.command_line import choice, command, names, note
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -50,6 +50,16 @@ examples:
   benchhouse alert list --triage new
   benchhouse alert set 0199a3f2 0199a3f3 noise --note "a backup ran"
 """
+EFFECTS = {
+    "new": "later checks fail at the level of these results until the alert is triaged, or a later run is fine",
+    "regression": "these results are no history of later checks, which fail at their level: mend it",
+}
+"""Triage -> what it does to `benchhouse check`."""
+ACCEPTED = (
+    "these results are history of later checks, which pass at their level, and expect a wider range while an outlier "
+    "is among the last 60 runs: benchhouse delete run=ID takes one out"
+)
+"""What any other triage does."""
 
 
 @command(NAME)
@@ -152,6 +162,7 @@ def _set(arguments: argparse.Namespace) -> int:
         print_json({"triage": arguments.triage, "note": arguments.note, "alerts": alert_ids})
     else:
         print("\n".join(f"{alert_id}: {arguments.triage}" for alert_id in alert_ids))
+    note(f"{NAME}: {EFFECTS.get(arguments.triage, ACCEPTED)}")
     return EXIT_OK
 
 

@@ -19,6 +19,7 @@ from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import counted
 from db.commands.arguments import (
     add_database,
     add_metrics,
@@ -64,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
     dates = selection_in(arguments, ",".join(f"{word}={date}" for word, date in given.items()))
     selection = selection_in(arguments, arguments.selection)
 
+    from db.analysis.gate.alerts import OPEN, list_alerts
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
     from db.analysis.history.regressions import regressions
@@ -75,12 +77,18 @@ def main(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
         trends = worse_trends(warehouse, metrics, selection, dates)
+        raised = [one for one in list_alerts(warehouse, selection, OPEN) if one["metric"] in arguments.metric]
         too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:
         print_json([*map(_json, found), *map(_trend_json, trends)])
     elif not found and not trends:
         print(f"no regressions of {', '.join(arguments.metric)}{when}")
+        if raised:
+            print(
+                f"{counted(len(raised), 'open alert')} of benchhouse check, which later runs have to confirm: see "
+                "benchhouse alert list"
+            )
         for column, (short, series) in too_short.items():
             if not series:
                 print(f"{column}: no series is selected")

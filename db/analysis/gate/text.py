@@ -187,9 +187,9 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
     if any(finding.verdict in ("regressed", "not confirmed", "fine") for finding in findings):
         lines.append(
-            f"{'regressed' if any(one.verdict in BAD for one in findings) else 'would be regressed'}: worse than the "
-            f"earlier runs predict for all series of a check together (false alarms on at most "
-            f"{parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
+            f"what regressed is worse than the earlier runs predict for all series of a check together (false alarms "
+            f"on at most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
+            + ("" if any(one.verdict in BAD for one in findings) else ": nothing here is")
         )
     series: dict[tuple[str, str], list[str]] = {}
     for one in findings:

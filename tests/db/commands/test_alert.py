@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from db.commands import alert
+from db.analysis.gate.gate import DEFAULTS
+from db.commands import alert, regressions
 from db.warehouse import Warehouse
 
 INSERT = """
@@ -67,13 +68,27 @@ def test_a_selection_and_a_triage_choose(listed):
 
 def test_triage_is_set_by_prefix_and_keeps_its_note(listed, raised, capsys):
     assert alert.main(["set", "a1fe5c1", "noise", "--note", "a | backup", "--db-path", raised]) == 0
-    assert capsys.readouterr().out == "a1fe5c1: noise\n"
+    out, err = capsys.readouterr()
+    assert out == "a1fe5c1: noise\n"
+    assert "expect a wider range while an outlier is among the last 60 runs" in err
+    assert DEFAULTS.max_points == 60
     assert alert.main(["set", "a1fe5c1", "hardware", "--db-path", raised]) == 0
-    capsys.readouterr()
+    assert "pass at their level" in capsys.readouterr().err
+    assert alert.main(["set", "a1fe5c2", "regression", "--db-path", raised]) == 0
+    assert "which fail at their level" in capsys.readouterr().err
 
     (row,) = listed("--triage", "hardware")
     assert row["note"] == "a | backup"
     assert row["updated_at"] > row["created_at"]
+
+
+def test_no_regressions_is_not_all_there_is_to_say_while_alerts_are_open(raised, capsys):
+    assert regressions.main(["--no-update", "--db-path", raised]) == 0
+    assert "2 open alerts of benchhouse check, which later runs have to confirm" in capsys.readouterr().out
+    assert alert.main(["set", "a1fe5c1", "noise", "--db-path", raised]) == 0
+    capsys.readouterr()
+    assert regressions.main(["--no-update", "--db-path", raised]) == 0
+    assert "1 open alert of benchhouse check" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

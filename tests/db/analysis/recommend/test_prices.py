@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.errors import UsageError
 from db.analysis.recommend.recommendation import cost_per_million, read_prices
 
 
@@ -60,7 +60,7 @@ def test_an_invalid_file_is_refused_with_the_place(price_file, text, message):
 
 
 def test_a_missing_or_binary_file_is_named(tmp_path):
-    with pytest.raises(StorageError, match=r"cannot read .*none\.yaml"):
+    with pytest.raises(UsageError, match=r"found no .*none\.yaml"):
         read_prices(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"not a text file \(UTF-8\)"):
