@@ -58,7 +58,9 @@ class RuntimePrecision(ChartPlugin):
         groups = sorted(grouped(drawn, RUNTIME), key=lambda group: min(row["value"] for row in group[1]))
         shown = groups[:MOST_ROWS]
         facts = [details(own, RUNTIME[1:]) for own, _ in shown]
-        names = distinct_names([own["runtime"] for own, _ in shown], facts, ", ")
+        quantizations = (words.settings_of(own).get("quantization", "") for own, _ in shown)  # as a setting: too long
+        plain = [f"{own['runtime']} {name}".strip() for (own, _), name in zip(shown, quantizations, strict=True)]
+        names = distinct_names(plain, facts, ", ")
         columns = [name for name in PRECISIONS if any(row["precision"] == name for row in drawn)]
         sizes = sorted({row["batch_size"] for row in drawn})
         batches = sizes if len(sizes) <= MOST_PANELS else [sizes[0], sizes[-1]]

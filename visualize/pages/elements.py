@@ -230,6 +230,11 @@ def grid(
     return Grid(headings=headings(columns, numbers), rows=cells, caption=caption)
 
 
+def filled(columns: Mapping[str, Callable[[Any], Cell]], rows: Sequence[Any]) -> dict[str, Callable[[Any], Cell]]:
+    """The columns in which some row has a value."""
+    return {name: cell for name, cell in columns.items() if any(cell(row).text != NOTHING for row in rows)}
+
+
 def column(name: str) -> Callable[[Any], Cell]:
     """The cells of a column of the warehouse, as text."""
     return lambda row: text_cell(row[name])

@@ -219,6 +219,17 @@ def test_devices_with_the_same_name_have_a_row_each(at_128, figures, alter):
     assert len({label.get_text() for label in figure.axes[0].get_yticklabels()}) == 3
 
 
+def test_rows_of_quantizations_are_told_apart_by_their_first_letters(at_128, figures, alter):
+    """A page cuts off the end of a long label."""
+    quantized = [
+        alter.mode(at_128(precision=name, slowdown=factor), quantization=words)
+        for name, factor, words in (("int8", 0.5, "Q8_0"), ("int4", 0.3, "Q4_K_M"))
+    ]
+    (figure,) = figures("runtime_precision", at_128(), *quantized)
+    labels = [label.get_text().replace("\N{NO-BREAK SPACE}", " ") for label in figure.axes[0].get_yticklabels()]
+    assert sorted(labels) == ["eager", "eager Q4_K_M", "eager Q8_0"]
+
+
 def with_quality(run, metric, value):
     """The run with a measure of the quality of its model."""
     return replace(run, quality=Quality(inputs="same", values={metric: QualityValue(value=value)}))

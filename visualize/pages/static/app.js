@@ -16,6 +16,8 @@
     return found;
   };
 
+  const LETTER_PX = 6.8; // of a title
+
   const config = (width) => {
     const text = colour("--text"), faint = colour("--muted"), line = colour("--line");
     const font = getComputedStyle(document.body).fontFamily;
@@ -51,9 +53,16 @@
       : part;
   };
 
+  // A title in lines of at most so many letters, which a narrow panel would cut off.
+  const lines = (text, most) => text.split(" ").reduce((found, word) => {
+    const longer = [...found.slice(-1), word].join(" ");
+    return longer.length <= most ? [...found.slice(0, -1), longer] : [...found, word];
+  }, []);
+
   const draw = async (panel) => {
     const plot = panel.querySelector(".plot");
     const spec = JSON.parse(panel.querySelector('script[type="application/json"]').textContent);
+    if (spec.title) spec.title.text = lines(spec.title.text, plot.clientWidth / LETTER_PX);
     try {
       await plot.view?.finalize();
       plot.view = await vegaEmbed(plot, coloured(spec), options(plot.clientWidth));

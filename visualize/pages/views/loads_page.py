@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
-from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
@@ -23,6 +22,7 @@ from visualize.pages.elements import (
     Chart,
     Grid,
     Link,
+    filled,
     grid,
     number_cell,
     started_text,
@@ -146,8 +146,7 @@ def newest_loads(data: Data, most: int) -> Grid:
     """One row for each of the newest load tests, linked to its page; without columns in which no test has a value."""
     numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
     rows = data.warehouse.query(NEWEST, {"most": most}).dicts()
-    columns = {name: cell for name, cell in COLUMNS.items() if any(cell(row).text != NOTHING for row in rows)}
-    return grid(columns, rows, "Newest load tests", numbers)
+    return grid(filled(COLUMNS, rows), rows, "Newest load tests", numbers)
 
 
 def _server(row: Mapping[str, Any], device: str) -> str:

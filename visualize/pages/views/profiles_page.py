@@ -20,6 +20,7 @@ from visualize.pages.elements import (
     column,
     commit_text,
     facts,
+    filled,
     grid,
     number_cell,
     point_text,
@@ -112,7 +113,7 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
         profile_id=row["profile_id"],
         facts=_facts(row),
         charts=profile_charts(row),
-        operators=grid(operators, longest, "Longest operators", ("calls", "own ms", "share")),
+        operators=grid(filled(operators, longest), longest, "Longest operators", ("calls", "own ms", "share")),
         missing=tuple((name.replace("_", " "), visible(why)) for name, why in sorted(dict(row["missing"]).items())),
         command=row["command"],
     )
