@@ -32,7 +32,7 @@ CLOSE = 1.25
 """Bisection ends when a rate that meets the limits and one that does not differ by this factor."""
 NEAR_DURATIONS = 2
 """Length of a level near the answer, in durations."""
-LEAST_DURATIONS, MOST_DURATIONS = 15, 60
+LEAST_DURATIONS, MOST_DURATIONS = 24, 60
 STEPS = (0.0, 1.5, -0.5)
 """Levels near the answer are at these distances from its median in turn, in units of the logit of the share outside the
 limits, which shows the slope."""
@@ -48,7 +48,7 @@ CERTAIN = 0.99
 MOST_INVALID = 8
 LEAST_REQUESTS = 20
 """Requests of which none met the limits, with which a search ends."""
-NEAR_THE_TOP, TOP_LEVELS = 0.98, 2
+NEAR_THE_TOP, TOP_LEVELS = 0.97, 2
 """Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
 COUNTED = frozenset({"failed_requests"})
 """Doubts that make a level invalid, but not a look: failed requests are outside the limits."""

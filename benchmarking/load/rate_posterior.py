@@ -6,7 +6,7 @@ the answer (exactly so for the latency of M/M/1). Some requests may be outside a
 than the limit: a floor, above which the logit of the other requests' share is nearly linear. The three parameters, the
 answer (where the share is that of the limit), the slope and the floor, get a posterior distribution on a grid. Requests
 outside the limits come in clusters, the busy periods of a queue, so each look counts for as many independent requests
-as batch means of the requests show (a quasi-likelihood). Looks far from the answer weigh less, since the line is not
+as batch means of the requests show (a quasi-likelihood); those of the floor are independent. Looks far from the answer weigh less, since the line is not
 straight over long distances. Of a look with more than `MOST_OUTSIDE` outside, only that counts: beyond, a queue has no
 steady state.
 """
@@ -110,19 +110,21 @@ class Posterior:
         rates = np.array([one.rate for one in looks])
         n, outside = (np.array(one, float) for one in zip(*((one.requests, one.outside) for one in looks), strict=True))
         spread = np.array([one.spread for one in looks])
-        deviance = _deviance(rates, n, outside, np.exp(self._logs), slopes)
+        deviance, in_queue = _deviance(rates, n, outside, np.exp(self._logs), slopes)
+        alone = np.minimum(ALLOWED * np.array(FLOORS)[:, None] * n, outside)  # floors x looks: outside at any rate
         weight = np.ones(len(looks))
         for _ in range(PASSES):
             seen = weight * (outside <= MOST_OUTSIDE * n)
-            clusters = (seen[:, None] * spread).sum(axis=0).max() + PRIOR * CLUSTER
-            dispersion = max(1.0, float(clusters / ((seen * outside).sum() + PRIOR)))
-            self.clusters = float((seen * outside).sum()) / dispersion
+            waiting = (seen * (outside - alone)).sum(axis=1)
+            clusters = (seen[:, None] * spread).sum(axis=0).max() - (seen * alone).sum(axis=1)
+            dispersion = np.maximum(1.0, (np.maximum(clusters, 0.0) + PRIOR * CLUSTER) / (waiting + PRIOR))
             # Weights below 1 lose less information than a likelihood that is multiplied by them.
             kept = float((weight * outside).sum() + 1) / float((weight**2 * outside).sum() + 1)
-            each = np.minimum(deviance * (weight * kept / dispersion), MOST_DEVIANCE)
-            evidence = -each.sum(axis=-1) + prior[:, None]  # floors x slopes x answers
+            each = deviance * (weight * kept) / (1 + (dispersion[:, None, None, None] - 1) * in_queue)
+            evidence = -np.minimum(each, MOST_DEVIANCE).sum(axis=-1) + prior[:, None]  # floors x slopes x answers
             mass = np.exp(evidence - evidence.max())
             mass /= mass.sum()
+            self.clusters = float(mass.sum(axis=(1, 2)) @ (waiting / dispersion))
             # The weights of the model's error on the grid of answers.
             step = self._logs[1] - self._logs[0]
             reach = math.ceil(3 * MODEL_ERROR / step)
@@ -152,8 +154,9 @@ def _deviance(
     outside: NDArray[float64],
     answers: NDArray[float64],
     slopes: NDArray[float64],
-) -> NDArray[float64]:
-    """Half the deviance of each look from each line: floors x slopes x answers x looks."""
+) -> tuple[NDArray[float64], NDArray[float64]]:
+    """Half the deviance of each look from each line, and of the requests outside that the line lets expect the share
+    that waited in the queue: floors x slopes x answers x looks."""
     import numpy as np
 
     floors = ALLOWED * np.array(FLOORS)[:, None, None, None]
@@ -164,4 +167,4 @@ def _deviance(
     seen = np.clip(outside / n, 1e-9, 1 - 1e-9)
     best = outside * np.log(seen) + (n - outside) * np.log1p(-seen)
     found: NDArray[float64] = best - (outside * np.log(share) + (n - outside) * np.log1p(-share))
-    return found
+    return found, 1 - floors / share

@@ -282,6 +282,38 @@ def heating(chance: np.random.Generator, starts: Floats) -> Floats:
     return np.array(ends)
 
 
+def pareto(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Pareto service times with index 2.5: their variance is finite, hardly."""
+    return in_turn(starts, SERVICE_S * 0.6 * (1 + chance.pareto(2.5, len(starts))))
+
+
+def shortest_first(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Exponential service times; of those that wait, the shortest is served first."""
+    services, at, ends = chance.exponential(SERVICE_S, len(starts)).tolist(), starts.tolist(), np.zeros(len(starts))
+    waiting, now, place = list[tuple[float, int]](), 0.0, 0
+    while place < len(at) or waiting:
+        if not waiting:
+            now = max(now, at[place])
+        while place < len(at) and at[place] <= now:
+            heapq.heappush(waiting, (services[place], place))
+            place += 1
+        service, one = heapq.heappop(waiting)
+        now += service
+        ends[one] = now
+    return ends
+
+
+def joining(chance: np.random.Generator, starts: Floats) -> Floats:
+    """Two hosts, each with exponential service times of 40 ms; the second joins 5 s after the first request, as one
+    that is started when it is needed."""
+    free, ends = [float(starts[0]), float(starts[0]) + 5], []
+    for at, service in zip(starts.tolist(), chance.exponential(2 * SERVICE_S, len(starts)).tolist(), strict=True):
+        host = 0 if free[0] <= max(at, free[1]) else 1
+        free[host] = max(at, free[host]) + service
+        ends.append(free[host])
+    return np.array(ends)
+
+
 REFUSING: Mapping[str, Serve] = {
     "token bucket, 429": token_bucket,
     "queue of 12, 503": short_queue,
@@ -311,6 +343,9 @@ QUEUES: Mapping[str, Serve] = {
     "priorities": prioritised,
     "two hosts in turns": two_hosts,
     "boost until hot": heating,
+    "M/G/1 Pareto 2.5": pareto,
+    "shortest first": shortest_first,
+    "second host after 5 s": joining,
 }
 
 

@@ -247,6 +247,24 @@ def bursts(share: float, length: int, slower: float, sd: float = QUIET) -> Effec
     return effects
 
 
+def after_another(slower: float, sd: float = QUIET) -> Effects:
+    """The second launch of each round is slower, as of a machine that is warm by then."""
+    return lambda rng, count: rng.normal(0.0, sd, count // 2 * 2) + [0.0, math.log1p(slower)] * (count // 2)
+
+
+def triangle(period: int, size: float, sd: float = QUIET) -> Effects:
+    """Up and down again in straight lines, from any phase on."""
+
+    def effects(rng: np.random.Generator, count: int) -> Floats:
+        import numpy as np
+
+        places = (np.arange(count) + rng.uniform(0, period)) % period
+        drawn: Floats = size * np.abs(2 * places / period - 1) + rng.normal(0.0, sd, count)
+        return drawn
+
+    return effects
+
+
 def none(rng: np.random.Generator, count: int) -> Floats:
     """No effect."""
     return rng.normal(0.0, 0.0, count)
@@ -278,6 +296,9 @@ MORE_TURN_CASES: Mapping[str, Effects] = {
     "clocks that fall above a temperature, 5 %": hot(0.05),
     "bursts of 3 launches 8 % slower": bursts(0.1, 3, 0.08),
     "two hosts by chance, 6 % apart": two_levels(0.5, 0.06, QUIET),
+    "second launch of a round 3 % slower": after_another(0.03),
+    "up and down by 6 % in 12 launches": triangle(12, 0.06),
+    "Cauchy, scale 0.5 %": lambda rng, count: 0.005 * rng.standard_t(1, count).clip(-100, 100),
 }
 """Noises that were chosen after the rules, which the script prints and no test runs."""
 
@@ -313,6 +334,9 @@ MORE_HISTORY_CASES: Mapping[str, HistoryCase] = {
     "every session stored twice, 1 %": HistoryCase(twice(0.01), none),
     "one of two hosts by chance, 4 % apart": HistoryCase(two_levels(0.5, 0.04, QUIET)),
     "clocks that fall above a temperature, 3 %": HistoryCase(hot(0.03)),
+    "AR(.7), 1.5 %": HistoryCase(correlated(0.015, 0.7)),
+    "up and down by 4 % in 10 sessions": HistoryCase(triangle(10, 0.04)),
+    "log-normal, mean 2 %": HistoryCase(lambda rng, count: 0.012 * rng.lognormal(0.0, 1.0, count)),
 }
 UNPROMISED_CASES: Mapping[str, HistoryCase] = {
     "sessions with a heavy tail (t3), 2 %": HistoryCase(t3(0.02)),

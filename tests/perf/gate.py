@@ -8,6 +8,7 @@ the rows of the first table whose name contains it.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,15 +55,20 @@ def _known() -> None:
 
 
 def _power(histories: int) -> None:
-    headings = ("series of a check, sd 2 %", "nights before", "+10 % same night", "+5 % in 3 nights", "sd known")
-    print("\n| " + " | ".join(headings) + " |\n|---|---|---|---|---|")
+    headings = (
+        *("series of a check, sd 2 %", "nights before", "+10 % same night", "+5 % in 3 nights", "sd known"),
+        "sd known, +10 % in 95 %",
+    )
+    print("\n| " + " | ".join(headings) + " |\n|---|---|---|---|---|---|")
     for series in (1, 5, 40):
         for at in (20, 40, 60):
             case = {"histories": 10 * histories, "series": series, "at": at}
             ten = found(normal(0.02), change=0.10, nights=1, seed=4, **case)
             five = found(normal(0.02), change=0.05, nights=3, seed=5, **case)
-            best = variation_known(change=0.05, nights=3, seed=8, series=series, at=at)
-            print(f"| {series} | {at} | {ten:.0%} | {five:.0%} | {best:.0%} |", flush=True)
+            same, best = variation_known(seed=8, series=series, at=at)
+            print(f"| {series} | {at} | {ten:.0%} | {five:.0%} | {same:.0%} | {best:.0%} |", flush=True)
+    same, best = variation_known(seed=8, series=40, at=math.inf)
+    print(f"| 40 | level known | | | {same:.0%} | {best:.0%} |", flush=True)
 
 
 def _leaks(histories: int) -> None:

@@ -49,6 +49,9 @@ SEARCHES: Sequence[tuple[str, str, float, Traffic]] = (
     (FAILING, FAILING, 400, TRAFFIC),
     ("two hosts in turns", "two hosts in turns", 600, TRAFFIC),
     ("boost until hot", "boost until hot", 300, TRAFFIC),
+    ("M/G/1 Pareto 2.5", "M/G/1 Pareto 2.5", 500, TRAFFIC),
+    ("shortest first", "shortest first", 400, TRAFFIC),
+    ("second host after 5 s", "second host after 5 s", 400, TRAFFIC),
     ("M/M/1", "M/M/1", 100, TRAFFIC),
 )
 """Name, queue, limit of the latency in ms, and arrivals. The last has its answer at 8 % load, where the share of slow

@@ -164,6 +164,24 @@ def test_requests_that_are_outside_at_any_rate_do_not_make_the_answer_too_high()
     assert posterior.quantile(0.025) < truth < posterior.quantile(0.975)
 
 
+def test_requests_that_are_outside_at_any_rate_are_no_busy_periods_of_the_queue():
+    """They are independent, and however many there are, they show nothing of the queue and end no search."""
+    alone = [
+        Look(rate=rate, requests=n, outside=n // 200, spread=(n // 200,) * 2)
+        for rate, n in ((8.0, 2000), (22.0, 4000), (34.0, 20_000), (38.0, 20_000))
+    ]
+    waited = {42.0: 200, 44.0: 400}
+    found = {}
+    for together in (1, 40):
+        busy = [
+            Look(rate=rate, requests=20_000, outside=100 + n, spread=(100 + together * n,) * 2)
+            for rate, n in waited.items()
+        ]
+        found[together] = Posterior([*alone, *busy], 1.0, 64.0)
+    assert found[1].clusters <= sum(waited.values())
+    assert found[40].clusters < found[1].clusters / 10
+
+
 def test_a_server_that_was_slow_at_first_is_judged_by_what_came_after():
     marked, said = [], []
     for load in (0.9, 1.2):
