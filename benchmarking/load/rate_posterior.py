@@ -6,9 +6,9 @@ the answer (exactly so for the latency of M/M/1). Some requests may be outside a
 than the limit: a floor, above which the logit of the other requests' share is nearly linear. The three parameters, the
 answer (where the share is that of the limit), the slope and the floor, get a posterior distribution on a grid. Requests
 outside the limits come in clusters, the busy periods of a queue, so each look counts for as many independent requests
-as batch means of the requests show (a quasi-likelihood); those of the floor are independent. Looks far from the answer weigh less, since the line is not
-straight over long distances. Of a look with more than `MOST_OUTSIDE` outside, only that counts: beyond, a queue has no
-steady state.
+as batch means of the requests show (a quasi-likelihood); those of the floor are independent. Looks far from the answer
+weigh less, since the line is not straight over long distances. Of a look with more than `MOST_OUTSIDE` outside, only
+that counts: beyond, a queue has no steady state.
 """
 
 from __future__ import annotations
