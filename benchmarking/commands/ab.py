@@ -44,7 +44,7 @@ from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -53,7 +53,9 @@ from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import listed, wrapped
 from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
+from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.measuring_settings import options_in
 from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import command_session, spool, warehouse_process
 from benchmarking.sweep.run.command_turns import (
@@ -483,12 +485,26 @@ def show_comparison(
     return replace(show, text=text, document=document)
 
 
+def _alike(runs: Sequence[MeasuredRun], arguments: argparse.Namespace) -> Sequence[MeasuredRun]:
+    """Of runs in several setups, as of a search, those in the setup of this command; all of them if there is none."""
+    stated = options_in(vars(arguments))
+    alike = [
+        run
+        for run in runs
+        if run.runtime in (arguments.runtimes or (default_runtime(),))
+        and run.precision in arguments.precisions
+        and run.num_threads in (arguments.num_threads or (None,))
+        and all(run.runtime_mode.get(name, value) == value for name, value in stated.items())
+    ]
+    return alike or runs
+
+
 def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
     """The two sides: the stored run and this command. Raises UsageError if they cannot be measured in turns.
 
     The stored run is repeated from its stored fields. Its command line is never executed, since it may be any text.
     """
-    runs = stored_runs(arguments.compare_to, arguments.db_path)
+    runs = _alike(stored_runs(arguments.compare_to, arguments.db_path), arguments)
     try:
         words = repeated_command(runs)
     except UsageError as error:

@@ -20,7 +20,9 @@ from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
 from tests.docs.cli_page import parser_of
 
-ARGUMENTS = SimpleNamespace(compare_to="latest", db_path="a.duckdb")
+ARGUMENTS = SimpleNamespace(
+    compare_to="latest", db_path="a.duckdb", runtimes=None, precisions=("float32",), num_threads=None
+)
 RUN = MeasuredRun(
     run_id="r",
     model_id="m",
@@ -63,6 +65,19 @@ def test_interleave_repeats_the_stored_fields_and_this_command_without_compariso
     how = ("--task", "fill-mask", "--weights", "random", "--batch-sizes", "4", "--sequence-lengths", "32")
     assert one.words == (*DEFAULT_COMMAND, *what, *how, "--profile", "quick", "--launches", "2", "--tag", "a=b c")
     assert other.words == (*DEFAULT_COMMAND, "--model-id", "n", "--quiet")
+
+
+def test_of_a_session_in_several_setups_the_run_in_that_of_the_command_is_repeated(stored):
+    """As after a search, whose runs are one session."""
+    fast = replace(RUN, runtime="onnxruntime", precision="int8", num_threads=1, runtime_mode={"fusion": "basic"})
+    stored(RUN, fast, replace(fast, num_threads=2), replace(fast, runtime_mode={"fusion": "transformers"}))
+    asked = {**vars(ARGUMENTS), "runtimes": ("onnxruntime",), "precisions": ("int8",), "num_threads": (1,)}
+    one, _ = ab.arms(SimpleNamespace(**asked, fusion="basic"), [])
+    words = " ".join(one.words)
+    assert "--runtime onnxruntime --precision int8 " in words
+    assert "--num-threads 1 --fusion basic " in words
+    with pytest.raises(UsageError, match="these runs need 2 different commands: choose one run"):
+        ab.arms(SimpleNamespace(**asked), [])
 
 
 def test_a_comparison_with_a_stored_run_makes_the_launches_that_the_help_names(tmp_path, monkeypatch, capsys):
