@@ -111,7 +111,7 @@ def test_no_page_is_wider_than_a_phone_screen_and_the_dark_theme_has_contrast(br
             for box in (one.bounding_box() for one in page.locator("nav [aria-current]").all()):
                 assert box["x"] >= 0, path
                 assert box["x"] + box["width"] <= PHONE["width"], path
-            titles = page.locator("figure.chart .role-title-text text").all_inner_texts()
+            titles = page.locator("figure.chart .role-title-text text").all_text_contents()
             assert not [text for text in titles if "…" in text], path
             page.set_viewport_size(DESKTOP)
             faults[path] = page.evaluate(FAULTS % CONTRAST)
