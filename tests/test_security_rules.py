@@ -40,7 +40,7 @@ OWN_NAMES = {
     },
     "exporters/parquet.py": {"table": "of TABLES", "where": "of CONDITIONS"},
     "exporters/support/selected_runs.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
-    "importers/support/duckdb_files.py": {"table": "of the tables that the importer knows"},
+    "importers/benchmark_duckdb.py": {"table": "of the tables that the importer knows"},
     "lake.py": {
         **dict.fromkeys(("source", "copy"), "`quoted`"),
         "kind": "of the migrations' tables",

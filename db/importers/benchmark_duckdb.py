@@ -6,28 +6,357 @@ name becomes a metric of that name, and everything else is kept. The file does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
 
 from benchmarking.core import plugins
-from benchmarking.core.records import Json
+from benchmarking.core.errors import StorageError
+from benchmarking.core.metrics import MS_PER_S
+from benchmarking.core.records import Json, Phase, Point, Result, Status
+from db.connection import Config, connect, translate_errors
 from db.importers.support.building import ForeignRun, Format
-from db.importers.support.duckdb_files import (
-    STATUSES,
-    ResultRow,
-    count_in,
-    first,
-    has_tables,
-    id_in,
-    merged,
-    raw_by_result,
-    read_tables,
-    result_of,
-    result_row,
-    text_in,
-)
 from db.importers.support.files import ForeignFile
-from db.importers.support.reading import Fields
+from db.importers.support.measures import MS_PER_UNIT, foreign_result, measured, supported_tails
+from db.importers.support.reading import Fields, shortened
+from db.values import plain
+
+if TYPE_CHECKING:
+    from db.connection import DuckDB
+
+
+REQUIRED = ("benchmark_runs", "benchmark_results")
+OPTIONAL = ("hardware_info", "raw_benchmark_data")
+BOOKKEEPING = "schema_migrations"
+"""A table that warehouses of this program have: such a file is merged, not imported."""
+SETTINGS: Config = {"enable_external_access": False, "threads": 1}
+"""Prevents the file from making DuckDB read other files."""
+LOCK_TIMEOUT_S = 5.0
+TABLES = "SELECT table_name FROM system.main.duckdb_tables() WHERE NOT internal AND schema_name = 'main'"
+STATUSES: dict[str, Status] = {
+    **dict.fromkeys(("ok", "success", "successful", "completed", "complete", "passed", "done"), "ok"),
+    **dict.fromkeys(("failed", "error", "failure", "crashed"), "failed"),
+    **dict.fromkeys(("skipped", "unsupported"), "skipped"),
+    **dict.fromkeys(("timed_out", "timeout"), "timed_out"),
+}
+JOINS = ("result_id", "run_id", "batch_size", "sequence_length")
+"""Columns that join raw values to their result, if both tables have them."""
+TO_MS = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S}
+STATISTICS = {
+    **dict.fromkeys(("mean", "avg", "average"), "mean"),
+    **dict.fromkeys(("median", "p50"), "median"),
+    **dict.fromkeys(("std", "stddev", "std_dev"), "std"),
+    **{name: name for name in ("min", "max", "p25", "p75", "p90", "p95", "p99")},
+}
+"""Word for a statistic -> the word in our columns."""
+WORDS = "|".join(sorted(STATISTICS, key=len, reverse=True))
+LATENCY = re.compile(
+    rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})",
+)
+SYNONYMS = {
+    "samples_per_sec": "throughput_samples_per_sec",
+    "samples_per_second": "throughput_samples_per_sec",
+    "throughput_samples_per_second": "throughput_samples_per_sec",
+    "tokens_per_sec": "throughput_tokens_per_sec",
+    "tokens_per_second": "throughput_tokens_per_sec",
+    "throughput_tokens_per_second": "throughput_tokens_per_sec",
+    "ttft_ms": "time_to_first_token_ms",
+    "tpot_ms": "time_per_output_token_ms",
+    "first_token_latency_ms": "time_to_first_token_ms",
+}
+UNITED = re.compile(
+    r".+_(ns|us|ms|s|sec|seconds|mb|mib|gb|gib|kb|bytes|per_sec|per_second|percent|pct|w|j|flops|tokens)"
+)
+LONG = (("metric_name", "metric"), ("metric_value", "value"), ("metric_unit", "unit"))
+"""Columns of a table with one metric per row: its name, value and unit."""
+RAW_LISTS = ("samples", "values")
+RAW_VALUE = re.compile(rf"(?:latency|inference_time|duration|elapsed|time|value)(?:_({'|'.join(TO_MS)}))?")
+RAW_METRICS = {**dict.fromkeys(("latency", "inference_latency", "inference_time", "latency_ms"), "latency_wall")}
+RAW_ORDER = ("iteration", "iteration_index", "sample_index", "sample")
+RAW_LAUNCH = ("launch", "launch_index", "process")
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """All rows of the tables, as fields whose path is the table and row number."""
+
+    runs: Sequence[Fields]
+    results: Sequence[Fields]
+    hardware: Sequence[Fields]
+    raw: Sequence[Fields]
+
+
+def has_tables(file: ForeignFile) -> bool:
+    """Whether the file is a DuckDB database with the tables, but not a warehouse of this program."""
+    if not file.is_duckdb:
+        return False
+    try:
+        with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
+            names = _names(connection)
+    except StorageError:  # locked, damaged or from a newer DuckDB: not recognized
+        return False
+    return names.issuperset(REQUIRED) and BOOKKEEPING not in names
+
+
+def read_tables(file: ForeignFile) -> Tables:
+    """The rows of the tables. Raises FormatError for a file without them, StorageError for an unreadable one."""
+    with translate_errors(str(file.path)), _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as connection:
+        names = _names(connection)
+        absent = [name for name in REQUIRED if name not in names]
+        if absent:
+            file.refuse(f"no table {' and no table '.join(absent)}")
+        rows = {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
+    return Tables(
+        runs=rows["benchmark_runs"],
+        results=rows["benchmark_results"],
+        hardware=rows["hardware_info"],
+        raw=rows["raw_benchmark_data"],
+    )
+
+
+def _opened(file: ForeignFile, *, lock_timeout_s: float) -> DuckDB:
+    return connect(str(file.path), SETTINGS, read_only=True, lock_timeout_s=lock_timeout_s)
+
+
+def _names(connection: DuckDB) -> set[str]:
+    return {name for (name,) in connection.execute(TABLES).fetchall()}
+
+
+def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
+    """The rows in insertion order, without NULLs; `table` is one of our own names, never from the file."""
+    cursor = connection.execute(f"SELECT * FROM main.{table} ORDER BY rowid")
+    columns = [column[0].lower() for column in cursor.description or ()]
+    found = []
+    for number, row in enumerate(cursor.fetchall(), start=1):
+        values = {name: plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
+        found.append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw:
+    """Raw values, keyed by the values of the columns that join them to their result."""
+
+    joins: tuple[str, ...]
+    values: Mapping[tuple[str, ...], Sequence[RawValues]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow:
+    """One row of results, or several rows of one point with one metric each."""
+
+    point: Point
+    metrics: Mapping[str, float]
+    raw: tuple[RawValues, ...]
+    iterations: int | None
+    warmup_iterations: int
+    status: Status
+    error: str | None
+    rows: tuple[Json, ...]
+    """The other fields of the rows."""
+
+
+def raw_by_result(tables: Tables) -> Raw:
+    """The raw values of each result. Raises FormatError for values without a result."""
+    # The columns that join raw values to their result: only its id if there is one.
+    shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
+    joins = ("result_id",) if "result_id" in shared else tuple(shared)
+    if tables.raw and not joins:
+        tables.raw[0].refuse(
+            "result_id", f"is missing, and so are {', '.join(JOINS[1:])}: the result of the raw values is unknown"
+        )
+    there = {_values_in(row, joins) for row in tables.results}
+    found: dict[tuple[str, ...], list[RawValues]] = {}
+    for row in tables.raw:
+        key, values = _values_in(row, joins), raw_values(row)
+        if key not in there:
+            row.refuse(joins[0], f"{', '.join(key)} is not in benchmark_results")
+        if values is not None:
+            found.setdefault(key, []).append(values)
+    return Raw(joins=joins, values=found)
+
+
+def _values_in(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
+    """The row's values in the columns, as text."""
+    return tuple(str(row.any(name)) for name in columns)
+
+
+def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
+    """One row of results with its raw values."""
+    found = raw.values.get(_values_in(row, raw.joins), ())
+    point = Point(
+        batch_size=count_in(row, "batch_size", "batch") or 1,
+        sequence_length=count_in(row, "sequence_length", "seq_length", "seq_len", "input_length"),
+        new_tokens=count_in(row, "new_tokens", "max_new_tokens", "output_length"),
+        concurrency=count_in(row, "concurrency") or 1,
+    )
+    warmups = sum(len(one.values) for one in found if one.phase == "warmup")
+    stated, error = text_in(row, "status"), text_in(row, "error", "error_message")
+    metrics = metrics_of(row)
+    status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
+    ids: dict[str, Json] = {"run_id": run_id, "result_id": id_in(row, "result_id", "id")}
+    return ResultRow(
+        point=point,
+        metrics=metrics,
+        raw=tuple(found),
+        iterations=count_in(row, "iterations", "num_iterations", "num_runs"),
+        warmup_iterations=count_in(row, "warmup_iterations", "num_warmup") or warmups,
+        status=status,
+        error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
+        rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),
+    )
+
+
+def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
+    """Merge rows of one point without a common metric into one result: such tables have one metric per row."""
+    found: list[ResultRow] = []
+    newest: dict[str, int] = {}
+    for one in held:
+        other = found[newest[one.point.label]] if one.point.label in newest else None
+        if other is None or not one.metrics or other.metrics.keys() & one.metrics.keys():
+            newest[one.point.label] = len(found)
+            found.append(one)
+        else:
+            found[newest[one.point.label]] = replace(
+                other,
+                metrics={**other.metrics, **one.metrics},
+                raw=other.raw if other.raw == one.raw else other.raw + one.raw,
+                rows=other.rows + one.rows,
+            )
+    return found
+
+
+def result_of(held: ResultRow) -> Result:
+    """The result; latency columns that the file does not state are computed from the raw values."""
+    raw_rest = [dict(one.kept) for one in held.raw]
+    samples = [
+        measured(metric, values, unit=unit, launch=launch, phase=phase)
+        for (launch, phase, metric, unit), values in in_order(held.raw)
+        if values
+    ]
+    walls = [one.values for one in samples if one.metric == "latency_wall" and one.phase == "measure"]
+    metrics, missing = supported_tails(held.metrics, sum(map(len, walls)) or held.iterations)
+    return foreign_result(
+        held.point,
+        metrics=metrics,
+        missing=missing,
+        samples=samples,
+        iterations=held.iterations,
+        warmup_iterations=held.warmup_iterations,
+        status=held.status,
+        error=held.error,
+        kept={"rows": list(held.rows), **({"raw_benchmark_data": raw_rest} if any(raw_rest) else {})},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawValues:
+    """The values in one row of raw data; times are in ms."""
+
+    launch: int
+    phase: Phase
+    metric: str
+    unit: str
+    order: float
+    values: tuple[float, ...]
+    kept: Mapping[str, Json]
+    """The other fields of the row."""
+
+
+def first(fields: Fields, names: Sequence[str]) -> str | None:
+    """The first of the columns that has a value in this row."""
+    return next((name for name in names if name in fields), None)
+
+
+def metrics_of(fields: Fields) -> dict[str, float]:
+    """The metrics in a row of results: one per column, or the only one of the row."""
+    name, value, unit = (first(fields, names) for names in LONG)
+    if name is not None and value is not None:
+        stated = fields.text(unit) if unit else None
+        number, called = fields.number(value), fields.text(name) or name
+        named = called if stated is None or called.endswith(f"_{stated}") else f"{called}_{stated}"
+        return {} if number is None else _metric(named.lower(), number)
+    found: dict[str, float] = {}
+    for column in list(fields):
+        if column in SYNONYMS or LATENCY.fullmatch(column) or UNITED.fullmatch(column):
+            number = fields.number(column)
+            found |= {} if number is None else _metric(column, number)
+    return found
+
+
+def _metric(name: str, number: float) -> dict[str, float]:
+    latency = LATENCY.fullmatch(name)
+    statistic = latency and (latency[1] or latency[2])
+    if latency and statistic:
+        return {f"latency_{STATISTICS[statistic]}_ms": number * TO_MS[latency[3]]}
+    return {SYNONYMS.get(name, name): number}
+
+
+def raw_values(fields: Fields) -> RawValues | None:
+    """The values in a row of raw data; None for a row without any. Raises FormatError for times without a unit."""
+    listed = first(fields, RAW_LISTS)
+    single = next((name for name in fields if RAW_VALUE.fullmatch(name) and name in fields), None)
+    column = listed or single
+    if column is None:
+        return None
+    named, unit = first(fields, ("metric", "metric_name")), first(fields, ("unit", "metric_unit"))
+    metric = (fields.text(named) if named else None) or "latency_wall"
+    of_name = RAW_VALUE.fullmatch(column)
+    stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
+    if stated is None:
+        fields.refuse(column, "no unit: expected one in the column's name or in a column unit")
+    values = fields.numbers(column) if listed else (fields.required(fields.number, column),)
+    order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
+    launched, ordered, phase = launch and fields.integer(launch), order and fields.number(order), _phase(fields)
+    return RawValues(
+        launch=launched or 0,
+        phase=phase,
+        metric=RAW_METRICS.get(metric.lower(), metric),
+        unit="ms" if stated in TO_MS else stated,
+        order=ordered or 0.0,
+        values=tuple(value * TO_MS.get(stated, 1.0) for value in values or ()),
+        kept=fields.rest(),
+    )
+
+
+def _phase(fields: Fields) -> Phase:
+    if fields.flag("is_warmup") or fields.flag("warmup"):
+        return "warmup"
+    stated = (fields.text("phase") or "measure").lower()
+    found = next((phase for phase in PHASES if stated.startswith(phase)), None)
+    if found is None:
+        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {shortened(stated)}")
+    return found
+
+
+def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str, str], tuple[float, ...]]]:
+    """(launch, phase, metric, unit) and its values in the order of measurement."""
+    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
+    for row in rows:
+        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
+    for key, own in groups.items():
+        yield key, tuple(value for row in sorted(own, key=lambda row: row.order) for value in row.values)
+
+
+def id_in(row: Fields, *names: str) -> str | None:
+    """The row's id as text; None without one."""
+    name = first(row, names)
+    return None if name is None else str(row.any(name))
+
+
+def text_in(row: Fields, *names: str) -> str | None:
+    """The text in the first of the columns that has a value."""
+    name = first(row, names)
+    return None if name is None else row.text(name)
+
+
+def count_in(row: Fields, *names: str) -> int | None:
+    """The whole number from 1 in the first of the columns that has a value."""
+    name = first(row, names)
+    return None if name is None else row.count(name)
+
 
 MODEL = ("model_id", "model_name", "model")
 FAMILY = ("architecture_type", "architecture", "model_type")

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarking.core.student_t import cumulative
-from db.analysis.history.detector import detect
-from db.analysis.history.jumps import CORRELATIONS, jumps
+from db.analysis.history.detector import CORRELATIONS, detect, jumps
 
 RUNS = 80
 HISTORIES = 40
