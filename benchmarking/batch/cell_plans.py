@@ -33,8 +33,7 @@ from benchmarking.sweep.plan.measuring_settings import (
     runtime_options,
 )
 from benchmarking.sweep.plan.plan import CellPlan, Machine, ascending
-from benchmarking.sweep.plan.request import Request, plan_cell, request_fields, workload_of
-from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes
+from benchmarking.sweep.plan.request import ALL, Request, plan_cell, plan_runtimes, request_fields, workload_of
 from benchmarking.sweep.show.progress import cell_name
 from benchmarking.workloads.support.families import axes_of
 

@@ -24,7 +24,7 @@ from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
-from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
+from benchmarking.sweep.plan.request import ALL, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import command_session, spool
 
 NAME = "compare_onnx"

@@ -24,8 +24,7 @@ from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import plan_cell, workload_of
-from benchmarking.sweep.plan.several_runtimes import ALL, plan_runtimes, show_runtimes
+from benchmarking.sweep.plan.request import ALL, plan_cell, plan_runtimes, show_runtimes, workload_of
 from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
 from benchmarking.sweep.run.warehouse_process import database

@@ -52,7 +52,7 @@ from benchmarking.load.served import NotStartedError, Own, log_end, served
 from benchmarking.load.server_pages import CACHE_COUNTERS, changes, scraped
 from benchmarking.load.server_plan import Combination
 from benchmarking.load.traffic import Traffic
-from benchmarking.measure import noise
+from benchmarking.measure import machine_state
 from benchmarking.measure.doubt_rules import about_window
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -441,12 +441,12 @@ class Activity:
     def __init__(self, server_pids: Sequence[int]) -> None:
         """`server_pids` are the server's processes on this machine, whose waits count, too."""
         self._pids = [pid for pid in server_pids if pid != os.getpid()]
-        self._before, self._start_s = noise.counters(processes=self._pids), time.monotonic()
+        self._before, self._start_s = machine_state.counters(processes=self._pids), time.monotonic()
 
     def close(self) -> dict[str, Json]:
-        """The counters' changes, with the names of `measure.noise`."""
+        """The counters' changes, with the names of `measure.machine_state`."""
         elapsed_s = time.monotonic() - self._start_s
-        values = noise.differences(self._before, noise.counters(processes=self._pids), elapsed_s).values
+        values = machine_state.differences(self._before, machine_state.counters(processes=self._pids), elapsed_s).values
         return {"elapsed_s": elapsed_s, **{name: values[name] for name in ACTIVITY if name in values}}
 
 

@@ -20,7 +20,7 @@ from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width
-from benchmarking.measure import noise
+from benchmarking.measure import machine_state
 from benchmarking.measure.context import MIN_CALLS, MeasureContext, Settings
 from benchmarking.measure.timing import Stopwatch, check_tokens, inner_loops_for, stopwatch
 
@@ -34,7 +34,7 @@ class LatencyPass:
     stop_reason: str
     relative_half_width: float | None
     window: Mapping[str, Json] = field(default_factory=dict)
-    """As in `noise.Window`, plus `compiles`, the number of compilations during the pass."""
+    """As in `machine_state.Window`, plus `compiles`, the number of compilations during the pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class PassStart:
 
     started_at: str
     watch: Stopwatch
-    window: noise.Window
+    window: machine_state.Window
     compiles: int
     """Compilations before the calls."""
 
@@ -58,8 +58,8 @@ class PassStart:
         )
 
 
-def _noise_window(context: MeasureContext) -> noise.Window:
-    return noise.Window(context.handle, processes=context.operation.process_ids())
+def _noise_window(context: MeasureContext) -> machine_state.Window:
+    return machine_state.Window(context.handle, processes=context.operation.process_ids())
 
 
 def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
@@ -260,7 +260,7 @@ class WindowStart:
     """Samples."""
     spent_ns: int
     started_at: str
-    noise: noise.Window
+    noise: machine_state.Window
     compiles: int
 
 

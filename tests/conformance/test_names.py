@@ -65,7 +65,7 @@ HOMONYMS = {
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
     "benchmarking/graphs/exported_model.py": {"onnxruntime": "a package"},
     "benchmarking/load/server_pages.py": {"llamacpp": "the beginning of the metrics of llama-server"},
-    "benchmarking/measure/noise.py": {"cpu": "a folder of sysfs"},
+    "benchmarking/measure/machine_state.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device", "cuda": "CTranslate2's device"},
     "benchmarking/runtimes/onnxruntime_genai.py": {
         "cpu": "a provider of ONNX Runtime",

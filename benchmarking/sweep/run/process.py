@@ -349,7 +349,7 @@ class Tested:
     figures: Mapping[str, Json] = field(default_factory=dict)
     """loadgen's figures, by the keys of its detailed log; of a loop `SLOTS`."""
     window: Mapping[str, Json] = field(default_factory=dict)
-    """The activity of the machine and the device during the test: see `measure.noise.Window`."""
+    """The activity of the machine and the device during the test: see `measure.machine_state.Window`."""
     error: str | None = None
     traceback: str | None = None
     """Of a bug; None for an expected error."""

@@ -36,7 +36,7 @@ from benchmarking.core.profiles import (
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import NOT_SUPPORTED, Point
 from benchmarking.measure.doubt_rules import about_profiler, about_samples, about_window
-from benchmarking.measure.noise import Window
+from benchmarking.measure.machine_state import Window
 from benchmarking.measure.timing import Stopwatch, quiet_gc
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import device_locks

@@ -329,7 +329,7 @@ def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -
     """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
     from benchmarking.core.errors import always_after
     from benchmarking.measure.loadgen import run_scenario
-    from benchmarking.measure.noise import Window
+    from benchmarking.measure.machine_state import Window
     from benchmarking.measure.request_loop import run_loop
 
     batch_size = job.points[0].batch_size

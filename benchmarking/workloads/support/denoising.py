@@ -27,7 +27,7 @@ from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support.configuration import library_path
 from benchmarking.workloads.support.generation import host_array, non_finite
-from benchmarking.workloads.support.random_weights import skip_random_initialisation
+from benchmarking.workloads.support.weights import skip_random_initialisation
 
 UNET = "UNet2DConditionModel"
 DIT = "DiTTransformer2DModel"

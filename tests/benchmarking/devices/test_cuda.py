@@ -19,7 +19,7 @@ from benchmarking.devices.support import nvml as nvml_module
 from benchmarking.devices.support import torch_gpu
 from benchmarking.devices.support.torch_gpu import TorchBuild, TorchGpuHandle
 from benchmarking.measure.doubt_rules import about_window
-from benchmarking.measure.noise import summarise_states
+from benchmarking.measure.machine_state import summarise_states
 
 FIRST_UUID = "GPU-5f1c7d0e-6b3a-4c8e-9d2f-1a2b3c4d5e6f"
 

@@ -13,7 +13,7 @@ from benchmarking.devices.support import amd, torch_gpu
 from benchmarking.devices.support.amd import SysfsMonitor, gfx_target, nodes
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.devices.support.torch_gpu import TorchBuild
-from benchmarking.measure.noise import summarise_states
+from benchmarking.measure.machine_state import summarise_states
 
 ADDRESS = "0000:c1:00"
 

@@ -7,9 +7,9 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import Readings
 from benchmarking.devices.support import host_linux
 from benchmarking.devices.support.system_values import UnreadableError
-from benchmarking.measure import noise
+from benchmarking.measure import machine_state
 from benchmarking.measure.latency import latency_pass
-from benchmarking.measure.noise import summarise_states
+from benchmarking.measure.machine_state import summarise_states
 
 PROC_STAT = "cpu  12602 0 4347 205892 1964 0 73 {steal} 7 8\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 PRESSURE = "some avg10={avg10} avg60=0.38 avg300=0.21 total={total}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
@@ -44,7 +44,7 @@ def machine(root, *, steal=249, avg10="0.03", total=6_094_477, threads=None, per
 
 
 def test_counters_are_read_from_recorded_files(tmp_path):
-    read = noise.counters(machine(tmp_path)).values
+    read = machine_state.counters(machine(tmp_path)).values
     assert read["steal"] == {"steal": 249, "total": 12602 + 4347 + 205892 + 1964 + 73 + 249}
     assert read["cpu_pressure"] == {"avg10_percent": 0.03, "total_us": 6_094_477}
     assert read["run_queue"] == {"10": [1_000, 50]}
@@ -56,12 +56,12 @@ def test_counters_are_read_from_recorded_files(tmp_path):
 
 def test_differences_over_a_window_by_hand(tmp_path):
     threads = {"10": (1_000, 50), "11": (0, 0)}
-    before = noise.counters(machine(tmp_path / "a", threads=threads))
+    before = machine_state.counters(machine(tmp_path / "a", threads=threads))
     later = {"10": (1_900_001_000, 100_000_050), "11": (300_000_000, 20_000_000), "12": (5_000, 80_000_000)}
-    after = noise.counters(
+    after = machine_state.counters(
         machine(tmp_path / "b", steal=259, avg10="47.11", total=6_494_477, threads=later, periods=7, us=2_900, pswpin=9)
     )
-    changed = noise.differences(before, after, elapsed_s=2.0).values
+    changed = machine_state.differences(before, after, elapsed_s=2.0).values
     assert changed["steal_share"] == 1.0  # all ticks that passed in this recording were stolen ones
     assert changed["cpu_pressure_before"] == pytest.approx(0.0003)
     assert changed["cpu_pressure_share"] == pytest.approx(0.2)  # 400 ms of 2 s
@@ -76,11 +76,11 @@ def test_differences_over_a_window_by_hand(tmp_path):
 
 
 def test_a_machine_without_these_files_has_reasons(tmp_path):
-    read = noise.counters(tmp_path)
+    read = machine_state.counters(tmp_path)
     unread = {"steal", "cpu_pressure", "run_queue", "throttling", "swapped_in_pages", "temperatures_c"}
     assert unread <= read.missing.keys()
     assert all(read.missing[name].startswith("not_supported") for name in unread)
-    changed = noise.differences(read, read, elapsed_s=1.0)
+    changed = machine_state.differences(read, read, elapsed_s=1.0)
     assert not {"steal_share", "run_queue_wait_share"} & changed.values.keys()
     assert unread <= changed.missing.keys()
 
@@ -88,12 +88,12 @@ def test_a_machine_without_these_files_has_reasons(tmp_path):
 def test_clocks_of_cpufreq_are_preferred_to_those_of_cpuinfo(tmp_path):
     root = machine(tmp_path)
     write(root, {f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq": "1800000\n" for cpu in range(64)})
-    assert noise.counters(root).values["cpu_frequency_hz"] == 1_800_000_000.0
+    assert machine_state.counters(root).values["cpu_frequency_hz"] == 1_800_000_000.0
 
 
 def test_sensors_of_hwmon_replace_missing_thermal_zones(tmp_path):
     write(tmp_path, {"sys/class/hwmon/hwmon3/name": "k10temp\n", "sys/class/hwmon/hwmon3/temp1_input": "61250\n"})
-    assert noise.counters(tmp_path).values["temperatures_c"] == {"hwmon3 k10temp temp1_input": 61.25}
+    assert machine_state.counters(tmp_path).values["temperatures_c"] == {"hwmon3 k10temp temp1_input": 61.25}
 
 
 def test_throttling_of_version_1_groups_is_in_nanoseconds(tmp_path):
@@ -115,11 +115,11 @@ def test_control_groups_without_throttling_counts_are_a_reason(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")
 def test_the_real_counters_see_this_process_work():
-    before = noise.counters()
+    before = machine_state.counters()
     if "run_queue" not in before.values:
         pytest.skip(before.missing["run_queue"])
     sum(i * i for i in range(2_000_000))
-    changed = noise.differences(before, noise.counters(), elapsed_s=0.1).values
+    changed = machine_state.differences(before, machine_state.counters(), elapsed_s=0.1).values
     assert changed["busy_threads"] >= 1
     assert changed["run_queue_wait_share"] >= 0
     assert changed["involuntary_switches"] >= 0
@@ -135,7 +135,7 @@ class Handle(DeviceHandle):
 
 def test_a_window_joins_the_hosts_counters_and_the_devices_states(tmp_path):
     states = [Readings(values={"temperature_c": 50}), Readings(values={"temperature_c": 60}, missing={"power_w": "x"})]
-    window = noise.Window(Handle(states), machine(tmp_path))
+    window = machine_state.Window(Handle(states), machine(tmp_path))
     window.sample()
     closed = window.close()
     assert closed["elapsed_s"] > 0
@@ -147,7 +147,7 @@ def test_a_window_joins_the_hosts_counters_and_the_devices_states(tmp_path):
 def test_threads_waiting_for_a_cpu_are_counted():
     before = Readings(values={"run_queue": {"10": [0, 0]}})
     after = Readings(values={"run_queue": {"10": [50_000_000, 900_000_000]}})
-    assert noise.differences(before, after, elapsed_s=1.0).values["busy_threads"] == 1
+    assert machine_state.differences(before, after, elapsed_s=1.0).values["busy_threads"] == 1
 
 
 def test_windows_include_worker_processes(tmp_path):
@@ -157,18 +157,18 @@ def test_windows_include_worker_processes(tmp_path):
         stat = f"4711 (Page (x) y) S 1 4711 4711 0 -1 4194560 9000 0 {faults} 0 55 11 0 0 20 0 9 0 100 1 1"
         return write(root, {"proc/4711/task/4712/schedstat": f"{waited} {waited} 9\n", "proc/4711/stat": stat})
 
-    before = noise.counters(page(machine(tmp_path / "a"), 0, 30), processes=[4711])
-    after = noise.counters(page(machine(tmp_path / "b"), 400_000_000, 100), processes=[4711])
-    changed = noise.differences(before, after, elapsed_s=1.0).values
+    before = machine_state.counters(page(machine(tmp_path / "a"), 0, 30), processes=[4711])
+    after = machine_state.counters(page(machine(tmp_path / "b"), 400_000_000, 100), processes=[4711])
+    changed = machine_state.differences(before, after, elapsed_s=1.0).values
     assert changed["run_queue_wait_share"] == pytest.approx(0.4)
     assert changed["busy_threads"] == 1
     assert changed["major_faults"] >= 70
-    assert noise.counters(tmp_path / "b", processes=[999]).values["run_queue"] == {"10": [1_000, 50]}
+    assert machine_state.counters(tmp_path / "b", processes=[999]).values["run_queue"] == {"10": [1_000, 50]}
 
 
 def test_the_latency_pass_watches_the_processes_of_its_operation(fake, monkeypatch):
     watched = []
-    monkeypatch.setattr(noise, "counters", lambda root, processes: watched.append(processes) or Readings())
+    monkeypatch.setattr(machine_state, "counters", lambda root, processes: watched.append(processes) or Readings())
     handle = fake.handle()
     handle.has_scripted_clock = False
     operation = fake.operation(handle, [5.0, 5.1, 4.9])
@@ -178,7 +178,7 @@ def test_the_latency_pass_watches_the_processes_of_its_operation(fake, monkeypat
 
 
 def test_a_scripted_clock_is_not_touched_by_the_hosts_noise(fake):
-    window = noise.Window(fake.handle())
+    window = machine_state.Window(fake.handle())
     closed = window.close()
     assert "run_queue_wait_share" not in closed
     assert closed["missing"]["host"].startswith("not_applicable")
@@ -234,4 +234,4 @@ def test_a_device_without_state_adds_nothing():
 def test_without_cpu_affinity_allowed_cpus_are_missing_with_a_reason(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     with pytest.raises(UnreadableError, match="not_supported"):
-        noise.allowed_cpus()
+        machine_state.allowed_cpus()

@@ -112,7 +112,7 @@ def _why_no_page() -> str | None:
     from benchmarking.builds.store import BuildStore
     from benchmarking.core.errors import BenchhouseError
     from benchmarking.runtimes.support.browser.browser import why_no_browser
-    from benchmarking.runtimes.support.browser.library import find_library
+    from benchmarking.runtimes.support.browser.page import find_library
 
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed"
@@ -134,8 +134,7 @@ def open_page() -> Callable[..., Any]:
     from benchmarking.builds.store import BuildStore
     from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, find_browser, webgpu_flags
     from benchmarking.runtimes.support.browser.browser_runtime import BrowserRuntime
-    from benchmarking.runtimes.support.browser.library import find_library
-    from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings
+    from benchmarking.runtimes.support.browser.page import ModelPage, PageSettings, find_library
 
     flags = {"webgpu": webgpu_flags(software=True), "webnn": WEBNN_FLAGS}
 

@@ -48,7 +48,7 @@ class SmallModel:
         import torch
 
         from benchmarking.core.records import Workload, canonical_hash
-        from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+        from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
         self.plugin = plugin
         self.workload = Workload(

@@ -16,8 +16,8 @@ from benchmarking.workloads.diffusion import DIT, PLUGIN, STABLE_DIFFUSION
 from benchmarking.workloads.support import denoising, model_catalog
 from benchmarking.workloads.support.denoising import step_between
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
 PUBLISHED = {
     "stable-diffusion-v1-5/stable-diffusion-v1-5": 859_520_964,

@@ -13,8 +13,8 @@ from benchmarking.workloads import mixture_of_experts
 from benchmarking.workloads.mixture_of_experts import ENCODER_DECODERS, PLUGIN, LayerLoad, active_parameters, imbalance
 from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 from tests.helpers.generation import library_tokens
 
 POINT = Point(batch_size=2, sequence_length=9, new_tokens=8)

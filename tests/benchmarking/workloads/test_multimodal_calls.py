@@ -8,8 +8,8 @@ import torch
 
 from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.workloads.multimodal import PLUGIN, grid_positions
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
 QWEN = {
     "model_type": "qwen2_vl",

@@ -14,8 +14,8 @@ from benchmarking.workloads import rag
 from benchmarking.workloads.rag import PASSAGE_TOKENS, PLUGIN, make_corpus, search
 from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
 # DPR's BERT without its pooler (109 482 240 - 590 592) and bart-large (406 291 456)
 PUBLISHED = {"facebook/rag-token-nq": 515_183_104, "tiny-rag": 462_976}

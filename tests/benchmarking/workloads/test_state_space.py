@@ -15,8 +15,8 @@ from benchmarking.workloads import state_space
 from benchmarking.workloads.state_space import ONE_SEQUENCE, PLUGIN
 from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 from tests.helpers.generation import library_tokens
 
 PUBLISHED = {

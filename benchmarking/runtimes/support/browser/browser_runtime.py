@@ -60,7 +60,7 @@ class BrowserRuntime(Runtime):
         import playwright.sync_api  # noqa: F401
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        from benchmarking.runtimes.support.browser.library import ensure_library
+        from benchmarking.runtimes.support.browser.page import ensure_library
 
         library = ensure_library(store, "never" if rebuild == "never" else "if_needed")
         return {**graphs.ensure_bundle(cell, points, store, rebuild), "onnxruntime_web": dict(library)}
@@ -105,8 +105,7 @@ def open_session(
 
     Verifies what all browser runtimes need: threads, isolation, and the weights' precision."""
     from benchmarking.runtimes.support.browser.browser_session import BrowserSession
-    from benchmarking.runtimes.support.browser.library import find_library
-    from benchmarking.runtimes.support.browser.page import ModelPage
+    from benchmarking.runtimes.support.browser.page import ModelPage, find_library
     from benchmarking.workloads.support.processing import open_processing
 
     executable = find_browser()

@@ -22,7 +22,7 @@ def load_model(
 
     The second value is for `verified`: parameters missing in the pretrained weights (the head of another task), which
     get seeded random values."""
-    from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+    from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
     plugin = plugin_of(workload)
     dtype = dtype_of(precision, torch_name)

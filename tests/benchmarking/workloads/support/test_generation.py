@@ -9,8 +9,8 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.generation import Generated, start_token
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
 POINT = Point(batch_size=3, sequence_length=12, new_tokens=9)
 

@@ -11,7 +11,7 @@ from benchmarking.workloads.decoder_only import PLUGIN as DECODER_ONLY
 from benchmarking.workloads.encoder_decoder import PLUGIN as ENCODER_DECODER
 from benchmarking.workloads.encoder_decoder import RELATIVE_POSITIONS
 from benchmarking.workloads.encoder_only import PLUGIN as ENCODER_ONLY
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 from tests.helpers.generation import library_tokens
 
 SMALL = {

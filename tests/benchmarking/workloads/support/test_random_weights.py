@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarking.workloads.support import random_weights, transformers_models
+from benchmarking.workloads.support import transformers_models, weights
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.random_weights import fill, skip_random_initialisation
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.weights import fill, skip_random_initialisation
 
 TINY = ("tiny-bert", "tiny-gpt2", "tiny-t5")
 
@@ -118,7 +118,7 @@ def test_weights_do_not_depend_on_chunks_or_threads(monkeypatch):
 
 def test_chunks_continue_the_stream(monkeypatch):
     """No values repeat at a chunk boundary inside a tensor."""
-    monkeypatch.setattr(random_weights, "CHUNK_VALUES", 1000)
+    monkeypatch.setattr(weights, "CHUNK_VALUES", 1000)
     weight = make("tiny-gpt2").transformer.wte.weight.detach().view(-1)
     assert not torch.equal(weight[:1000], weight[1000:2000])
     assert len(weight.unique()) > 60000

@@ -16,7 +16,7 @@ import pytest
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.runtimes.support.browser import library as library
+from benchmarking.runtimes.support.browser import page as library
 
 FILES = {
     "package/dist/ort.wasm.bundle.min.mjs": b"export {}",

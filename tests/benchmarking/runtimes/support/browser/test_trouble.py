@@ -20,7 +20,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Cell, Point
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.runtimes.support.browser.browser import find_browser
-from benchmarking.runtimes.support.browser.library import find_library
+from benchmarking.runtimes.support.browser.page import find_library
 
 
 def test_crashed_page_is_reported_as_crash(open_page):
