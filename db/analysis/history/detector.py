@@ -10,7 +10,7 @@ computed in linear time. Additions prevent false alarms on histories without a c
   the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
 - steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
   gradually is a trend (`core.verdicts.trends`), and no run of it is to blame;
-- a step that stands out of a slope or of strongly correlated noise is found beside them (`db.analysis.history.detector`);
+- a step that stands out of a slope or of strongly correlated noise is found beside them;
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - it is suspected until the next run confirms it.
 
@@ -161,7 +161,7 @@ class Parameters:
     points_beside: int = 2
     """Minimum points on either side."""
     jump_p_value: float = 1e-6
-    """Maximum p of a step beside a slope and correlated noise (`db.analysis.history.detector`): strict, since every place
+    """Maximum p of a step beside a slope and correlated noise: strict, since every place
     is tested, with a correlation that is estimated from a few dozen runs."""
     near: int = 30
     """Points on either side from which medians and superiority are computed, so that later values, such as a short
