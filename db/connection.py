@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.signals import signals_deferred
 from benchmarking.core.temporary import held_folder, temporary_name
@@ -215,10 +215,8 @@ def new_database(connection: DuckDB, path: Path) -> Iterator[str]:
         options = f"READ_WRITE, STORAGE_VERSION {literal(STORAGE_VERSION)}, BLOCK_SIZE {BLOCK_SIZE_BYTES}"
         with _attached_as(connection, created, options, str(path), 0.0) as name:
             yield name
-        try:
+        with storage_errors(f"cannot create {path}", "choose another path"):
             shutil.move(created, path)
-        except OSError as error:
-            raise StorageError(f"cannot create {path}: {error.strerror}: choose another path") from error
 
 
 @contextmanager
@@ -406,12 +404,10 @@ def database_files(path: str | Path) -> dict[str, str]:
 
 def copy_database(path: str | Path, copy: Path) -> None:
     """Copy the file and its logs, which no one may write during the copy. Raises StorageError."""
-    try:
+    with storage_errors(f"{path} cannot be copied to {copy.parent}"):
         for ending, file in database_files(path).items():
             if os.path.exists(file):
                 shutil.copyfile(file, f"{copy}{ending}")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be copied to {copy.parent}: {error.strerror}") from error
 
 
 def _apply_log(path: str) -> None:

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import StorageError
+from benchmarking.core.errors import StorageError, storage_errors
 from benchmarking.core.temporary import temporary_folder
 from db.connection import (
     FILE_FORMAT,
@@ -184,10 +184,8 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
     Raises StorageError if nothing can be written there.
     """
     with ExitStack() as stack:
-        try:
+        with storage_errors(f"cannot write to {path.parent}", "choose another path"):
             folder = stack.enter_context(temporary_folder(f".{path.name}", path.parent))
-        except OSError as error:
-            raise StorageError(f"cannot write to {path.parent}: {error.strerror}: choose another path") from error
         yield folder / path.name
 
 
@@ -214,7 +212,5 @@ def publish(part: Path, path: Path) -> bool:
 
 def make_folder(folder: Path) -> None:
     """Create the folder and its parents. Raises StorageError."""
-    try:
+    with storage_errors(f"cannot create the folder {folder}", "choose another path"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create the folder {folder}: {error.strerror}: choose another path") from error

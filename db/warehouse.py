@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.command_names import as_typed
-from benchmarking.core.errors import FormatError, LockedError, StorageError
+from benchmarking.core.errors import FormatError, LockedError, StorageError, storage_errors
 from benchmarking.core.profiles import Profile
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Precision, Run
@@ -305,11 +305,9 @@ class Warehouse:
                 reader._copy_to(part)
                 if file_id(str(file)) != file_before:
                     raise StorageError(f"{file} was replaced by another process: try again")
-                try:
+                with storage_errors(f"{file} cannot be replaced"):
                     shutil.copymode(file, part)
                     part.replace(file)
-                except OSError as error:
-                    raise StorageError(f"{file} cannot be replaced: {error.strerror}") from error
                 time.sleep(REPLACED_PAUSE_S)
             return before, file.stat().st_size
 

@@ -295,9 +295,7 @@ class _OneModel(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def add_model_id(
-    group: argparse._ActionsContainer, what: str, *, is_needed: bool = True, other_flags: Sequence[str] = ("--model",)
-) -> None:
+def add_model_id(group: argparse._ActionsContainer, what: str, *, is_needed: bool = True) -> None:
     """The model of a command, as its first argument or as --model-id."""
     first = group.add_argument(
         "model_id", nargs="?", action=_OneModel, metavar="MODEL", help=f"{what}; also --model-id MODEL"
@@ -305,7 +303,7 @@ def add_model_id(
     assert isinstance(first, _OneModel)
     first.is_needed = is_needed
     flag = group.add_argument("--model-id", action=_OneModel, metavar="MODEL", help=argparse.SUPPRESS)
-    add_aliases(group, flag, *other_flags)
+    add_aliases(group, flag, "--model")
 
 
 class _HelpAll(argparse.Action):

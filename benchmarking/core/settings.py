@@ -263,8 +263,6 @@ class Setting:
     """Settings that must not be given with it."""
     why_apart: str = "remove one of them"
     """Why not, or what to do instead."""
-    in_series: bool = False
-    """Whether results with different values are separate series."""
 
     @property
     def flag(self) -> str:

@@ -58,7 +58,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="COMMAND",
             help="server to start: a command with {port}, or vllm, ...",
             excludes=("url",),
-            in_series=True,
         ),
         Setting(
             name="sweep",
@@ -66,7 +65,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="values of {NAME}, or of an engine's flag; repeatable",
             default=[],
             needs=(("serve", None),),
-            in_series=True,
         ),
         Setting(
             name="start_timeout",
@@ -93,7 +91,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default="completions",
             applies=SERVERS,
             why_not=NOTHING_SHARED,
-            in_series=True,
         ),
         Setting(
             name="engine",
@@ -102,7 +99,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default="server",
             applies=SERVERS,
             why_not=NOTHING_SHARED,
-            in_series=True,
         ),
         replace(
             MEASURING["precision"],
@@ -119,7 +115,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="name of the server's device, such as 'NVIDIA H100'",
             applies=SERVERS,
             why_not=NOTHING_SHARED,
-            in_series=True,
         ),
         Setting(
             name="tokenizer",
@@ -173,7 +168,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default_words="a loop",
             applies=MODELS,
             why_not="loadgen tests a model on this machine",
-            in_series=True,
         ),
         Setting(
             name="samples_per_query",
@@ -222,7 +216,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             kind=RATES,
             metavar="R",
             help="open loop: requests per second; inf: all at once",
-            in_series=True,
         ),
         Setting(
             name="find_rate",
@@ -265,7 +258,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default="poisson",
             needs=(("request_rate", None),),
             excludes=("scenario",),
-            in_series=True,
         ),
         Setting(
             name="variation",
@@ -275,7 +267,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default=1.0,
             needs=(("arrivals", "gamma"),),
             is_rare=True,
-            in_series=True,
         ),
         Setting(
             name="burst",
@@ -284,7 +275,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default=8,
             needs=(("arrivals", "burst"),),
             is_rare=True,
-            in_series=True,
         ),
         Setting(
             name="input_length",
@@ -293,7 +283,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="N",
             help="words per prompt: 128 or uniform:64-256",
             default="128",
-            in_series=True,
         ),
         Setting(
             name="prompt_ids",
@@ -305,7 +294,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             applies=SERVERS,
             why_not=NOTHING_SHARED,
             is_rare=True,
-            in_series=True,
         ),
         Setting(
             name="output_length",
@@ -314,7 +302,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="N",
             help="tokens per reply, in the same notation",
             default="64",
-            in_series=True,
         ),
         Setting(
             name="lengths",
@@ -323,7 +310,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="PAIR",
             help="or pairs of both: 128/128,1024/128",
             excludes=("input_length", "output_length", "trace", "sharegpt"),
-            in_series=True,
         ),
         Setting(
             name="shared_prefix",
@@ -334,7 +320,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default=0.0,
             applies=SERVERS,
             why_not=NOTHING_SHARED,
-            in_series=True,
         ),
         Setting(
             name="turns",
@@ -344,7 +329,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default=1,
             applies=SERVERS,
             why_not=NOTHING_SHARED,
-            in_series=True,
         ),
         Setting(
             name="think_time",
@@ -356,7 +340,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             applies=SERVERS,
             why_not=NOTHING_SHARED,
             needs=(("turns", None),),
-            in_series=True,
         ),
         Setting(
             name="tool_calls",
@@ -367,7 +350,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             applies=SERVERS,
             why_not=NOTHING_SHARED,
             excludes=("prompt_ids", "trace"),
-            in_series=True,
         ),
         Setting(
             name="tool_pause",
@@ -379,7 +361,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             applies=SERVERS,
             why_not=NOTHING_SHARED,
             needs=(("tool_calls", None),),
-            in_series=True,
         ),
         Setting(
             name="trace",
@@ -388,7 +369,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="trace with arrivals, lengths and sessions: Mooncake, Azure, BurstGPT, Bailian",
             needs=(("request_rate", None),),
             excludes=("scenario", "sharegpt", "turns", "input_length", "output_length"),
-            in_series=True,
         ),
         Setting(
             name="sharegpt",
@@ -396,7 +376,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
             excludes=("scenario", "input_length", "output_length"),
             is_rare=True,
-            in_series=True,
         ),
         Setting(
             name="seed",
@@ -404,7 +383,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="random seed of arrivals, lengths and prompts",
             default=0,
             is_rare=True,
-            in_series=True,
         ),
         # The generator.
         replace(

@@ -24,7 +24,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, command, file_to_write, note
 from benchmarking.core.command_names import words_as_typed
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, StorageError, UsageError
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError, storage_errors
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 NAME = "benchhouse check"
 STDOUT = Path("-")
-NEWEST = ("latest", "newest", "last")
 EXAMPLES = """
 examples:
   benchhouse check
@@ -78,9 +77,12 @@ def main(argv: Sequence[str]) -> int:
     on_stdout += ["--github"] if arguments.github is not None else []
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
-    if arguments.run in NEWEST:
+    from db.analysis.selection import OTHER_NEWEST
+
+    newest = ("latest", *OTHER_NEWEST)
+    if arguments.run in newest:
         raise UsageError(f"--run {arguments.run}: takes a run id; without it the newest session is judged")
-    session = None if arguments.session in NEWEST else arguments.session
+    session = None if arguments.session in newest else arguments.session
     metrics = chosen_metrics(arguments, arguments.metric)
     if not database_exists(arguments.db_path):
         return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
@@ -236,10 +238,8 @@ def _write(flag: str, path: Path, text: str) -> None:
     if path == STDOUT:
         print(text.rstrip("\n"))
         return
-    try:
+    with storage_errors(f"{flag}: cannot write {path}", "choose another path"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{flag}: cannot write {path}: {error.strerror}: choose another path") from error
 
 
 def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:

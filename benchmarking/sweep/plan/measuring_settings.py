@@ -70,7 +70,6 @@ def of_axis(axis: Axis) -> Setting:
         is_rare=not axis.is_field,
         is_key=True,
         applies=MODELS_AND_BENCHES if axis.name in BENCH_AXES else MODELS,
-        in_series=True,
     )
 
 
@@ -90,7 +89,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             default_words="the model's own",
             is_key=True,
             applies=MODELS,
-            in_series=True,
         ),
         Setting(
             name="weights",
@@ -100,7 +98,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             default="auto",
             is_key=True,
             applies=MODELS,
-            in_series=True,
         ),
         Setting(
             name="device",
@@ -111,7 +108,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             help=f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
             default=AUTO,
             is_key=True,
-            in_series=True,
         ),
         Setting(
             name="runtime",
@@ -122,7 +118,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             help="eager, compiled, onnxruntime, openvino, ... (see run --list-runtimes)",
             is_key=True,
             applies=frozenset({"model", "script"}),
-            in_series=True,
         ),
         Setting(
             name="precision",
@@ -133,7 +128,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             help="precision",
             default="float32",
             is_key=True,
-            in_series=True,
         ),
         Setting(
             name="num_threads",
@@ -144,7 +138,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             default_words="the runtime's",
             is_key=True,
             applies=MODELS,
-            in_series=True,
         ),
         Setting(
             name="cpu_list",
@@ -155,7 +148,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             default_words="all",
             is_key=True,
             applies=MODELS,
-            in_series=True,
         ),
         Setting(
             name="dim",
@@ -223,7 +215,6 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             default=False,
             help="flush the device's last-level cache before each timed call; results are a separate series",
             is_key=True,
-            in_series=True,
         ),
         Setting(
             name="quality",

@@ -61,12 +61,7 @@ def test_a_load_has_its_own_settings_and_some_of_measuring_commands_with_other_w
         *("cpu_list", "quality", "quality_text"),
     }
     for name, (before, after) in changed.items():
-        assert (after.name, after.plural, after.flag, after.in_series) == (
-            name,
-            before.plural,
-            before.flag,
-            before.in_series,
-        )
+        assert (after.name, after.plural, after.flag) == (name, before.plural, before.flag)
         assert after.kind.python in (before.kind.python, "str")
     own = [flag for name, setting in LOAD.items() if name not in MEASURING for flag in spellings(setting)]
     assert len(own) == len(set(own))
