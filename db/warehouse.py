@@ -21,7 +21,7 @@ from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from db import catalog, lake, migrate, removal, stored_profiles
+from db import catalog, ingestion, lake, migrate, stored_profiles
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -42,8 +42,7 @@ from db.connection import (
 )
 from db.driver_errors import InvalidatedError, missing_database
 from db.file_copy import copy_unlocked, errors_naming, keep_old, make_folder, publish, temporary_sibling
-from db.ingestion import ingest_files, insert_profiles, store
-from db.removal import FileRuns
+from db.ingestion import FileRuns, ingest_files, insert_profiles, store
 from db.rows import Row
 
 if TYPE_CHECKING:
@@ -369,21 +368,21 @@ class Warehouse:
             return ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
 
         return self.change(
-            lambda connection: removal.replace(connection, run_ids, files, lambda: store_again(connection))
+            lambda connection: ingestion.replace_runs(connection, run_ids, files, lambda: store_again(connection))
         )
 
     def remove_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the runs, with everything that refers to them. Raises StorageError."""
-        self.change(lambda connection: removal.remove(connection, run_ids))
+        self.change(lambda connection: ingestion.remove_runs(connection, run_ids))
 
     def notes_about(self, run_ids: Sequence[str]) -> list[dict[str, Any]]:
         """The notes that `remove_runs` would delete with the runs: rows of the table annotations, in their order."""
-        return self.query(removal.NOTES, {"runs": list(run_ids)}).dicts() if run_ids else []
+        return self.query(ingestion.NOTES, {"runs": list(run_ids)}).dicts() if run_ids else []
 
     def imported_from(self, sha256: Sequence[str], sources: Sequence[str] = ()) -> list[str]:
         """The ids of the runs that were imported from files with these digests, or at these paths."""
         files = {"sha256": list(sha256), "sources": list(sources)}
-        return [row["run_id"] for row in self.query(removal.OF_FILES, files).dicts()]
+        return [row["run_id"] for row in self.query(ingestion.OF_FILES, files).dicts()]
 
     def ingest_profile(self, profile: Profile, *, source: str | None = None, source_sha256: str | None = None) -> bool:
         """Store a profile, completely or not at all; False if it, or its file (`source_sha256`), is already stored.

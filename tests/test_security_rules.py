@@ -39,7 +39,7 @@ OWN_NAMES = {
         "', '.join(known.values())": "quoted as llama-bench does",
     },
     "exporters/parquet.py": {"table": "of TABLES", "where": "of CONDITIONS"},
-    "exporters/support/selected_runs.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
+    "exporters/support/exporting.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
     "importers/benchmark_duckdb.py": {"table": "of the tables that the importer knows"},
     "lake.py": {
         **dict.fromkeys(("source", "copy"), "`quoted`"),

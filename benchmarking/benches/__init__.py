@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from benchmarking.benches.config import BenchmarkConfig, create_config_variants
-from benchmarking.benches.model_benchmark import ModelBenchmark
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, create_config_variants
 from benchmarking.core.metrics import CustomMetric
 
 __all__ = ["BenchmarkConfig", "CustomMetric", "ModelBenchmark", "create_config_variants"]

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.entry_points import (
     FunctionBenchmark,
     entry_point,
@@ -30,7 +29,7 @@ from benchmarking.benches.entry_points import (
     loading,
     requested_by,
 )
-from benchmarking.benches.model_benchmark import ModelBenchmark, TimedBy, configs_of, timed_by
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, TimedBy, configs_of, timed_by
 from benchmarking.core.child_process import run_module
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass

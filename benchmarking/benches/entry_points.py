@@ -18,8 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from benchmarking.benches.config import FIELD_ALIASES, FIELDS, OPTION_ALIASES, BenchmarkConfig, resolve_aliases
-from benchmarking.benches.model_benchmark import ModelBenchmark
+from benchmarking.benches.model_benchmark import (
+    FIELD_ALIASES,
+    FIELDS,
+    OPTION_ALIASES,
+    BenchmarkConfig,
+    ModelBenchmark,
+    resolve_aliases,
+)
 from benchmarking.core.errors import UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches import config as configs
+from benchmarking.benches import model_benchmark
 from benchmarking.benches.model_benchmark import ModelBenchmark
 from benchmarking.benches.runner import BenchmarkRunner
 from benchmarking.core.command_line import choice
@@ -64,19 +64,19 @@ def withdraw() -> None:
         del sys.modules[NAME]
 
 
-class BenchmarkConfig(configs.BenchmarkConfig):
+class BenchmarkConfig(model_benchmark.BenchmarkConfig):
     """As ours, with benchmark_v2's number of generated tokens if none is given, since its files count on a number."""
 
     def __init__(self, *unnamed: Any, **values: Any) -> None:
-        is_given = "new_tokens" in values or len(unnamed) > configs.POSITIONAL.index(TOKENS)
+        is_given = "new_tokens" in values or len(unnamed) > model_benchmark.POSITIONAL.index(TOKENS)
         super().__init__(*unnamed, **values if is_given else {TOKENS: DEFAULT_TOKENS, **values})
 
 
 def create_config_variants(
-    base: configs.BenchmarkConfig, values: Mapping[str, Sequence[Any]]
-) -> list[configs.BenchmarkConfig]:
+    base: model_benchmark.BenchmarkConfig, values: Mapping[str, Sequence[Any]]
+) -> list[model_benchmark.BenchmarkConfig]:
     """As ours, as a list."""
-    return list(configs.create_config_variants(base, values))
+    return list(model_benchmark.create_config_variants(base, values))
 
 
 class GPUMonitor:

@@ -12,10 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench, describe
 from benchmarking.benches.entry_points import BenchRequest, NoResults, is_loading, recorded_requests
-from benchmarking.benches.model_benchmark import ModelBenchmark, configs_of
+from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
 from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7

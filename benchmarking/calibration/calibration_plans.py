@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import Bench
+from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.benches.runner import BenchPlanning, plan_benches
 from benchmarking.core import plugins
 from benchmarking.core.child_process import ChildError, run_module_json

@@ -13,8 +13,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarking.benches.config import BenchmarkConfig
-from benchmarking.benches.model_benchmark import ModelBenchmark, made, overrides, takes_config, timed_by
+from benchmarking.benches.model_benchmark import (
+    BenchmarkConfig,
+    ModelBenchmark,
+    made,
+    overrides,
+    takes_config,
+    timed_by,
+)
 from benchmarking.core.contracts import (
     NOT_AS_REQUESTED,
     ForeignCode,

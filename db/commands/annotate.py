@@ -108,7 +108,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 def _label(arguments: argparse.Namespace) -> int:
     """Store the runs again with the given labels, in place of the old ones, whose values are kept in their origin."""
     from db.importers.support.importing import GivenValues
-    from db.removal import FileRuns
+    from db.ingestion import FileRuns
     from db.run_records import stored_runs
 
     given = GivenValues(

@@ -33,7 +33,7 @@ from db.connection import database_files
 
 if TYPE_CHECKING:
     from db.importers.support.importing import Imported, Store
-    from db.removal import FileRuns
+    from db.ingestion import FileRuns
     from db.warehouse import Warehouse
 
 NAME = "benchhouse import"

@@ -21,8 +21,16 @@ from benchmarking.core.records import LOOP, REQUEST_RATE, Requests, Result, Run
 from benchmarking.core.sample_statistics import describe
 from benchmarking.core.scenario_file import raw_values
 from benchmarking.core.text import counted
-from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
-from db.exporters.support.selected_runs import NOT_MEASURED, RunResult, Scope, supported_results
+from db.exporters.support.exporting import (
+    NOT_MEASURED,
+    ExportRequest,
+    RunResult,
+    Scope,
+    Tables,
+    folder_output,
+    supported_results,
+    text_output,
+)
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values, scenario_file
-from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import Scope, supported_results, why_no_calls
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, supported_results, text_output, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from benchmarking.core.text import FORMULA_STARTS
-from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
-from db.exporters.support.selected_runs import Scope
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

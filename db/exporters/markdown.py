@@ -13,8 +13,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.tables import NOTHING
-from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import Scope
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, text_output
 from db.values import readable
 
 if TYPE_CHECKING:

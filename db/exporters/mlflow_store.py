@@ -22,8 +22,7 @@ from benchmarking.core.errors import StorageError, UsageError, first_line
 from benchmarking.core.records import Result, Run, dumps
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import counted
-from db.exporters.support.exporting import ExportRequest, Tables
-from db.exporters.support.selected_runs import Scope, whole_runs
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, whole_runs
 from db.file_copy import make_folder
 from db.rows import utc
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S
-from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import Scope
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, text_output
 from db.query import dictionary
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from db.exporters.support.exporting import ExportRequest, Tables, folder_output
-from db.exporters.support.selected_runs import Scope
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output
 from db.query import dictionary
 
 if TYPE_CHECKING:

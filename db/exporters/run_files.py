@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Run, dumps
 from benchmarking.core.untrusted.redaction import redacted_record
-from db.exporters.support.exporting import ExportRequest, Tables, folder_output, text_output
-from db.exporters.support.selected_runs import Scope, whole_runs
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output, whole_runs
 from db.run_records import StoredRun
 
 if TYPE_CHECKING:

@@ -15,8 +15,15 @@ from benchmarking.core.codec import canonical_hash
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values
-from db.exporters.support.exporting import ExportRequest, Tables, text_output
-from db.exporters.support.selected_runs import RunResult, Scope, supported_results, why_no_calls
+from db.exporters.support.exporting import (
+    ExportRequest,
+    RunResult,
+    Scope,
+    Tables,
+    supported_results,
+    text_output,
+    why_no_calls,
+)
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -33,7 +33,7 @@ from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.untrusted.secret_texts import known_secrets, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
 from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importers_for, read_file, recognising
-from db.removal import FileRuns
+from db.ingestion import FileRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

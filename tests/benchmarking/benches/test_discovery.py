@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import EXAMPLES, discover
+from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.core.errors import UsageError
 
 PLAIN = """

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarking import batch_benchmark, cli
-from benchmarking.benches.config import BenchmarkConfig, create_config_variants
 from benchmarking.benches.discovery import discover
+from benchmarking.benches.model_benchmark import BenchmarkConfig, create_config_variants
 from benchmarking.benches.runner import BenchPlanning, replaced_configs
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import CustomMetric

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarking import TimingResult
 from benchmarking.benches import framework
-from benchmarking.benches.config import BenchmarkConfig
 from benchmarking.benches.discovery import discover, load_module
+from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.benches.runner import workload_of
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.doubt_rules import about_claims

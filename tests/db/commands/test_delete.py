@@ -16,7 +16,7 @@ from db.analysis.annotations import annotate as note
 from db.commands import annotate, delete, import_results
 from db.importers.support.files import read_file
 from db.importers.support.importing import GivenValues
-from db.removal import FileRuns
+from db.ingestion import FileRuns
 from db.setup_benchmark_db import main as setup
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse

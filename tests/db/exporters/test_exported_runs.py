@@ -123,7 +123,7 @@ def test_an_export_can_be_imported(export, tmp_path, name):
 
 
 def test_a_load_is_no_call_of_formats_that_know_single_calls(make_run):
-    from db.exporters.support.selected_runs import why_no_calls
+    from db.exporters.support.exporting import why_no_calls
 
     run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
     (result,) = run.results
