@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
-from benchmarking.cluster.connection import Cluster
+from benchmarking.cluster.cluster_connection import Cluster
 from benchmarking.cluster.messages import Offer, Order, Report
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass

@@ -279,7 +279,7 @@ def open_target(
         yield Target(machine=Machine())
         return
     check_installed("--cluster", ("distributed",), INSTALL)
-    from benchmarking.cluster.connection import connect
+    from benchmarking.cluster.cluster_connection import connect
     from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
 
     is_strict = getattr(arguments, "require_same_versions", False)

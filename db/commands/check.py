@@ -47,7 +47,7 @@ from db.commands.arguments import (
 
 if TYPE_CHECKING:
     from db.analysis.gate.findings import Finding, FlaggedRun, Verdict
-    from db.analysis.gate.quality import QualityCheck
+    from db.analysis.gate.quality_gate import QualityCheck
 
 NAME = "benchhouse check"
 STDOUT = Path("-")
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
 
     from db.analysis.gate.candidates import Scope, candidates
     from db.analysis.gate.findings import confirm, exit_code, flagged_runs, judge_candidates, with_commands
-    from db.analysis.gate.quality import check_quality
+    from db.analysis.gate.quality_gate import check_quality
 
     if not arguments.no_alerts:
         from db.analysis.history.changes import refresh_changes
@@ -170,7 +170,7 @@ def _nothing_to_judge(arguments: argparse.Namespace, why: str) -> int:
     """Report that there is no result at all; returns exit code 3."""
     note(f"{NAME}: not enough data: {why}: store the first ones with benchhouse run MODEL --save")
     if arguments.github is not None:
-        from db.analysis.gate.text import github_note
+        from db.analysis.gate.gate_text import github_note
 
         body = github_note("benchhouse check: not enough data: the warehouse has no results")
         if arguments.github == STDOUT:
@@ -206,7 +206,7 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
 def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
     """The findings on stdout and in the requested files."""
     from db.analysis.gate.gate import DEFAULTS
-    from db.analysis.gate.text import gate_document, gate_markdown, gate_text, junit_xml
+    from db.analysis.gate.gate_text import gate_document, gate_markdown, gate_text, junit_xml
 
     if arguments.github is not None:
         _print_for_github(arguments.github, findings, quality)
@@ -223,7 +223,7 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
 def _print_for_github(path: Path, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
     """Write the comment's body and the annotations. No line of the text may act as a workflow command."""
     from db.analysis.gate.gate import DEFAULTS
-    from db.analysis.gate.text import gate_text, github_comment, without_commands, workflow_annotations
+    from db.analysis.gate.gate_text import gate_text, github_comment, without_commands, workflow_annotations
 
     body, lines = github_comment(findings, DEFAULTS, quality), workflow_annotations(findings, quality)
     if path == STDOUT:

@@ -76,14 +76,14 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json:
         print_json([_json(history, metric) for history in listed])
     elif listed:
-        from db.analysis.history.text import histories_text
+        from db.analysis.history.history_text import histories_text
 
         bars = bars_for(sys.stdout.encoding)
         print(histories_text(listed, metric, bars=bars, page=stdout_page()))
     elif series:
         print(f"no changes in {len(series)} series")
     if without_history:
-        from db.analysis.history.text import excluded_results_text
+        from db.analysis.history.history_text import excluded_results_text
 
         note(f"{NAME}: series without a history: {excluded_results_text(without_history)}")
     if not series:

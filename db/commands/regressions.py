@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
                     f"{column}: {short} of {series} series cannot show one: fewer than {LEAST_RUNS} of their runs count"
                 )
     else:
-        from db.analysis.history.text import regressions_markdown, regressions_text
+        from db.analysis.history.history_text import regressions_markdown, regressions_text
 
         if arguments.markdown:
             print(regressions_markdown(found, f"Regressions of {', '.join(arguments.metric)}{when}", trends))

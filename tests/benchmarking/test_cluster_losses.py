@@ -13,7 +13,7 @@ pytest.importorskip("distributed")
 
 from benchmarking.batch.batch_run import Batch, Manifest
 from benchmarking.batch.summary import BatchInfo
-from benchmarking.cluster.connection import Membership
+from benchmarking.cluster.cluster_connection import Membership
 from benchmarking.cluster.coordinator import ClusterSweep
 from benchmarking.cluster.execution import WorkerContext
 from benchmarking.cluster.messages import Report

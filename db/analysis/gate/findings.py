@@ -29,7 +29,7 @@ from benchmarking.core.verdicts.nights import Night
 from db.analysis.common_shift import CommonShift, Shift, common_shift
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import DEFAULTS, Case, Judgement, Outcome, Parameters, judge_all
-from db.analysis.gate.quality import QualityCheck
+from db.analysis.gate.quality_gate import QualityCheck
 from db.run_records import measured_runs
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates
 from db.analysis.gate.findings import judge_candidates
 from db.analysis.gate.gate import DEFAULTS
-from db.analysis.gate.text import github_comment, workflow_annotations
+from db.analysis.gate.gate_text import github_comment, workflow_annotations
 from db.analysis.selection import POOLED, Selection
 from db.commands import alert, check
 from db.warehouse import Warehouse

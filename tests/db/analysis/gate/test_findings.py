@@ -13,7 +13,7 @@ from benchmarking.core.records import Point
 from db.analysis.gate.candidates import Candidate, SegmentRun
 from db.analysis.gate.findings import counts, exit_code, judge_candidates, with_confirmation
 from db.analysis.gate.gate import DEFAULTS, Case, judge_all
-from db.analysis.gate.text import gate_document, gate_markdown, gate_text, sentence
+from db.analysis.gate.gate_text import gate_document, gate_markdown, gate_text, sentence
 
 TODAY = datetime(2026, 3, 12, 2)
 SEGMENT = tuple(

@@ -33,7 +33,7 @@ from benchmarking.core.text import (
 )
 from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.gate.quality import WORDS, QualityCheck
+from db.analysis.gate.quality_gate import WORDS, QualityCheck
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
