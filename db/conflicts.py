@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarking.core.text import first_few
 from db.connection import Connection, quoted
 
 RELATIVE_TOLERANCE = 1e-9
@@ -173,10 +174,9 @@ def conflicts(
     return conflicts_found
 
 
-def conflicts_text(listed_conflicts: Sequence[Conflict], most: int = 3) -> str:
+def conflicts_text(found: Sequence[Conflict]) -> str:
     """One line with the first conflicts and the number of the rest."""
-    rest = f"; and {len(listed_conflicts) - most} more" if len(listed_conflicts) > most else ""
-    return "; ".join(map(str, listed_conflicts[:most])) + rest
+    return first_few(list(map(str, found)), 3, "; ")
 
 
 def checksum(table: str, names: Sequence[str], relation: str) -> str:

@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
     for subcommand in (listing, raising):
         add_selection(subcommand)
     add_settings(raising, COMMON, "since")
-    add_metrics(raising, "metrics")
+    add_metrics(raising)
     listing.add_argument(
         "--triage",
         action=Values,

@@ -36,20 +36,20 @@ def command_parser(name: str, about: str | None, *endings: str) -> Parser:
     return Parser(prog=name, description=about, epilog=epilog or None, formatter_class=formatter)
 
 
-def add_selection(parser: argparse._ActionsContainer, what: str = "results") -> None:
+def add_selection(parser: argparse._ActionsContainer) -> None:
     """The results that a command works on; all of them by default."""
-    help_text = f"{what}: {SELECTION} (default: all)"
+    help_text = f"results: {SELECTION} (default: all)"
     parser.add_argument("selection", nargs="?", default="", metavar="SELECTION", help=help_text)
 
 
-def add_rows(parser: argparse._ActionsContainer, what: str, default: int) -> None:
-    """How many rows are shown."""
-    add_settings(parser, COMMON, "rows", defaults={"rows": default}, helps={"rows": f"maximum number of {what}"})
+def add_rows(parser: argparse._ActionsContainer, default: int) -> None:
+    """How many series are shown."""
+    add_settings(parser, COMMON, "rows", defaults={"rows": default}, helps={"rows": "maximum number of series"})
 
 
-def add_metrics(parser: argparse._ActionsContainer, what: str) -> None:
+def add_metrics(parser: argparse._ActionsContainer) -> None:
     """`--metric` with a list of columns."""
-    add_settings(parser, COMMON, "metric", lists=("metric",), helps={"metric": what})
+    add_settings(parser, COMMON, "metric", lists=("metric",), helps={"metric": "metrics"})
 
 
 def add_shared(parser: argparse._ActionsContainer, **helps: str) -> None:

@@ -132,7 +132,7 @@ def _parser() -> Parser:
     which = what.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="ID", help="run id or unique prefix")
     which.add_argument("--session", metavar="ID", help="session id or unique prefix (default: the newest session)")
-    add_metrics(what, "metrics")
+    add_metrics(what)
     confirmation = parser.add_argument_group("confirmation")
     confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
     add_settings(confirmation, SHARED, "output_dir", helps={"output_dir": "folder for the run files of --confirm"})

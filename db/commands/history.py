@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     add_selection(parser)
     add_shared(parser, metric="metric")
     parser.add_argument("--update", action="store_true", help="first store the change points of all series")
-    add_rows(parser, "series", DEFAULT_LIMIT)
+    add_rows(parser, DEFAULT_LIMIT)
     add_shared(parser, only_changes="hide series without a change", json="points and changes as JSON")
     add_database(parser)
     arguments = parser.parse_args(argv)

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
     add_settings(parser, COMMON, "since", "until")
-    add_metrics(parser, "metrics")
+    add_metrics(parser)
     parser.add_argument("--no-update", action="store_true", help="only read the stored change points")
     form = parser.add_mutually_exclusive_group()
     add_shared(form, json="regressions as JSON", markdown="regressions as Markdown")

@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
     add_selection(parser)
     add_shared(parser, metric="metric of the trend")
-    add_rows(parser, "series", DEFAULT_LIMIT)
+    add_rows(parser, DEFAULT_LIMIT)
     add_shared(parser, json="rows as JSON, with the values of each trend")
     add_database(parser)
     arguments = parser.parse_args(argv)

@@ -440,7 +440,7 @@ def _cells(text: str, delimiter: str) -> list[str] | str:
 
 
 def csv_rows(
-    file: ForeignFile, fits: Callable[[list[str]], bool] = bool, *, delimiter: str = ",", ends_early: bool = False
+    file: ForeignFile, fits: Callable[[list[str]], bool] = bool, *, ends_early: bool = False
 ) -> Iterator[Fields]:
     """The rows under the first line that `fits` as a header; numbers in them are text, and empty cells are absent.
 
@@ -453,7 +453,7 @@ def csv_rows(
         file.refuse("the file is empty: expected a header line")
     for number in range(1, start):
         file.leave_out(f"line {number}", "above the header of the table")
-    lines = csv_lines(file, delimiter=delimiter, start=start)
+    lines = csv_lines(file, start=start)
     next(lines, None)
     for number, cells in lines:
         if cells == header or not any(cells):
@@ -462,21 +462,19 @@ def csv_rows(
             header = cells
             continue
         if len(cells) > len(header) or (len(cells) < len(header) and not ends_early):
-            problem = f"{len(cells)} cells under {len(header)} column names: {delimiter.join(cells)[:60]!r}"
+            problem = f"{len(cells)} cells under {len(header)} column names: {','.join(cells)[:60]!r}"
             file.leave_out(f"line {number}", problem)
             continue
         row = {name: cell or None for name, cell in zip(header, cells, strict=False)}
         yield Fields(file, row, f"line {number}", numbers_are_text=True)
 
 
-def find_header(
-    file: ForeignFile, fits: Callable[[list[str]], bool] = bool, *, delimiter: str = ","
-) -> tuple[int, list[str]]:
+def find_header(file: ForeignFile, fits: Callable[[list[str]], bool] = bool) -> tuple[int, list[str]]:
     """Number and cells of the first line that `fits` as the header of a table; 0 and no cells without one. Programs
     print lines above it."""
     for number, line in enumerate(file.head.splitlines()[:MAX_LINES_ABOVE], 1):
         try:
-            cells = next(csv.reader([line], delimiter=delimiter), [])
+            cells = next(csv.reader([line]), [])
         except csv.Error:
             continue
         if cells and fits(cells):
