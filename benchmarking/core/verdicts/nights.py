@@ -18,8 +18,10 @@ nights follow noisy nights, it is that of the nights before, of which recent one
 week then stands out as much as those of earlier noisy weeks did. If all series become noisier over the nights,
 deviations are divided by the variation that the series had in common just before. If nights resemble their neighbours
 and many are missing before the newest one, it is judged as the past nights are by those as far before them, with a
-higher limit. A night counts by itself and, to find smaller changes, together with the one and the two before it. A
-series with a trend (`verdicts.trends`) is predicted by its line.
+higher limit; and a series whose last nights do not count, such as those of an alarm, is allowed to be as much further
+off as its past nights are from the level of as many nights before. A night counts by itself and, to find smaller
+changes, together with the one and the two before it. A series with a trend (`verdicts.trends`) is predicted by its
+line.
 """
 
 from __future__ import annotations
@@ -240,6 +242,7 @@ def _scores(
     scores, scales = [], []
     is_changing = is_moving = False
     is_smoothed = name in SMOOTHING_NAMES
+    further = _further(values, ahead) if is_smoothed else np.ones(len(values))
     missing = _nights_missing(times) if is_smoothed else [0]
     if any(missing[-max(TOGETHER) :]):
         together = together[:1]
@@ -262,6 +265,7 @@ def _scores(
             scale = _scale(deviations / course, not is_smoothed) * course
         # A clock that has always shown the same step will show another one some night.
         scale = np.maximum(scale, rounding / math.sqrt(nights))
+        scale[:, -1] *= further
         scores.append(deviations / scale)
         scales.append(scale[:, -1])
     return name, _without_newest(values, levels, name), scores, scales[0]
@@ -275,6 +279,29 @@ def _nights_missing(times: Sequence[datetime | None]) -> list[int]:
     steps = [(after - before).total_seconds() for before, after in pairwise(known)]
     typical = max(sum(steps[:-1]) / max(len(steps) - 1, 1), 1.0)
     return [0, *(round(step / typical) - 1 if step >= LONG_GAP * typical else 0 for step in steps)]
+
+
+def _further(values: Floats, ahead: Floats) -> Floats:
+    """By what factor the newest night of each series may be further from its level than a night from the one before,
+    since its last nights do not count, as after an alarm: by how much further the past nights are from the level of as
+    many nights before. `ahead` are the predictions one night ahead."""
+    import numpy as np
+
+    count = values.shape[1]
+    since = np.argmax(~np.isnan(values[:, -2::-1]), axis=1)
+    longest, spreads, usual = max(count // MOST_OF_A_GAP, 1), list[float](), np.ones((len(values), 1))
+    for nights in range(min(int(since.max()), longest) + 1):
+        squares = (values[:, FIRST + nights : -1] - ahead[:, FIRST : count - 1 - nights]) ** 2
+        known = ~np.isnan(squares)
+        if not nights:
+            mean = np.where(known, squares, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+            usual = np.maximum(mean, LEAST_SCALE**2)[:, None]
+        spreads.append(max((float((squares / usual)[known].mean()) if known.any() else 0.0, *spreads[-1:])))
+    if not spreads[0]:
+        return np.ones(len(values))
+    growth = [spreads[min(one, longest)] * (1 + one) / (1 + min(one, longest)) for one in since.tolist()]
+    factors: Floats = np.sqrt(np.array(growth) / spreads[0])
+    return factors
 
 
 def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -162,6 +163,27 @@ def test_the_longer_a_gap_the_further_a_series_may_have_wandered_also_beyond_wha
         cases = [Case(segments=(tuple(past),), newest=newest, metric=LATENCY) for *past, newest in nights]
         widths.append(float(np.median([one.high / one.low - 1 for one in judge_all(cases)])))
     assert widths[2] > 1.8 * widths[1] > 1.8 * widths[0]
+
+
+def test_a_series_that_wanders_may_be_further_off_the_longer_its_nights_do_not_count():
+    """The nights of an alarm do not count, so the nights after it are predicted from before it. A step that the series
+    cannot have wandered is an alarm all the same."""
+    history = PROMISED["AR(.9), 2 %"](np.random.default_rng(3), 20, 40)
+
+    def judged(left_out, change=0.0):
+        cases = []
+        for row in np.exp(history.sessions).tolist():
+            nights = [Night(session=str(place), value=value) for place, value in enumerate(row)]
+            cases.append(Case(segments=(tuple(nights[:-1]),), newest=nights[-1], metric=LATENCY))
+        (segment,) = cases[0].segments
+        newest = replace(cases[0].newest, value=cases[0].newest.value * (1 + change))
+        cases[0] = replace(cases[0], segments=(segment[: len(segment) - left_out],), newest=newest)
+        return judge_all(cases)[0]
+
+    widths = [math.log(found.high / found.centre) for found in map(judged, (0, 1, 3, 6))]
+    assert all(later > 1.1 * earlier for earlier, later in pairwise(widths))
+    assert widths[-1] < 4 * widths[0]
+    assert judged(6, change=0.2).outcome == "worse"
 
 
 def test_a_large_step_a_day_after_a_history_of_minutes_is_found():
