@@ -176,16 +176,7 @@ def _try(name: str, folder: Path, tries: int) -> int:
     with Warehouse.open(folder / "benchmark_db.duckdb", lock_timeout_s=60) as warehouse:
         problems += [str(fault) for fault in verify(warehouse)]
     if name in ("run", "batch"):
-        resumed = subprocess.run(
-            [*commands[0][:4], *RESUME[name]],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            check=False,
-            timeout=900,
-        )
-        problems += [f"--resume: exit code {resumed.returncode}"] if resumed.returncode not in (0, 2) else []
-        problems += [f"not resumed: {path.name}" for path in folder.glob("measured/*.partial.jsonl")]
+        problems += _not_resumed([*commands[0][:4], *RESUME[name]], folder, environment)
     server.kill()
     server.communicate()
     left_files = [path.name for path in folder.iterdir() if path.name.endswith((".new", ".tmp"))]
@@ -198,6 +189,19 @@ def _try(name: str, folder: Path, tries: int) -> int:
     for problem in problems[:3]:
         print(f"    {problem}", flush=True)
     return len(problems)
+
+
+def _not_resumed(command: list[str], folder: Path, environment: dict[str, str]) -> list[str]:
+    """Resume until no unfinished run is left, each time the newest batch; returns what failed."""
+    left = {path.name for path in folder.glob("measured/*.partial.jsonl")}
+    while left:
+        resumed = subprocess.run(
+            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=900
+        )
+        before, left = left, {path.name for path in folder.glob("measured/*.partial.jsonl")}
+        if resumed.returncode or left == before:
+            return [f"--resume: exit code {resumed.returncode}", *(f"not resumed: {one}" for one in sorted(left))]
+    return []
 
 
 def _interrupted(
