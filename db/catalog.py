@@ -154,7 +154,8 @@ def _columns_digest(items: Iterable[Item]) -> str:
 
 def views(connection: Connection, database: str) -> Views:
     """The views of a database."""
-    return connection.execute(VIEWS, [database]).fetchall()
+    found: Views = connection.execute(VIEWS, [database]).fetchall()
+    return found
 
 
 def are_own(views: Views) -> bool:

@@ -18,6 +18,10 @@ STATEMENT = re.compile(
 MAKERS = ("quoted", "literal")
 """The functions that make a name, or a text, safe in SQL."""
 OWN_NAMES = {
+    "analysis/recommend/measured_options.py": {
+        "cases": "conditions and numbers of ours",
+        "selection.condition": "columns of ours with marks, or the user's own SQL, asked on a confined connection",
+    },
     "analysis/selection.py": {
         "by_id": "columns of ours",
         "runs": "conditions on columns of ours",
