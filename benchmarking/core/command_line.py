@@ -68,9 +68,12 @@ MAX_NUMBER = 1e15
 MAX_SECONDS = 1e9
 """Maximum of other numbers: longer times are not accepted by every system."""
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|sec|s|min|m|h|d)\s*")
+DURATION = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:ours?|rs?)?|d(?:ays?)?)(?![a-z])\s*"
+)
 THOUSANDS = re.compile(r"\d+(\.\d+)?[kKmM]i?")
-SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+"""Unit of a duration -> seconds; longer words for one begin with its letter."""
 
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
@@ -227,8 +230,10 @@ class Parser(argparse.ArgumentParser):
 
     def _unexpected(self, word: str) -> str:
         """The message for an argument too many."""
-        if (stray := self._stray(word)) is not None:
-            return stray
+        address = next((one for one in self._words if "://" in one and not one.startswith("-")), None)
+        for each in (word, *([] if address is None or self._is_typed("--url") else [address])):
+            if (stray := self._stray(each)) is not None:
+                return stray
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
         if LIMIT.fullmatch(word) and self._is_typed("--limit"):
@@ -657,7 +662,7 @@ def _seconds(text: str) -> str:
     found = list(DURATION.finditer(text.strip()))
     if not found or "".join(one[0] for one in found) != text.strip():
         return text
-    return f"{sum(float(one[1]) * SECONDS[one[2]] for one in found):.15g}"
+    return f"{sum(float(one[1]) * SECONDS.get(one[2], SECONDS[one[2][0]]) for one in found):.15g}"
 
 
 def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:

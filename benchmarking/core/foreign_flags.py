@@ -54,7 +54,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
             (
                 "--num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations "
-                "--benchmark-iterations --niter --avg-runs --min-rounds",
+                "--benchmark-iterations --niter --avg-runs --min-rounds --loops --loop --calls --num-calls",
                 ("--iterations", "--repetitions", "--rounds", "--num-runs", JUDGED_BY),
             ),
             (  # calls of a process in llama-bench, processes in hyperfine
@@ -63,7 +63,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ),
             (
                 "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
-                "--num-warmup-iterations --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
+                "--num-warmup-iterations --warm --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
                 (*WARM_UP, "every command warms up by itself"),
             ),
             (
@@ -102,7 +102,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 ("--duration", "--budget", "--timeout"),
             ),
             (
-                "--min-duration --min-run-time --min-time",
+                "--min-duration --min-run-time --min-time --seconds --sec --secs",
                 ("--duration", "how long a point takes follows from --profile"),
             ),
             # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
@@ -219,7 +219,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ),
             ("--detect-saturation", "a level at which the queue only grows is invalid by itself"),
             ("--performance-sample-count --mlperf", ("--samples-per-query", "--scenario")),
-            ("--steps --num-steps", ("--num-runs", "--iterations")),
+            ("--steps --num-steps", ("--num-runs", "--iterations", "--request-rates")),
             ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
             ("--streaming --stream", "responses are always streamed, since the first token is measured"),
             (
@@ -229,8 +229,9 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--api-key --openai-api-key --auth-token --bearer-token", "the key is read from $OPENAI_API_KEY"),
             # Model, device and precision.
             ("--models --model-ids --model-list-ids", ("--models", "--model-ids", SEVERAL_MODELS)),
+            ("--model --model-name --model-path --model-name-or-path --checkpoint", MODELS),
             (
-                "--model --model-name --model-path --model-name-or-path --checkpoint -m",
+                "-m",
                 (*MODELS, "--note", "--description"),
             ),
             (
@@ -290,7 +291,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             (
                 "--trials --n-trials --max-trials --num-trials --search --search-space --algorithm --sampler --pruner "
                 "--strategy --study-name --max-configs",
-                RACED,
+                ("--find-rate", RACED),
             ),
             (
                 "--max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss",
@@ -347,7 +348,8 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 ("--report", "--markdown", "benchhouse charts --report FILE writes one of what is stored"),
             ),
             (
-                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --error-exitcode --gate",
+                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --fail-if-slower --fail-on-slower "
+                "--error-exitcode --gate",
                 (
                     "--fail-on",
                     "the exit code of benchhouse check says it: 1 for a regression; compare, ab and run --compare-to "
@@ -361,7 +363,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ),
             (
                 "--window --lookback --last --history --rows --days",
-                ("--rows", "--since", JUDGED_BY),
+                ("--rows", "--since", ("--by", "benchhouse check judges the newest by those before"), JUDGED_BY),
             ),
             ("--top --max-rows --head", ("--rows", "all that is selected is shown: | head -9 cuts it")),
             (
@@ -377,7 +379,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "--cheapest --cost --best",
                 ("--objective", "--prefer", "benchhouse recommend ranks what is stored by --prefer"),
             ),
-            ("--fastest --rank --ranking", ("--prefer", "the fastest is marked with * in a comparison")),
+            ("--fastest --winner --rank --ranking", ("--prefer", "the fastest is marked with * in a comparison")),
             ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
             (
                 "--csv --parquet --html --xml --yaml",
@@ -415,7 +417,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "--gpu --gpus --cuda --use-gpu --gpu-id --device-id --device-ids",
                 "a GPU is --device cuda, its number --device cuda:1, several as one --device cuda:0,cuda:1",
             ),
-            ("--cpu", "the processor is --device cpu"),
+            ("--cpu --cpu-only --no-gpu --no-cuda", "the processor is --device cpu"),
             (
                 "--n-gpu-layers --ngl -ngl --num-gpu-layers -ot --override-tensor",
                 ("--gpu-layers", "a GPU computes all layers with --device cuda"),
@@ -532,7 +534,56 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 ("--yes", "--replace", "--overwrite", "no file is overwritten: give a new name"),
             ),
             ("--preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain", ("--dry-run",)),
-            ("--reason --message --comment --why --notes --note", ("--note", "--description")),
+            (
+                "--reason --message --comment --why --notes --note",
+                ("--note", "--description", "the reasons are part of what is printed"),
+            ),
+            (
+                "--env --environment --set-env",
+                "a variable is set in front of a command: NAME=VALUE benchhouse run MODEL",
+            ),
+            ("--pipeline", ("--task",)),
+            (
+                "--offline --local-files-only --download --no-download",
+                "folders and models of the catalog need no network; HF_HUB_OFFLINE=1 in front forbids the hub",
+            ),
+            (
+                "--until-stable --repeat-until --steady --converge",
+                "calls are repeated until the interval of their median is narrow, by --profile standard or reference",
+            ),
+            ("--latest --newest", "the newest session is the selection latest; check judges it without a selection"),
+            (
+                "--allow-missing --ignore-missing",
+                "what is missing has no verdict, is listed, and fails no gate but --fail-on slower,not-judged",
+            ),
+            ("--remeasure --measure-again --re-run --rerun --again", ("--confirm", "--again")),
+            (
+                "--accept --approve --update-baseline --set-baseline --reset-baseline --baseline-run --new-baseline",
+                "every stored run is history: benchhouse alert set ID improvement accepts a new level",
+            ),
+            ("--assert --require --expect --criteria", ("--limit",)),
+            ("--stages --levels", ("--request-rates", "--concurrency")),
+            ("--clients --streams --slots --in-flight --inflight", ("--concurrency",)),
+            ("--rpm --requests-per-minute", "rates are per second: --request-rate 2 is 120 requests a minute"),
+            ("--system-prompt", ("--shared-prefix",)),
+            ("--start --launch --docker --start-server --server-command --server-cmd --spawn", ("--serve",)),
+            (
+                "--health --health-check --healthcheck",
+                ("--start-timeout", "a server is up when its page /health answers"),
+            ),
+            (
+                "--soak --spike --stress",
+                "a long level is --duration 1h; bursts and ramps are --arrivals burst and ramp",
+            ),
+            ("--highest-rate --max-rate --breaking-point", ("--find-rate",)),
+            (
+                "--ssl --tls --https",
+                "an address that begins with https:// is encrypted; --ca-file FILE names its authority",
+            ),
+            ("--proxy --http-proxy", "no proxy is used: its time would be part of every latency"),
+            ("--raw --raw-output --samples-output", "every request and sample is stored: benchhouse query reads them"),
+            ("--gpu-metrics --dcgm --dcgm-url", ("--device-metrics",)),
+            ("--status --state", ("--triage",)),
             (
                 "--attainment --slo-attainment --slo-share --goodput-ratio --goodput-share --success-rate "
                 "--limit-share",
@@ -627,7 +678,10 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--ui --ui-type", ("--quiet",)),
             ("--variant --variants", "a variant is a configuration of a benchmark: --include NAME chooses benchmarks"),
             ("-dev", ("--device", "--devices")),
-            ("--benchmark --benchmarks --only --filter", ("--include",)),
+            (
+                "--benchmark --benchmarks --only --filter",
+                ("--include", "results are selected by words such as model=NAME,runtime=NAME"),
+            ),
             (
                 "--exclude --skip --without --ignore",
                 ("--include", "only what is named is measured: --runtimes, --devices, --include"),
@@ -689,7 +743,11 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ),
             (
                 "--accuracy --test-mode --accuracy-mode --perplexity --ppl",
-                ("--quality", "outputs are compared with torch in every run; quality is benchhouse run --quality"),
+                (
+                    "--quality",
+                    "--min-accuracy",
+                    "outputs are compared with torch in every run; quality is benchhouse run --quality",
+                ),
             ),
             (
                 "--tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path",
@@ -726,8 +784,8 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             (
                 "--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change "
                 "--fail-under --fail-above --factor --confidence --significance --p-value --noise --noise-threshold "
-                "--sensitivity --sigma --percent --max-increase --delta",
-                NO_THRESHOLD,
+                "--sensitivity --sigma --percent --max-increase --delta --thresholds",
+                (("--find-rate", "a limit is --limit, and --fail-on missed makes it a gate"), NO_THRESHOLD),
             ),
             ("--count", ("--rows", "--num-requests", "--iterations")),
         )

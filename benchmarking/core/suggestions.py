@@ -76,6 +76,8 @@ SERVERS = (
 """Engines that are servers, which people name as runtimes."""
 
 
+FASTEST = ("best", "fastest", "optimal", "quickest")
+"""What people ask for where a runtime is named."""
 DEFAULTED = ("value", "precision", "runtime", "device", "format")
 """Kinds of names that are values of flags with a default."""
 OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -91,7 +93,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "charts": "plot plots draw visualize graph graphs chart report",
             "dashboard": "ui web serve server pages",
             "compare": "diff delta",
-            "recommend": "choose advise best suggest",
+            "recommend": "choose advise best suggest which fastest select pick rank",
             "setup": "init initialize database db migrate upgrade",
             "export-model": "convert onnx",
             "profile": "trace prof profiler flamegraph nsys",
@@ -103,7 +105,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "remove": "rm del delete drop erase",
             "list": "ls show all",
             "stats": "size info du usage status summary",
-            "set": "ack acknowledge triage close resolve mute dismiss",
+            "set": "ack acknowledge triage close resolve mute dismiss delete remove rm accept",
             "alias": "rename merge join link continue move",
             "unalias": "unmerge unlink split undo",
             # Fields of a comparison.
@@ -225,7 +227,7 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
             "until": "--until --to --before --end-date --older-than --keep",
             "task": "--task",
             "run": "--run --run-id --run-ids --id --ids --uuid",
-            "session": "--session",
+            "session": "--session --sessions",
             "commit": "--commit",
             "family": "--family --architecture",
             "host": "--host",
@@ -258,7 +260,7 @@ ARGUMENTS: Mapping[str, frozenset[str]] = MappingProxyType(
 """The placeholder of an argument -> flags that people type for it."""
 
 
-BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
+BY_PART: tuple[tuple[frozenset[str], tuple[Answer, ...] | str], ...] = tuple(
     (frozenset(words.split()), ours)
     for alternatives, ours in (
         ("seed", ("--seed", "inputs and random weights have a fixed seed")),
@@ -277,7 +279,7 @@ BY_PART: tuple[tuple[frozenset[str], tuple[str, ...] | str], ...] = tuple(
         ("timeout, grace period", ("--timeout",)),
         ("list hardware", ("--list-devices",)),
         ("mock", ("--enable-mock",)),
-        ("conversation, session", ("--turns", PROMPTS)),
+        ("conversation, session", ("--turns", ("--sharegpt", PROMPTS))),
         ("hydra", "each setting is a flag of its own: --help-all lists every flag"),
         ("saturated, saturation", "a level at which the queue only grows is invalid by itself"),
         ("turn", ("--turns",)),
@@ -352,6 +354,8 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
     if what == "runtime" and value.lower() in SERVERS:
         return f"{value} is a server here: start it, then benchhouse load MODEL --url URL --engine {value.lower()}"
+    if what == "runtime" and value.lower() in FASTEST:
+        return f"{value!r} is not known before measuring: benchhouse compare-runtimes MODEL measures all, tune searches"
     if "," in value and {one.strip() for one in value.split(",")} <= {*known}:
         return f"takes one {what}: got {value}"
     if what == "format" and value.lower() in ("html", "md", "markdown") and value not in known and "png" in known:
@@ -360,7 +364,7 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
         return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
     meant = meant_by(value, known)
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
-    if not meant and what in DEFAULTED and value.lower() in ("auto", "default"):
+    if not meant and what in DEFAULTED and value.lower() in ("auto", "default", "all"):
         hint = "without the flag, its default holds; "
     if len(known) <= MAX_CANDIDATES:
         return f"unknown {what} {value!r}: {hint}known: {', '.join(known)}"

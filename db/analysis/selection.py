@@ -86,6 +86,8 @@ AGE = re.compile(r"(\d{1,6})(h|d|w)")
 HOURS = {"h": 1, "d": 24, "w": 168}
 COMPARISON = re.compile(r"(\w+)\s*(!=|~|<=|>=|<|>)\s*(.+)")
 """A comparison that only SQL has."""
+DAYS = {"today": "24h", "yesterday": "2d", "week": "7d", "month": "30d", "year": "365d"}
+"""Words for a time -> an age."""
 OTHER_NEWEST = ("last", "newest", "recent", "current", "now", "head")
 EVERY_RESULT = ("all", "*", "any", "everything")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?")
@@ -291,6 +293,8 @@ def probable_part(word: str) -> str:
         return f"since={word}-01" if len(word) == len("2026-01") and "-" in word else f"since={word}"
     if word.isdecimal():
         return f"run={word}"
+    if word.lower().removeprefix("last-") in DAYS:
+        return f"since={DAYS[word.lower().removeprefix('last-')]}"
     if ".." in word and not word.startswith("."):
         first, _, second = word.partition("..")
         return f"two selections, commit={first} and commit={second.removeprefix('.')}"

@@ -21,7 +21,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import choice, command, names, note
-from benchmarking.core.errors import EXIT_OK
+from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
@@ -93,9 +93,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    selection = selection_in(arguments, arguments.selection)
+    from db.analysis.gate.alerts import OPEN, TRIAGES, list_alerts
 
-    from db.analysis.gate.alerts import TRIAGES, list_alerts
+    if (word := arguments.selection) in (*TRIAGES, "open"):
+        raise UsageError(
+            f"{word!r} is not a selection: did you mean --triage {','.join(OPEN) if word == 'open' else word}?"
+        )
+    selection = selection_in(arguments, arguments.selection)
 
     for word in arguments.triage:
         choice(word, TRIAGES, "triage")
@@ -155,6 +159,8 @@ def _raise(arguments: argparse.Namespace) -> int:
 def _set(arguments: argparse.Namespace) -> int:
     from db.analysis.gate.alerts import TRIAGES, set_triage
 
+    if arguments.triage not in TRIAGES and arguments.ids[0] in TRIAGES:
+        raise UsageError(f"the triage comes last: benchhouse alert set {arguments.triage} {arguments.ids[0]}")
     choice(arguments.triage, TRIAGES, "triage")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)

@@ -513,6 +513,48 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("run gpt2 --runtime trt-llm", "is a server here"),
         ("profile gpt2 --warmup 3", "every command warms up by itself"),
         ("export --format csv results.csv", "what goes to stdout is written by > results.csv"),
+        ("compare-runtimes gpt2 --winner", "marked with *"),
+        ("which gpt2", "did you mean recommend?"),
+        ("run gpt2 --runtime fastest", "benchhouse compare-runtimes MODEL measures all"),
+        ("tune gpt2 --runtimes all", "without the flag, its default holds"),
+        ("recommend gpt2 --accuracy 0.9", "it is called --min-accuracy here"),
+        ("recommend gpt2 --why", "the reasons are part of what is printed"),
+        ("run gpt2 --loops 10", "it is called --iterations here"),
+        ("run gpt2 --seconds 10", "follows from --profile"),
+        ("run gpt2 --until-stable", "by --profile standard or reference"),
+        ("run gpt2 --env A=1", "NAME=VALUE benchhouse run MODEL"),
+        ("run gpt2 --pipeline x", "it is called --task here"),
+        ("run gpt2 --offline", "HF_HUB_OFFLINE=1"),
+        ("run gpt2 --cpu-only", "the processor is --device cpu"),
+        ("run gpt2 --fail-if-slower", "it is called --fail-on here"),
+        ("check --latest", "check judges it without a selection"),
+        ("check --allow-missing", "--fail-on slower,not-judged"),
+        ("check --remeasure", "it is called --confirm here"),
+        ("check --update-baseline", "benchhouse alert set ID improvement"),
+        ("check --only gpt2", "results are selected by words such as model=NAME"),
+        ("load http://127.0.0.1:9/v1 m", "did you mean --url http://127.0.0.1:9/v1?"),
+        ("load m --assert ttft:1s", "it is called --limit here"),
+        ("load m --threshold ttft:1s", "--fail-on missed makes it a gate"),
+        ("load m --stages 1,2", "it is called --request-rates or --concurrency here"),
+        ("load m --clients 4", "it is called --concurrency here"),
+        ("load m --rpm 60", "--request-rate 2 is 120 requests a minute"),
+        ("load m --system-prompt x", "it is called --shared-prefix here"),
+        ("load --docker vllm", "it is called --serve here"),
+        ("load m --health /x", "it is called --start-timeout here"),
+        ("load m --soak 1h", "--duration 1h"),
+        ("load m --highest-rate", "it is called --find-rate here"),
+        ("load m --ssl", "begins with https:// is encrypted"),
+        ("load m --proxy x", "its time would be part of every latency"),
+        ("load m --raw", "benchhouse query reads them"),
+        ("load m --gpu-metrics x", "it is called --device-metrics here"),
+        ("load m --model-name x", "it is called --model-id here"),
+        ("compare --last 2", "benchhouse check judges the newest by those before"),
+        ("compare --sessions 2", "session=VALUE"),
+        ("alert delete 1", "did you mean set?"),
+        ("alert set noise 1", "the triage comes last: benchhouse alert set 1 noise"),
+        ("alert list open", "did you mean --triage new,regression?"),
+        ("alert list --status new", "it is called --triage here"),
+        ("regressions yesterday", "did you mean since=2d?"),
         ("benches run", "without a word, all benchmarks in ./benches are run"),
         ("benches list", "--dry-run lists what would be measured"),
         ("benches init", "--print-example prints a file to copy"),
@@ -577,6 +619,20 @@ def test_several_known_names_where_one_is_taken_are_answered_with_that():
 
 def test_a_short_word_is_no_typing_error_of_a_long_flag():
     assert unknown_flag("--decay", {"--model": "--model-id"}).endswith("--help-all lists every flag")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1minute", 60), ("2 minutes", 120), ("1h30mins", 5400), ("5secs", 5), ("500ms", 0.5), ("1day", 86400)],
+)
+def test_units_of_time_may_be_written_out(text, seconds):
+    assert positive_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["5x", "1month", "3mss", "m"])
+def test_other_words_are_no_units_of_time(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="takes seconds above 0"):
+        positive_seconds(text)
 
 
 def test_durations_take_units():
