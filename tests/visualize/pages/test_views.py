@@ -307,6 +307,17 @@ def test_workloads_of_the_same_words_are_all_offered(tmp_path):
     assert shown == {"eager", "onnxruntime"}
 
 
+def test_a_limit_says_why_no_option_can_meet_it(tmp_path):
+    """A latency of one launch is measured, but has no upper end that a limit could apply to."""
+    run = Alter.results(make_run(), Alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None))
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest(run)
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        limits = {one.name: one for one in page_of(found, "recommend").limits}
+    assert (limits["latency_ms"].positions, limits["latency_ms"].missing) == ((), "too few samples for an interval")
+    assert (limits["energy_j"].positions, limits["energy_j"].missing) == ((), "not supported")
+
+
 def test_each_slider_position_admits_more_options(data):
     limits = {one.name: one for one in page_of(data, "recommend", model="gpt2", latency_ms="40").limits}
     latency, throughput = limits["latency_ms"], limits["throughput"]

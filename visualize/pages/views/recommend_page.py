@@ -203,7 +203,7 @@ def _limits(
     parameters: RecommendParameters, chosen: Workload | None, options: Sequence[Option]
 ) -> list[SimpleNamespace]:
     """Fields of the form. A slider's positions are the values of the options from the left, and None for no limit;
-    there are none if no option has the quantity."""
+    there are none if no option has the quantity, but the reason why the first lacks it."""
     rate = "tokens/s" if chosen is None or chosen.has_tokens else "items/s"
     titles: dict[str, tuple[str, Quantity | None]] = {
         "latency_ms": ("Latency at most, ms", "latency"),
@@ -235,15 +235,23 @@ def _limits(
     fields = []
     for name, (title, quantity) in titles.items():
         value, is_least = getattr(parameters, name), quantity in AT_LEAST
-        values = [] if quantity is None else [limited_value(one, quantity)[0] for one in options]
-        rounded = {_rounded(one, up=not is_least) for one in values if one is not None}
+        values = [] if quantity is None else [limited_value(one, quantity) for one in options]
+        rounded = {_rounded(one, up=not is_least) for one, _ in values if one is not None}
+        why = next((reason for _, reason in values if reason is not None), "not measured")
         steps = spread(sorted(rounded), MOST_POSITIONS)
         place = 0 if is_least else len(steps)
         if value is not None:
             place = bisect_right(steps, value) if is_least else bisect_left(steps, value)
         positions: tuple[float | None, ...] = (None, *steps) if is_least else (*steps, None)
         fields.append(
-            SimpleNamespace(name=name, title=title, value=value, positions=positions if steps else (), position=place)
+            SimpleNamespace(
+                name=name,
+                title=title,
+                value=value,
+                positions=positions if steps else (),
+                position=place,
+                missing=why.partition(":")[0].replace("_", " "),
+            )
         )
     return fields
 
