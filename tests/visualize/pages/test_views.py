@@ -33,8 +33,9 @@ from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
 from visualize.pages import parameters
+from visualize.pages.elements import Grid, headings
 from visualize.pages.public_copy import public_copy
-from visualize.pages.site import NotFoundError, views
+from visualize.pages.site import NotFoundError, environment, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console_page
 from visualize.report.content import report_of
@@ -803,6 +804,14 @@ def test_quality_is_a_sortable_column_of_the_results(with_quality):
         ]  # fmt: skip
         rows = [[cell.text for cell in row][1:] for row in page.grid.rows]
         assert rows == [["float32", "0.01", "1.5", "-"], ["int8", "-", "-", "-"]]  # unknown ones come last
+
+
+def test_a_long_heading_of_numbers_has_room_for_more_than_a_word():
+    """Where a table is wider than the window, its headings would have a line for each word."""
+    names = ("p50 ms", "engine time per output token (ms)")
+    parts = environment().get_template("parts.html").module
+    drawn = str(parts.table(Grid(headings=headings(names, names), rows=(), caption=""), str))
+    assert re.findall(r'class="(n.*?)"', drawn) == ["n", "n words"]
 
 
 def test_a_file_of_many_models_names_two_of_them(tmp_path):
