@@ -295,7 +295,10 @@ def quality_lines(quality: Quality) -> list[str]:
         elif "harness" in how:
             where = f" ({counted(count, 'task')} of {how['harness']})"
         elif "text" in how:
-            where = f" ({count} windows of {how['text']})"
+            planned = how.get("windows_planned", count)
+            ended = "" if planned == count else f" of {planned}"
+            why = "; the time was over, and other windows are another text" if ended else ""
+            where = f" ({count}{ended} windows of {how['text']}{why})"
         else:
             where = f" (at {how['point']})" if "point" in how else ""
         lines.append(f"quality: {', '.join(shown)}{visible(where)}")

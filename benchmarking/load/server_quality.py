@@ -82,6 +82,7 @@ def server_quality(target: Target, settings: QualitySettings, folder: Path | Non
         "kind": "text",
         **windows.how,
         "windows": len(found),
+        "windows_planned": len(windows.tokens),
         "by": by,
         "tokens_by": "the server" if folder is None else "--tokenizer",
         "seconds": time.perf_counter() - begin_s,

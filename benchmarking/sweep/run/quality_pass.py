@@ -239,6 +239,7 @@ def _text_quality(
         "kind": "text",
         **windows.how,
         "windows": len(scores),
+        "windows_planned": len(windows.tokens),
         "seconds": time.perf_counter() - begin_s,
     }
     return _quality("text", text_values(scores), windows.digest, how, why_no_reference)

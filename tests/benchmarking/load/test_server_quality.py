@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from benchmarking.core.quality import Quality, QualitySettings
+from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, quality_lines
 from benchmarking.core.records import from_json, to_json
+from benchmarking.load import server_quality as server_quality_module
 from benchmarking.load.connections import Target
 from benchmarking.load.server_quality import COMPARED, OF_TEXT, server_quality
 from benchmarking.workloads.support.quality_inputs import checked_text
@@ -165,6 +166,16 @@ def test_a_window_that_is_next_to_impossible_leaves_values_that_a_record_can_hol
     with server({"/tokenize": tokens_of, "/v1/completions": odd}) as target:
         found = server_quality(target, QualitySettings(), None)
     assert from_json(Quality, to_json(found)) == found
+
+
+def test_a_text_that_takes_too_long_says_how_many_windows_are_left_out(monkeypatch):
+    """Two servers that scored different windows have different perplexities, whatever their models."""
+    monkeypatch.setattr(server_quality_module, "MAX_S", 0.0)
+    with server({"/v1/completions": echoed, "/tokenize": tokens_of}) as target:
+        found = server_quality(target, QualitySettings(windows=8), None)
+    assert (found.how["windows"], found.how["windows_planned"]) == (MIN_WINDOWS, 8)
+    (line,) = [one for one in quality_lines(found) if "perplexity" in one and "windows" in one]
+    assert f"({MIN_WINDOWS} of 8 windows of quality_text.txt; the time was over, and other windows are" in line
 
 
 def test_a_server_that_is_gone_costs_the_quality_alone():
