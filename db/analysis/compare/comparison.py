@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarking.core import plugins
 from benchmarking.core.metrics import Metric
 from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.records import LOOP
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from benchmarking.core.verdicts import judging
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS)
 """Columns that identify what was measured, besides the point."""
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
+LOADS_DECIDE = "five loads of each side or more, in turns, each with --repetitions 3, decide"
+"""In place of `judging.AB_HINT`, for load tests."""
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
 
 
@@ -188,6 +191,13 @@ def contrasted_columns(before: Selection, after: Selection) -> frozenset[str]:
     return frozenset(columns[0] & columns[1])
 
 
+def with_what_decides(judgement: Judgement, keys: Mapping[str, object]) -> Judgement:
+    """The judgement with what decides a load in place of `benchhouse ab`, which measures none."""
+    if judgement.reason is None or keys.get(f"runtime_mode {LOOP}") is None:
+        return judgement
+    return replace(judgement, reason=judgement.reason.replace(judging.AB_HINT, LOADS_DECIDE))
+
+
 def _comparison(
     warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str, may_differ: MayDiffer
 ) -> Comparison:
@@ -203,7 +213,8 @@ def _comparison(
     ]
     judgements = judging.judge(pairs, metric)
     findings = [
-        _finding(base, one, judgement, details) for (base, one), judgement in zip(all_pairs, judgements, strict=True)
+        _finding(base, one, with_what_decides(judgement, base.result.keys), details)
+        for (base, one), judgement in zip(all_pairs, judgements, strict=True)
     ]
     # The differences of code, host and versions that all pairs share.
     per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in matched.pairs]

@@ -10,18 +10,28 @@ import pytest
 
 from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import JUDGED
-from benchmarking.core.records import Doubt, Hardware, Origin, canonical_hash
-from db.analysis.compare.comparison import compare, compare_within
+from benchmarking.core.records import LOOP, Doubt, Hardware, Origin, canonical_hash
+from benchmarking.core.verdicts.judging import AB_HINT, MIN_LAUNCHES
+from benchmarking.core.verdicts.words import Judgement
+from db.analysis.compare.comparison import compare, compare_within, with_what_decides
 from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
 from db.analysis.selection import POOLED, Selection
 from tests.helpers.run_changes import Alter
 
+UNJUDGED = Judgement(verdict="not judged", reason=f"too few sessions; {AB_HINT}")
 LATENCY = JUDGED["latency_median_ms"]
 LAUNCH_FACTORS = (1.0, 1.002, 0.998, 1.001, 0.999)
 DAY = timedelta(days=1)
 START = datetime(2026, 3, 1, 12)
 OFFSETS = {"b": timedelta(minutes=3), "c": timedelta(minutes=6)}
+
+
+def test_a_load_is_not_sent_to_a_command_that_measures_no_load():
+    assert with_what_decides(UNJUDGED, {"runtime": "eager", "runtime_mode attention": "sdpa"}) == UNJUDGED
+    reason = with_what_decides(UNJUDGED, {f"runtime_mode {LOOP}": "open"}).reason
+    assert reason.startswith("too few sessions; five loads of each side")
+    assert f"--repetitions {MIN_LAUNCHES}" in reason
 
 
 def scattered(run, *, start=None, minutes=10):
