@@ -680,9 +680,9 @@ def test_each_column_of_the_results_sorts_and_missing_values_come_last(data):
     first = page_of(data, "results", columns="model")
     for heading in page_of(data, "results").grid.headings[1:]:
         assert heading.link is not None, heading.text
-    for name, _, _ in first.columns:
-        for sort in (name, f"-{name}"):
-            assert page_of(data, "results", sort=sort).count == first.count, sort
+    for number, (name, _, _) in enumerate(first.columns):
+        sort = f"-{name}" if number % 2 else name  # either way by turns: a page takes a tenth of a second
+        assert page_of(data, "results", sort=sort).count == first.count, sort
     rows = page_of(data, "results", sort="latency_median_ms", columns="latency_median_ms", all="1").grid.rows
     values = [float(row[1].text.replace(",", "")) for row in rows if row[1].text != "-"]
     assert values == sorted(values)
