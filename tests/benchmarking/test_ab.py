@@ -290,7 +290,9 @@ def test_a_command_that_measures_nothing_ends_the_comparison_after_its_first_lau
 
 
 def test_a_command_that_measures_nothing_is_an_error(tmp_path):
-    with pytest.raises(BenchhouseError, match="A wrote no run file: use a command that measures"):
+    with pytest.raises(
+        BenchhouseError, match=r"A wrote no run file: use a command that measures, .* measured by hyperfine"
+    ):
         run_files(tmp_path, "a")
 
 

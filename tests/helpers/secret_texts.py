@@ -489,6 +489,8 @@ HARMLESS = [
     "repo:tag@sha256:" + HEX,
     "org/model@main",
     "kernels-community/activation@1",
+    "ttft:100ms@p90",
+    "latency:1.5s@p99",
     "at 12:30 @ night",
     "s3://bucket/path/to/data.parquet",
     "gs://bucket/x",

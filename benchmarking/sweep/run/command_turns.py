@@ -175,7 +175,11 @@ def run_files(folder: Path, letter: Letter) -> list[Path]:
 
 
 def _nothing_measured(letter: Letter) -> TurnError:
-    return TurnError(f"{letter.upper()} wrote no run file: use a command that measures, such as benchhouse run", letter)
+    return TurnError(
+        f"{letter.upper()} wrote no run file: use a command that measures, such as benchhouse run; the time of another "
+        "program is measured by hyperfine, whose --export-json file benchhouse import reads",
+        letter,
+    )
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
