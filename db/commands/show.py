@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,13 +199,18 @@ def _kinds(row: Row) -> list[str]:
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
-    """The name of each row in the notes; with its hardware if the rows have several."""
+    """The name of each row in the notes: what tells the rows apart, and its point."""
     from db.values import SETTINGS
 
-    several = len({row["device_name"] for row in rows}) > 1
-    names = ("model_id", "device_name", "runtime", "precision") if several else ("model_id", "runtime", "precision")
-    parts = ([*(_subject(row, name) for name in names), row[SETTINGS], _point(row)] for row in rows)
-    return [" ".join(filter(None, one)) for one in parts]
+    names = ("model_id", "device_name", "runtime", "precision")
+    threads = [row["num_threads"] and f"{row['num_threads']} threads" for row in rows]
+    subjects = [
+        [*(_subject(row, name) for name in names), count, row[SETTINGS]]
+        for row, count in zip(rows, threads, strict=True)
+    ]
+    differs = [len(set(values)) > 1 for values in zip(*subjects, strict=True)]
+    named = (compress(values, differs) for values in subjects)
+    return [" ".join(filter(None, [*values, _point(row)])) for values, row in zip(named, rows, strict=True)]
 
 
 def age(seconds: float) -> str:

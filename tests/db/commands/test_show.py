@@ -50,10 +50,10 @@ def test_failures_and_doubts_are_shown_with_what_to_do(show, asked_database):
     head, table, notes = out.strip().split("\n\n")
     assert head.startswith("model bert-base-uncased, ")
     assert sorted(line.split()[-1] for line in table.splitlines()[2:]) == ["failed", "noisy", "ok", "ok", "ok"]
-    launches, error, doubt = re.split(r"\n(?=bert-base-uncased eager float32 b64|cpu_pressure )", notes)
+    launches, error, doubt = re.split(r"\n(?=b64 s512: |cpu_pressure )", notes)
     assert launches.endswith("3 launches are too few to predict the next one (--launches 5)")
-    assert error == "bert-base-uncased eager float32 b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there"
-    assert "close them and measure again" in doubt
+    assert error == "b64 s512: failed: OutOfMemoryError: 64 GB asked, 16 GB there"
+    assert "close them and measure again" in " ".join(doubt.split())
 
 
 def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_database, write_history):
@@ -79,7 +79,7 @@ def test_a_quantization_stands_for_the_precision_that_it_has_no_word_for(
     _, out, _ = show(path)
     rows = out.split("\n\n")[1].splitlines()[2:]
     assert sorted({row.split()[0] for row in rows}) == ["IQ3_S", "Q8_0"]
-    failed = re.findall(r"^bert-base-uncased eager (\S+) b64 s512: failed", out, re.MULTILINE)
+    failed = re.findall(r"^(\S+) .*b64 s512: failed", out, re.MULTILINE)
     assert sorted(failed) == ["IQ3_S", "Q8_0"], "the notes name the rows as the table does"
     series.main(["list", "--db-path", str(path)])
     delete.main(["model=bert-base-uncased", "--dry-run", "--db-path", str(path)])
