@@ -60,13 +60,16 @@ FOREIGN = {
 }
 """Kinds of objects that a warehouse must not contain -> query for (database, name) of each."""
 
-TABLES = "SELECT table_name, sql FROM system.main.duckdb_tables() WHERE database_name = ? ORDER BY table_name"
+TABLES = """
+SELECT table_name, sql FROM system.main.duckdb_tables()
+WHERE database_name = ? AND schema_name = 'main' ORDER BY table_name
+"""
 VIEWS = """
 SELECT view_name, sql FROM system.main.duckdb_views() WHERE database_name = ? AND NOT internal ORDER BY view_name
 """
 COLUMNS = """
 SELECT table_name, column_name, data_type, is_nullable, column_default FROM system.main.duckdb_columns()
-WHERE database_name = ? AND NOT internal
+WHERE database_name = ? AND schema_name = 'main' AND NOT internal
 """
 CONSTRAINTS = """
 SELECT table_name, constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
@@ -174,7 +177,8 @@ def current(connection: Connection) -> str:
 
 
 def _items(connection: Connection, database: str) -> set[Item]:
-    """The tables, their columns (table, name, type, NULL and default of each) and constraints."""
+    """The tables, their columns (table, name, type, NULL and default of each) and constraints, of the schema main: a
+    file with another one is refused, but it may have a table with the name of one of ours."""
     tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
     items: set[Item] = {("table", table) for table in tables}
     # The expression of a generated column is listed as its default, and runs when the column is read.

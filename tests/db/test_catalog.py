@@ -115,6 +115,18 @@ def test_foreign_database_objects_are_refused_by_name(statements, what, plant):
         assert "\n" not in str(caught.value)
 
 
+def test_a_table_of_another_schema_does_not_vouch_for_the_column_of_the_versions(plant):
+    """A generated column runs an expression when it is read: here, one that gives the version of a newer program."""
+    path = plant(
+        "DROP TABLE schema_migrations; CREATE SCHEMA further; "
+        "CREATE TABLE further.schema_migrations (version INTEGER); "
+        'CREATE TABLE "Schema_Migrations" (a INTEGER, version INTEGER AS (99 + a)); '
+        'INSERT INTO main."Schema_Migrations" (a) VALUES (1)'
+    )
+    with pytest.raises(FormatError, match='the schema "further"'):
+        Warehouse.open(path)
+
+
 @pytest.mark.skipif(not has_triggers(), reason="this DuckDB has no triggers")
 def test_a_file_with_a_trigger_is_refused_by_its_name(database, tmp_path):
     path = tmp_path / "newer.duckdb"
