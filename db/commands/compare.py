@@ -78,8 +78,9 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--by compares within one selection: got {count} selections")
     elif count != 2:
         first, *rest = arguments.selections or ("",)
-        if (field := next(iter(meant_by(first.removesuffix("s"), BY)), None)) is not None and len(rest) == 2:
-            raise UsageError(f"{first!r} is no selection: did you mean {field}={rest[0]} {field}={rest[1]}?")
+        if len(rest) == 2 and "=" not in "".join(arguments.selections):
+            for field in meant_by(first.removesuffix("s"), BY)[:1]:
+                raise UsageError(f"{first!r} is no selection: did you mean {field}={rest[0]} {field}={rest[1]}?")
         for text in arguments.selections:
             if ".." in text:  # a range of git, which is answered with two selections
                 Selection.parse(text)

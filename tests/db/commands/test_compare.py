@@ -132,6 +132,10 @@ def test_nothing_to_compare_is_exit_code_3_and_one_line(capsys, stored, argument
     ("arguments", "message"),
     [
         (["latest"], "expected two selections, or one and --by FIELD: got 1"),
+        (
+            ["runtime=eager", "runtime=onnxruntime", "runtime=openvino"],
+            "expected two selections, or one and --by FIELD",
+        ),
         (["a=1", "latest"], "unknown selection 'a'"),
         (["--by", "colour"], "unknown field of --by 'colour'"),
         (["--by", "device", "latest", "latest"], "--by compares within one selection: got 2"),
