@@ -10,7 +10,7 @@ computed in linear time. Additions prevent false alarms on histories without a c
   the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
 - steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
   gradually is a trend (`core.verdicts.trends`), and no run of it is to blame;
-- a step that stands out of a slope or of strongly correlated noise is found beside them;
+- a step that stands out of a slope or of strongly correlated noise is found beside them (`jumps`);
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - it is suspected until the next run confirms it.
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Those that are tried."""
-PARAMETERS = 3
-"""Level, slope, step."""
+FITTED = 3
+"""What is fitted to a window with a step: its level, its slope and the step."""
 FEWEST_RUNS = 12
 """For fewer, slope and correlation cannot be told from a step."""
 RUNS_BESIDE = 2
@@ -60,7 +60,14 @@ class _Design:
 
 
 def jumps(logs: Floats, window: int, largest_p: float) -> dict[int, float]:
-    """The first run after each step whose p is at most `largest_p`, with that p; in windows that overlap by half."""
+    """The first run after each step whose p is at most `largest_p`, with that p; in windows that overlap by half.
+
+    The model of a window: a level, a slope, one step, and noise of the first-order autoregressive kind. For each place
+    of the step, the correlation of neighbours is the one of highest restricted likelihood (Patterson and Thompson,
+    1971), so that it is estimated with the step in the model and not from a history that the step makes look
+    correlated; the values are then whitened with it (Prais and Winsten, 1954), and the step has a t statistic. In
+    strongly correlated noise, that is the jump from one run to the next, in standard deviations of such jumps.
+    """
     last = max(0, len(logs) - window)
     found: dict[int, float] = {}
     for start in (*range(0, last, window // 2), last):
@@ -81,7 +88,7 @@ def _search(logs: Floats, start: int, end: int, largest_p: float, found: dict[in
     whitened = design.whiten @ values
     explained = np.einsum("rnk,rn->rk", design.steps, whitened) ** 2
     left = np.maximum((whitened**2).sum(axis=1)[:, None] - explained, 1e-12 * squares)
-    degrees = count - PARAMETERS
+    degrees = count - FITTED
     likeliest = (design.log_volume - degrees / 2 * np.log(left)).argmax(axis=0)
     places = np.arange(count - 1)
     squared_t = degrees * explained[likeliest, places] / left[likeliest, places]
@@ -161,8 +168,8 @@ class Parameters:
     points_beside: int = 2
     """Minimum points on either side."""
     jump_p_value: float = 1e-6
-    """Maximum p of a step beside a slope and correlated noise: strict, since every place
-    is tested, with a correlation that is estimated from a few dozen runs."""
+    """Maximum p of a step beside a slope and correlated noise: strict, since every place is tested, with a correlation
+    that is estimated from a few dozen runs."""
     near: int = 30
     """Points on either side from which medians and superiority are computed, so that later values, such as a short
     return to the old level, do not undo a change."""
