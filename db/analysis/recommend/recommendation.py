@@ -3,8 +3,9 @@
 A limit on latency or time to first token applies to the upper end of the median's 95 % interval, and one on throughput
 to the rate at that latency, so that a promise holds despite the median's uncertainty. A percentile has no interval: it
 counts as too low by the factor by which the median may be, since launches that differ in one mostly differ in the
-other. A limit on quality applies to the worse end of its interval over windows. Memory and energy are compared as
-measured. An unmeasured quantity meets no limit.
+other. Without an interval, percentiles and time to first token are compared as stated. A limit on quality applies to
+the worse end of its interval over windows. Memory and energy are compared as measured. An unmeasured quantity meets no
+limit.
 
 Options whose intervals overlap with that of the best one are equal. Among equals, the choice is the cheapest, then the
 simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not change from week
