@@ -160,6 +160,11 @@ class Selection:
             raise UsageError(f"sql:{self.sql} is not resolved: use Selection.resolved with the path of the database")
         return self.words
 
+    def within(self, dates: Selection) -> Selection:
+        """The selected results that the other selection has, too."""
+        words, values = f"({self.condition}) AND ({dates.condition})", (*self.values, *dates.values)
+        return replace(self, words=words, values=values, is_whole_runs=False)
+
     def resolved(self, database: str | Path, *, lock_timeout_s: float = 30.0) -> Selection:
         """Run the user's SQL; returns the selection with the ids of the results in its place.
 
@@ -310,7 +315,7 @@ def probable_part(word: str) -> str:
         return f"branch={word}"
     if re.match(r"head[~^@]", base):
         return "commit=HASH, or run=ID"
-    if re.match(r"latest[~^@-]", base) or base in ("previous", "before", "baseline", "base", "last~1"):
+    if re.match(r"(latest|last)[~^@-]", base) or base in ("previous", "before", "baseline", "base"):
         return "run=ID, or benchhouse check, which judges the newest by those before"
     for field, known in (
         ("device", plugins.names(plugins.DEVICES)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -150,8 +150,7 @@ def worse_trends(
     warehouse: Warehouse, metrics: Sequence[Metric], selection: Selection, dates: Selection = EVERYTHING
 ) -> tuple[WorseTrend, ...]:
     """The trends to the worse of the selected series whose newest run is within the dates, worst first."""
-    words, values = f"({selection.condition}) AND ({dates.condition})", (*selection.values, *dates.values)
-    within = replace(selection, words=words, values=values)
+    within = selection.within(dates)
     found: list[WorseTrend] = []
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
     for metric in metrics:

@@ -108,6 +108,8 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
         ("7d", "did you mean since=7d"),
         ("last", "did you mean latest"),
         ("HEAD~1", "did you mean commit=HASH"),
+        ("last~2", "did you mean run=ID, or benchhouse check"),
+        ("last-week", "did you mean since=7d"),
         ("all", "leave it out to take all results"),
         ("tag.side", "did you mean tag.side=VALUE"),
         ("tag=side", "selected by its name: tag.NAME=side"),
