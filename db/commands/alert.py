@@ -2,8 +2,8 @@
 
 benchhouse check stores an alert for each regression that it finds; alert raise stores one for each confirmed regression
 in the history. An alert is new until its triage is set: regression or improvement (real), method (the measurement
-changed), hardware (the machine changed) or noise. While it is new or a regression, its results are no history of later
-checks, which fail at that level; with any other triage they are, and checks pass there.
+changed), hardware (the machine changed) or noise. While one of check is new or a regression, its results are no history
+of later checks, which fail at that level; with any other triage they are, and checks pass there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ EFFECTS = {
     "new": "later checks fail at the level of these results until the alert is triaged, or a later run is fine",
     "regression": "these results are no history of later checks, which fail at their level: mend it",
 }
-"""Triage -> what it does to `benchhouse check`."""
+"""Triage -> what it does to `benchhouse check`, for an alert about times that check stored. Those of `alert raise` do
+not count there."""
 ACCEPTED = (
     "these results are history of later checks, which pass at their level, and expect a wider range while an outlier "
     "is among the last 60 runs: benchhouse delete run=ID takes one out"
@@ -157,18 +158,22 @@ def _raise(arguments: argparse.Namespace) -> int:
 
 
 def _set(arguments: argparse.Namespace) -> int:
-    from db.analysis.gate.alerts import TRIAGES, set_triage
+    from db.analysis.gate.alerts import TRIAGES, alerts_of, set_triage
+    from db.analysis.gate.gate import DETECTOR
 
     if arguments.triage not in TRIAGES and arguments.ids[0] in TRIAGES:
-        raise UsageError(f"the triage comes last: benchhouse alert set {arguments.triage} {arguments.ids[0]}")
+        triage, *ids = *arguments.ids, arguments.triage
+        raise UsageError(f"the triage comes last: benchhouse alert set {' '.join(ids)} {triage}")
     choice(arguments.triage, TRIAGES, "triage")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)
+        is_of_check = any(one["detector"] == DETECTOR for one in alerts_of(warehouse, alert_ids))
     if arguments.json:
         print_json({"triage": arguments.triage, "note": arguments.note, "alerts": alert_ids})
     else:
         print("\n".join(f"{alert_id}: {arguments.triage}" for alert_id in alert_ids))
-    note(f"{NAME}: {EFFECTS.get(arguments.triage, ACCEPTED)}")
+    if is_of_check:
+        note(f"{NAME}: {EFFECTS.get(arguments.triage, ACCEPTED)}")
     return EXIT_OK
 
 

@@ -66,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.alerts import OPEN, list_alerts
+    from db.analysis.gate.gate import DETECTOR
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
     from db.analysis.history.regressions import regressions
@@ -77,7 +78,11 @@ def main(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         found = regressions(warehouse, metrics, dates=dates, selection=selection)
         trends = worse_trends(warehouse, metrics, selection, dates)
-        raised = [one for one in list_alerts(warehouse, selection, OPEN) if one["metric"] in arguments.metric]
+        raised = [
+            one
+            for one in list_alerts(warehouse, selection.within(dates), OPEN)
+            if one["detector"] == DETECTOR and one["metric"] in arguments.metric
+        ]
         too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:

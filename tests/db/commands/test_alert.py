@@ -7,16 +7,16 @@ import shutil
 
 import pytest
 
-from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.gate import DEFAULTS, DETECTOR
 from db.commands import alert, regressions
 from db.warehouse import Warehouse
 
-INSERT = """
+INSERT = f"""
 INSERT INTO alerts BY NAME SELECT
     'a1fe5c' || batch_size AS alert_id, series_id, 'latency_median_ms' AS metric, repeat('1', 40) AS first_commit,
-    repeat('2', 40) AS last_commit, session_id AS group_id, 'new' AS triage, 0.1 AS relative_change, 'd' AS detector,
-    '1' AS detector_version, '{"n": 12}' AS parameters, TIMESTAMP '2026-03-02 10:00:00' AS created_at,
-    TIMESTAMP '2026-03-02 10:00:00' AS updated_at, result_id
+    repeat('2', 40) AS last_commit, session_id AS group_id, 'new' AS triage, 0.1 AS relative_change,
+    '{DETECTOR}' AS detector, '1' AS detector_version, '{{"n": 12}}' AS parameters,
+    TIMESTAMP '2026-03-02 10:00:00' AS created_at, TIMESTAMP '2026-03-02 10:00:00' AS updated_at, result_id
 FROM all_results
 """
 CACHE = {}
@@ -89,6 +89,17 @@ def test_no_regressions_is_not_all_there_is_to_say_while_alerts_are_open(raised,
     capsys.readouterr()
     assert regressions.main(["--no-update", "--db-path", raised]) == 0
     assert "1 open alert of benchhouse check" in capsys.readouterr().out
+    assert regressions.main(["--no-update", "--since", "2999-01-01", "--db-path", raised]) == 0
+    assert "open alert" not in capsys.readouterr().out, "results before the date are not asked for"
+
+
+def test_an_alert_of_the_history_is_none_of_the_check(raised, capsys):
+    with Warehouse.open(raised) as warehouse, warehouse.transaction() as connection:
+        connection.execute("UPDATE alerts SET detector = 'split-merge-t'")
+    assert alert.main(["set", "a1fe5c1", "regression", "--db-path", raised]) == 0
+    assert capsys.readouterr().err == ""
+    assert regressions.main(["--no-update", "--db-path", raised]) == 0
+    assert "benchhouse check" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -97,6 +108,7 @@ def test_no_regressions_is_not_all_there_is_to_say_while_alerts_are_open(raised,
         (("set", "a1fe5c", "noise"), "2 alerts have an id that begins with 'a1fe5c': give a longer prefix"),
         (("set", "a1fe5c1", "ffff", "noise"), "no alert has an id that begins with 'ffff'"),
         (("set", "a1", "noise"), "expected an alert id or at least its first 4 characters"),
+        (("set", "noise", "a1fe5c1", "a1fe5c2"), "the triage comes last: benchhouse alert set a1fe5c1 a1fe5c2 noise"),
         (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "nonsense"), "'nonsense' is not a selection"),
