@@ -264,9 +264,11 @@ def decided(
 
 
 def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
-    """Whether the intervals of two options overlap."""
+    """Whether the intervals of two options overlap. An option without a value is only equal to itself."""
     values = [axis_value(one, aim) for one in (best, other)]
-    if values[0] is None or values[1] is None or min(values[0], values[1]) <= 0:
+    if values[0] is None or values[1] is None:
+        return best is other
+    if min(values[0], values[1]) <= 0:
         return values[0] == values[1]
     apart = abs(math.log(values[0] / values[1]))
     if aim in WITHOUT_INTERVAL:

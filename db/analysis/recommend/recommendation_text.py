@@ -160,6 +160,8 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
     one_of = "among those with " if recommendation.equal else ""
     aim = f"{one_of}{AIMS[recommendation.aim]} {among}"
+    if axis_value(first.option, recommendation.aim) is None:
+        aim = f"{recommendation.aim} is not known, so {AIMS['latency']} {among}"
     quality = _quality_words(first.option, recommendation)
     return (
         f"recommended: {name}: {aim}, {figures}{f', {quality}' if quality else ''}{doubts}{_certainty(recommendation)}"

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.records import Point
+from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import Option, Prices, misses, recommend, with_prices
+from db.analysis.recommend.recommendation_text import recommendation_words
 
 
 def option(name, *, latency_ms=10.0, high_ms=11.0, throughput=100.0, **fields):
@@ -52,6 +54,22 @@ def test_a_limit_on_the_time_to_first_token_applies_to_the_upper_end_of_its_inte
     assert misses(one, {"ttft": 120.0}) == ()
     assert [miss.value for miss in misses(one, {"ttft": 110.0})] == [120.0]
     assert misses(replace(one, ttft_high_ms=None), {"ttft": 100.0}) == ()
+
+
+@pytest.mark.parametrize("aim", ["energy", "memory", "cost"])
+def test_options_of_which_the_aim_is_not_known_are_neither_the_best_in_it_nor_equal(aim):
+    options = [option("a", latency_ms=50.0, high_ms=50.1), option("b", latency_ms=10.0, high_ms=10.1)]
+    found = recommend(options, {}, aim)
+
+    assert (order(found), found.equal) == (["b", "a"], ())
+    workload = Workload(
+        task="encode", weights="random", config_hash="c", model_revision=None, definition=None, sequence_length=None,
+        new_tokens=None, axes=(), has_tokens=False,
+    )  # fmt: skip
+    advice = recommendation_words(workload, found, {}, None).advice
+    assert f": {aim} is not known, so the lowest latency of all" in advice
+    assert "least" not in advice
+    assert "cost of all" not in advice
 
 
 def test_a_throughput_limit_applies_at_that_latency():
