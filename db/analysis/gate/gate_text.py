@@ -189,7 +189,7 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         lines.append(
             f"what regressed is worse than the earlier runs predict for all series of a check together (false alarms "
             f"on at most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
-            + ("" if any(one.verdict in BAD for one in findings) else ": nothing here is")
+            + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
         )
     series: dict[tuple[str, str], list[str]] = {}
     for one in findings:
