@@ -486,7 +486,10 @@ def show_comparison(
 
 
 def _alike(runs: Sequence[MeasuredRun], arguments: argparse.Namespace) -> Sequence[MeasuredRun]:
-    """Of runs in several setups, as of a search, those in the setup of this command; all of them if there is none."""
+    """Of runs of one model on one device in several setups, as of a search, those in the setup of this command. All of
+    them if there is none, and of several models or devices, since another one's run is no other setup."""
+    if len({(run.model_id, run.task, run.device) for run in runs}) > 1:
+        return runs
     stated = options_in(vars(arguments))
     alike = [
         run

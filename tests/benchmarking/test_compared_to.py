@@ -80,6 +80,14 @@ def test_of_a_session_in_several_setups_the_run_in_that_of_the_command_is_repeat
         ab.arms(SimpleNamespace(**asked), [])
 
 
+@pytest.mark.parametrize("differing", [{"model_id": "n"}, {"device": "cuda"}])
+def test_a_run_of_another_model_or_device_is_not_chosen_by_its_setup(stored, differing):
+    stored(RUN, replace(RUN, runtime="onnxruntime", **differing))
+    asked = {**vars(ARGUMENTS), "runtimes": ("onnxruntime",)}
+    with pytest.raises(UsageError, match="these runs need 2 different commands: choose one run"):
+        ab.arms(SimpleNamespace(**asked), [])
+
+
 def test_a_comparison_with_a_stored_run_makes_the_launches_that_the_help_names(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ab, "check_comparison_flags", lambda arguments: None)  # nothing is stored yet
     database = ["--db-path", str(tmp_path / "a.duckdb")]
