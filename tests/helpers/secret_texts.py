@@ -131,6 +131,7 @@ URLS = [
     ("amqp://ann:a#b?c@example.org", "a#b?c"),
     ("ann:p@X@host", "p@X"),
     ("ann:abc123def@db.example.org:5432", "abc123def"),
+    ("ann:20240512m@db.example.org", "20240512m"),
     ("https://abc123def@example.org/org/repo.git", "abc123def"),
     ("https://example.org/a?X-Amz-Signature=abc123def&x=1", "abc123def"),
     ("https://example.org/a#access_token=abc123def", "abc123def"),

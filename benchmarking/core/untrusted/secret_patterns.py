@@ -202,8 +202,8 @@ URL_PARAMETERS = re.compile(r"(://[^\s'\"<>?#]{0,500}\?)[^\s'\"<>#]+")
 BARE_LOGIN = re.compile(
     r"""(?x)(?<![\w.:/@+-])(?P<user>[A-Za-z][\w.+-]{0,63}):(?P<password>[^\s:/'"<>]{3,100})@(?=(?!sha256:)[\w\[])"""
 )
-QUANTITY = re.compile(r"\d+(\.\d+)?(us|ms|s|sec|m|min|h|d|[kKMGT]i?B|%|/s)?")
-"""A number with a unit, which is no password: the limit ttft:100ms@p90."""
+LIMIT_OF_SHARE = re.compile(r"\d+(\.\d+)?[a-zA-Z%]{0,3}@p?\d{1,3}%?(?![\w.-])")
+"""What is no password and host: the limit ttft:100ms@p90."""
 NO_USERS = ("mailto", "sip", "sips", "xmpp", "acct", "file")
 """Schemes of addresses that look like a login."""
 MAX_CACHED = 300
@@ -409,7 +409,8 @@ def _without_flag(found: re.Match[str]) -> str:
 
 def _without_login(found: re.Match[str]) -> str:
     user, password = found["user"], found["password"]
-    if user in NO_USERS or QUANTITY.fullmatch(password) or is_word(password):
+    is_limit = LIMIT_OF_SHARE.match(found.string, found.start("password")) is not None
+    if user in NO_USERS or password.isdigit() or is_limit or is_word(password):
         return found[0]
     return f"{user}:{LEFT_OUT}@"
 
