@@ -230,7 +230,12 @@ class Parser(argparse.ArgumentParser):
 
     def _unexpected(self, word: str) -> str:
         """The message for an argument too many."""
-        address = next((one for one in self._words if "://" in one and not one.startswith("-")), None)
+        addresses = (
+            one
+            for before, one in zip(("", *self._words), self._words, strict=False)
+            if "://" in one and not one.startswith("-") and not self._takes_value(before)
+        )
+        address = next(addresses, None)
         for each in (word, *([] if address is None or self._is_typed("--url") else [address])):
             if (stray := self._stray(each)) is not None:
                 return stray
@@ -245,6 +250,11 @@ class Parser(argparse.ArgumentParser):
         if joined and word[0].isdigit():
             return f"unexpected argument {word!r}: {joined}"
         return "; ".join(filter(None, (unexpected_argument(word, self._words, arguments), joined)))
+
+    def _takes_value(self, word: str) -> bool:
+        """Whether a word is a flag whose value follows it."""
+        action = self._option_string_actions.get(word)
+        return action is not None and action.nargs != 0
 
     def _is_typed(self, flag: str) -> bool:
         """Whether the words have this flag, in any of its spellings."""

@@ -566,7 +566,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--clients --streams --slots --in-flight --inflight", ("--concurrency",)),
             ("--rpm --requests-per-minute", "rates are per second: --request-rate 2 is 120 requests a minute"),
             ("--system-prompt", ("--shared-prefix",)),
-            ("--start --launch --docker --start-server --server-command --server-cmd --spawn", ("--serve",)),
+            ("--start --launch --docker --start-server --server-command --server-cmd", ("--serve",)),
             (
                 "--health --health-check --healthcheck",
                 ("--start-timeout", "a server is up when its page /health answers"),

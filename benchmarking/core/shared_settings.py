@@ -196,7 +196,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if match is None and (of_share := PERCENTILE_OF.fullmatch(part)) is not None:
             name, value, percentile = of_share.groups()
             own = f"{name}_p{percentile}"
-            instead = f"{own}:{value}" if own in names else f"{name}:{value}, which 99 % of the requests must hold"
+            of_requests = ", which 99 % of the requests must hold" if "e2e" in names else ""
+            instead = f"{own}:{value}" if own in names else f"{name}:{value}{of_requests}"
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}: write {instead}")
         if match is None:
             lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)

@@ -533,6 +533,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("check --update-baseline", "benchhouse alert set ID improvement"),
         ("check --only gpt2", "results are selected by words such as model=NAME"),
         ("load http://127.0.0.1:9/v1 m", "did you mean --url http://127.0.0.1:9/v1?"),
+        ("load m x --device-metrics http://127.0.0.1:9/metrics", "'x': this command takes one model"),
         ("load m --assert ttft:1s", "it is called --limit here"),
         ("load m --threshold ttft:1s", "--fail-on missed makes it a gate"),
         ("load m --stages 1,2", "it is called --request-rates or --concurrency here"),
@@ -592,6 +593,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("ab --sort mean a b", "are shown as A and B"),
         ("load m --url http://127.0.0.1:9/v1 --limit ttft:100ms@p90", "'ttft:100ms@p90': write ttft:100ms, which 99 %"),
         ("recommend gpt2 --limit latency:20ms@p99", "write latency_p99:20ms"),
+        ("tune gpt2 --limit ttft:20ms@p90", "write ttft:20ms\n"),
     ],
 )
 def test_a_wrong_guess_of_a_user_of_other_tools_in_three_tasks_is_answered(capsys, words, answer):
