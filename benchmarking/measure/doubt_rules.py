@@ -186,7 +186,7 @@ def about_profiler(plain_ms: Sequence[float], profiled_ms: Sequence[float]) -> D
 
 
 def about_window(window: Mapping[str, Any], *, is_accelerator: bool) -> Doubts:
-    """Doubts about the machine and the device during the latency pass. The names are those of `noise.Window`."""
+    """Doubts about the machine and the device during the latency pass. Names are as in `machine_state.Window`."""
     foreign = None
     if pids := window.get("foreign_pids"):  # other processes that used the device
         use = window.get("foreign_use")

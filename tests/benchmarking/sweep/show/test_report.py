@@ -220,7 +220,7 @@ def test_doubts_of_severity_info_are_not_shown(make_run):
 @pytest.mark.parametrize(
     ("value", "text"), [(12345.678, "12346"), (999.96, "1000"), (0.25, "0.25"), (0.00001234, "1.234e-05"), (0.0, "0")]
 )
-def test_numbers_have_four_digits_and_no_exponent(make_run, value, text):
+def test_numbers_have_four_digits_and_an_exponent_only_below_0_0001(make_run, value, text):
     run = first_only(make_run(family="speech"))
     run = first_only(run, metrics={**run.results[0].metrics, "real_time_factor": value})
     assert f" {text} " in table(run).splitlines()[3]
