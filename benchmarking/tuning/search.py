@@ -396,14 +396,14 @@ class Search:
         return max(LONG_S, calls * slowest_s), calls
 
     def _cost_s(self, name: str, keys: Collection[str]) -> float:
-        """The expected time of a launch of a cell with these configurations; 0 without any."""
+        """The expected time of a later launch of a cell with these configurations; 0 without any."""
         if not keys:
             return 0.0
         track = self.tracks[name]
         loads = [sum(load.stages_s.values()) for load in track.loads]
         load_s = loads[-1] if loads else FIRST_LOAD_S
         each_s = self._point_s.get(name, SHORT_S + POINT_S)
-        if self.race.round > 0 and len({load.launch for load in track.loads}) < 2:
+        if len({load.launch for load in track.loads}) < 2:  # what the screening measured had shorter calls
             each_s += self._later_calls(keys)[0] - SHORT_S
         processes = len(keys) if track.plan.settings.point_per_process else 1
         return processes * load_s + each_s * len(keys)

@@ -192,6 +192,22 @@ def test_the_screening_goes_on_while_what_it_found_needs_less_than_the_time_left
     assert all(launches.values())
 
 
+def test_later_launches_are_expected_to_have_longer_calls_than_the_screening():
+    """Also while the screening runs, which goes on only where all of them fit the time left."""
+    screened = SimpleNamespace(
+        loads=[SimpleNamespace(launch=0, stages_s={"load": 1.0})],
+        plan=SimpleNamespace(settings=SimpleNamespace(point_per_process=False)),
+    )
+    during = SimpleNamespace(
+        race=search.Race([]),
+        tracks={"a": screened},
+        _point_s={"a": 0.75},
+        _later_calls=lambda keys: (search.LONG_S, 0),
+    )
+    longer_s = search.LONG_S - search.SHORT_S
+    assert search.Search._cost_s(during, "a", ["a b1", "a b2"]) == 1.0 + 2 * (0.75 + longer_s)
+
+
 def test_cells_without_a_build_are_screened_first(capsys, monkeypatch):
     names, run_launch = [], supervisor.run_launch
     monkeypatch.setattr(search, "has_build", lambda cell: cell.precision == "float32")
