@@ -285,7 +285,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ),
             (
                 "--sort --sort-by --order-by --columns",
-                (("--max-rounds", HYPERFINE), "--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
+                (("--worktree-a", HYPERFINE), "--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
             ),
             ("--budget", ("--price", "--timeout")),
             (
@@ -521,7 +521,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--tables --table --schema --dictionary --views", ("--describe",)),
             (
                 "--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f",
-                ("--ingest", "--json-path", "--model-list", ("--max-rounds", HYPERFINE), FILES),
+                ("--ingest", "--json-path", "--model-list", ("--worktree-a", HYPERFINE), FILES),
             ),
             ("--recursive -R", "folders are searched at any depth"),
             ("--as --source --tool --from --from-tool --importer --input-format --source-format", ("--from-format",)),

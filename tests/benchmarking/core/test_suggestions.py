@@ -591,6 +591,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("quality gpt2 --dataset wikitext", "--quality-text FILE"),
         ("ab --input x a b", "put what prepares them into a script"),
         ("ab --sort mean a b", "are shown as A and B"),
+        ("bisect --sort mean", "rows are chosen and sorted with SQL"),
         ("load m --url http://127.0.0.1:9/v1 --limit ttft:100ms@p90", "'ttft:100ms@p90': write ttft:100ms, which 99 %"),
         ("recommend gpt2 --limit latency:20ms@p99", "write latency_p99:20ms"),
         ("tune gpt2 --limit ttft:20ms@p90", "write ttft:20ms\n"),
