@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import doubt
@@ -142,7 +143,8 @@ def queue_of(
         spread = math.sqrt(usual * completed * WARM_UP * (1 - WARM_UP))
         if completed - len(later) < WARM_UP * completed - SLOWER_ERRORS * spread:
             until_s = float(np.interp(until, done, times))
-            return queue_of(starts_ms, ends_ms, rate_per_s, warmed_up_s=until_s)
+            later_queue = queue_of(starts_ms, ends_ms, rate_per_s, warmed_up_s=until_s)
+            return replace(later_queue, judged_from_s=until_s - float(starts[0]))
     if rate_per_s is None:
         rate_per_s = (len(starts) - 1) / offered_s
         of_rate = _of_batches(starts - starts[0], offered_s) / len(starts)
@@ -171,7 +173,6 @@ def queue_of(
         load_error=error,
         needed_s=needed_s,
         correlation=correlation,
-        judged_from_s=None if warmed_up_s is None else warmed_up_s - float(starts[0]),
     )
 
 
