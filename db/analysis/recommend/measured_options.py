@@ -96,7 +96,8 @@ class Workload:
         sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
         sizes += [f"{name}={value:.15g}" for name, value in self.axes]
         definition = [] if self.definition is None else [f"definition of {self.definition}"]
-        return ", ".join([self.task, " ".join(sizes), f"{self.weights} weights", *definition]).replace(", ,", ",")
+        weights = [] if self.weights == "given" else [f"{self.weights} weights"]  # those of the file or caller
+        return ", ".join(filter(None, (self.task, " ".join(sizes), *weights, *definition)))
 
 
 def model_and_quantization(model_id: str) -> tuple[str, str | None]:

@@ -9,8 +9,13 @@ import pytest
 
 from benchmarking.core.records import Point
 from db.analysis.recommend.measured_options import Workload
-from db.analysis.recommend.recommendation import Option, Prices, misses, recommend, with_prices
+from db.analysis.recommend.recommendation import Option, Prices, decided, misses, recommend, with_prices
 from db.analysis.recommend.recommendation_text import recommendation_words
+
+WORKLOAD = Workload(
+    task="feature-extraction", weights="given", config_hash="c", model_revision=None, definition=None,
+    sequence_length=32, new_tokens=None, axes=(), has_tokens=True,
+)  # fmt: skip
 
 
 def option(name, *, latency_ms=10.0, high_ms=11.0, throughput=100.0, **fields):
@@ -62,11 +67,7 @@ def test_options_of_which_the_aim_is_not_known_are_neither_the_best_in_it_nor_eq
     found = recommend(options, {}, aim)
 
     assert (order(found), found.equal) == (["b", "a"], ())
-    workload = Workload(
-        task="encode", weights="random", config_hash="c", model_revision=None, definition=None, sequence_length=None,
-        new_tokens=None, axes=(), has_tokens=False,
-    )  # fmt: skip
-    advice = recommendation_words(workload, found, {}, None).advice
+    advice = recommendation_words(WORKLOAD, found, {}, None).advice
     assert f": {aim} is not known, so the lowest latency of all" in advice
     assert "least" not in advice
     assert "cost of all" not in advice
@@ -147,6 +148,38 @@ def test_overlapping_intervals_are_equal_and_the_choice_among_them_is_stable():
         assert [one.option.result_id for one in found.equal] == ["tuned"]
     apart = weeks(100.0, 120.0)
     assert (order(apart)[0], apart.equal) == ("tuned", ())
+
+
+def test_the_sentence_names_the_highest_value_of_the_table_where_an_equal_option_has_it():
+    """The simplest of equal options is recommended, so it need not be the one with the highest measured value."""
+    simple = option("simple", throughput=7407.0)
+    tuned = replace(simple, result_id="tuned", throughput=7612.0, runtime_mode={"attention": "eager"})
+    words = recommendation_words(WORKLOAD, recommend([tuned, simple], {}), {})
+    assert words.title == "feature-extraction, s32: 2 options, no limits", "nothing is said of weights that were given"
+    assert (
+        "float32, batch 1: among those with the highest throughput of all (as measured up to 7612 tokens/s), "
+        "7407 tokens/s at 10 ms; equal, within their intervals: Test CPU, eager (attention eager)" in words.advice
+    )
+    ahead = recommendation_words(WORKLOAD, recommend([replace(tuned, throughput=7400.0), simple], {}), {})
+    assert "among those with the highest throughput of all, 7407 tokens/s" in ahead.advice
+
+
+def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ():
+    best, other = option("best", throughput=100.0), option("other", throughput=125.0)
+    advice = recommendation_words(WORKLOAD, decided([best, other], {}, "throughput", "best", ()), {}).advice
+    assert "among those with the highest throughput of all (as measured up to 125 tokens/s), 100 tokens/s" in advice
+    assert advice.endswith("is better as measured, by a factor of 1.25, but worse in launches in turns")
+
+
+def test_an_unknown_value_is_not_the_least():
+    least = "the least energy per item of all"
+    for energies, expected in (
+        ((None, None), "energy is not known, so the lowest latency of all, 100 tokens/s"),
+        ((2.0, None), f"{least} where it is known, 2 J per item"),
+        ((2.0, 3.0), f"{least}, 2 J per item"),
+    ):
+        options = [option(name, energy_j=value) for name, value in zip("ab", energies, strict=True)]
+        assert expected in recommendation_words(WORKLOAD, recommend(options, {}, "energy"), {}).advice
 
 
 def test_the_interval_of_a_single_launch_is_not_used_as_one_between_launches():
