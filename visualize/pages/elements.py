@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 WHOLE = re.compile(r"-?[0-9]{4,}")
+WITH_UNIT = re.compile(r"(?<![\w.,-])[0-9]{4,}(?=(?: (?:tokens|items|requests?))?/s\b| (?:ms|MB|J)\b)")
+"""A whole number in a sentence that is no part of a name."""
 Tone = Literal["", "bad", "warn", "good", "muted"]
 """Colour of a cell, whose text carries the same information."""
 
@@ -162,6 +164,11 @@ def number_text(value: float) -> str:
 def separated(text: str) -> str:
     """A text, with thousands separators if it is a whole number of four digits or more, as in charts."""
     return f"{int(text):,}" if WHOLE.fullmatch(text) else text
+
+
+def separated_in(sentence: str) -> str:
+    """A sentence of a command, whose numbers with a unit have thousands separators as in the tables of pages."""
+    return WITH_UNIT.sub(lambda found: separated(found[0]), sentence)
 
 
 def state_cell(word: str, *, hint: str | None = None) -> Cell:

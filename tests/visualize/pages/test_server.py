@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from tests.visualize.pages.conftest import HOSTILE, STORE, serving
+from visualize.pages.elements import separated_in
 from visualize.pages.site import STATIC, views
 from visualize.pages.snapshot import CHECKED_S
 
@@ -42,6 +43,25 @@ def test_every_response_has_the_policy(server, path):
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "same-origin"
+
+
+def test_the_sentence_of_a_recommendation_writes_numbers_as_its_table(server):
+    found = server.get("/recommend?model=gpt2").text
+    (rate,) = re.findall(r"Recommended: .*, ([0-9,]+) tokens/s at", found)
+    assert "," in rate
+    assert f">{rate}<" in found
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("7407 tokens/s at 1234 ms, 999 MB", "7,407 tokens/s at 1,234 ms, 999 MB"),
+        ("at 12345/s, 1000 requests/s", "at 12,345/s, 1,000 requests/s"),
+        ("Xeon 8481, a-1234, batch 2048, 0.1234 ms, s4096", "Xeon 8481, a-1234, batch 2048, 0.1234 ms, s4096"),
+    ],
+)
+def test_numbers_with_a_unit_are_separated_and_names_are_kept(sentence, shown):
+    assert separated_in(sentence) == shown
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "", "[evil]"])
