@@ -226,13 +226,15 @@ def _constant_fields(tracks: Sequence[Track]) -> dict[str, Any]:
 
 
 def words(tracks: Sequence[Track]) -> str:
-    """A description of a sweep: "gpt2 on cpu (eager, float32): 8 points in 3 launches, profile standard"."""
+    """A description of a sweep: "gpt2 on cpu (eager, float32): 8 points in each of 3 launches, 24 in all, profile
+    standard"."""
     if not tracks:
         return "nothing"
     cells = [track.plan.cell for track in tracks]
     points = sum(len(track.plan.runnable) for track in tracks)
     first = tracks[0].plan.settings
-    launches = f" in {first.launches} launches" if first.launches > 1 else ""
+    total = sum(track.points_total for track in tracks)
+    launches = f" in each of {first.launches} launches, {total} in all" if first.launches > 1 else ""
     end = f"{counted(points, 'point')}{launches}, profile {first.profile}"
     if len(cells) == 1:
         return f"{cell_name(cells[0])}: {end}"

@@ -30,7 +30,7 @@ def test_a_finished_status_has_results_and_failures_without_secrets(folder, null
     null_script(faults={"b2 s32": "raise"})
     assert main([*SWEEP, "--launches", "2", "--anonymous", "--tag", "api_key=hunter2000"]) == 1
     (status,) = read_all().statuses
-    assert status.words == "tiny-bert on null (null, float32): 2 points in 2 launches, profile quick"
+    assert status.words == "tiny-bert on null (null, float32): 2 points in each of 2 launches, 4 in all, profile quick"
     assert (status.state, status.total, status.done, status.failed) == ("finished", 4, 4, 1)
     assert [(one.point, one.launch, one.status, one.calls) for one in reversed(status.results)] == [
         ("b1 s32", 1, "ok", 5),
