@@ -559,7 +559,8 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--remeasure --measure-again --re-run --rerun --again", ("--confirm", "--again")),
             (
                 "--accept --approve --update-baseline --set-baseline --reset-baseline --baseline-run --new-baseline",
-                "every stored run is history: benchhouse alert set ID improvement accepts a new level",
+                "every stored run is history; the level of an alert is accepted with benchhouse alert set ID method "
+                "--note WHY, and as well with noise, hardware or improvement",
             ),
             ("--assert --require --expect --criteria", ("--limit",)),
             ("--stages --levels", ("--request-rates", "--concurrency")),

@@ -121,8 +121,8 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "threads": "num_threads thread cores",
             # Triages.
             "regression": "ack acknowledge acknowledged confirmed real open bug true true-positive",
-            "improvement": "expected accepted intended better",
-            "noise": "ignore ignored false false-positive flaky dismiss dismissed wontfix chance random",
+            "improvement": "better",
+            "noise": "ignore ignored false false-positive flaky dismiss dismissed chance random",
             "method": "benchmark measurement benchmark-change",
             "new": "reopen untriaged unset reset todo",
             # Weights and profiles.

@@ -61,6 +61,8 @@ ACCEPTED = (
     "is among the last 60 runs: benchhouse delete run=ID takes one out"
 )
 """What any other triage does."""
+ACCEPTING = ("accept", "accepted", "approved", "expected", "intended", "known", "wontfix")
+"""Words of other tools for a slowdown that stays."""
 
 
 @command(NAME)
@@ -164,6 +166,9 @@ def _set(arguments: argparse.Namespace) -> int:
     if arguments.triage not in TRIAGES and arguments.ids[0] in TRIAGES:
         triage, *ids = *arguments.ids, arguments.triage
         raise UsageError(f"the triage comes last: benchhouse alert set {' '.join(ids)} {triage}")
+    if arguments.triage in ACCEPTING:
+        how = f"benchhouse alert set {' '.join(arguments.ids)} method --note '{arguments.triage}: why'"
+        raise UsageError(f"{arguments.triage} is no triage; all but new and regression accept the level: {how}")
     choice(arguments.triage, TRIAGES, "triage")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)

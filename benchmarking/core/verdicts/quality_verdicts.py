@@ -26,7 +26,8 @@ from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityMetric, Qu
 from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile
 
-QualityWord = Literal["worse", "better", "equivalent", "not judged"]
+QualityWord = Literal["worse", "accepted", "better", "equivalent", "not judged"]
+"""accepted: worse, with an alert that somebody triaged as something else than a regression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,10 +67,7 @@ WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.s
 QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
 """
-OPEN_ALERTS = """
-SELECT result_id, confirmed_by, parameters, triage FROM alerts
-WHERE metric = $metric AND detector = $detector AND triage IN ('new', 'regression')
-"""
+ALERTS = "SELECT result_id, confirmed_by, parameters, triage, detector FROM alerts WHERE metric = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +125,8 @@ class Candidate:
     """In the metric's unit; None if it was not measured."""
     missing: str | None
     """Why it was not measured."""
+    accepted_as: str | None
+    """The triage of its alert, if it has one that is no longer open."""
     segment: tuple[SegmentRun, ...]
     """Its segment, oldest first."""
     earlier_segments: tuple[tuple[SegmentRun, ...], ...]
@@ -195,8 +194,12 @@ def candidates(
     found: list[Candidate] = []
     for metric in metrics:
         rows = _results(warehouse, condition, values, metric)
-        segments = _segments(warehouse, [row["result_id"] for row in rows], metric)
-        found += [_candidate(row, metric, segments.get(row["result_id"], ((),))) for row in rows]
+        open_alerts, accepted = _alerts(warehouse, metric)
+        segments = _segments(warehouse, [row["result_id"] for row in rows], metric, open_alerts)
+        found += [
+            _candidate(row, metric, segments.get(row["result_id"], ((),)), accepted.get(row["result_id"]))
+            for row in rows
+        ]
     return tuple(found)
 
 
@@ -219,14 +222,27 @@ def _results(warehouse: Warehouse, condition: str, values: Sequence[object], met
     ]
 
 
-def _segments(warehouse: Warehouse, result_ids: Sequence[str], metric: Metric) -> dict[str, Segments]:
-    """The segments of each result that has earlier ones."""
-    open_alerts: dict[str, _OpenAlert] = {}
-    for row in warehouse.query(OPEN_ALERTS, {"metric": metric.column, "detector": DETECTOR}).dicts():
+def _alerts(warehouse: Warehouse, metric: Metric) -> tuple[dict[str, _OpenAlert], dict[str, str]]:
+    """Open alerts of the gate, by each result that they are about; and the triage of each result without an open one
+    whose alert, of whatever detector, is triaged as anything but a regression."""
+    open_alerts, open_results, accepted = dict[str, _OpenAlert](), set[str](), dict[str, str]()
+    for row in warehouse.query(ALERTS, [metric.column]).dicts():
         stored = json.loads(row["parameters"])
-        alert = _OpenAlert(last_good=stored["last_good"], is_new=row["triage"] == "new")
-        alerted = (row["result_id"], row["confirmed_by"], *stored["results"])
-        open_alerts |= dict.fromkeys((result_id for result_id in alerted if result_id is not None), alert)
+        alerted = {row["result_id"], row["confirmed_by"], *stored["results"]} - {None}
+        if row["triage"] not in ("new", "regression"):
+            accepted |= dict.fromkeys(alerted, row["triage"])
+            continue
+        open_results |= alerted
+        if row["detector"] == DETECTOR:
+            alert = _OpenAlert(last_good=stored["last_good"], is_new=row["triage"] == "new")
+            open_alerts |= dict.fromkeys(alerted, alert)
+    return open_alerts, {result_id: triage for result_id, triage in accepted.items() if result_id not in open_results}
+
+
+def _segments(
+    warehouse: Warehouse, result_ids: Sequence[str], metric: Metric, open_alerts: Mapping[str, _OpenAlert]
+) -> dict[str, Segments]:
+    """The segments of each result that has earlier ones."""
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
@@ -262,12 +278,13 @@ def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _O
     return runs[: without_open_alarms([run.result_id for run in runs], raised)]
 
 
-def _candidate(row: Row, metric: Metric, segments: Segments) -> Candidate:
+def _candidate(row: Row, metric: Metric, segments: Segments, accepted_as: str | None = None) -> Candidate:
     computed: dict[str, Any] = {
         "metric": metric,
         "point": Point.from_columns(row),
         "doubts": doubt_kinds(row["extra"]),
         "missing": POOLED if metric.column in row["pooled_quantiles"] else (row["missing"] or {}).get(metric.column),
+        "accepted_as": accepted_as,
         "segment": segments[-1],
         "earlier_segments": segments[:-1],
     }

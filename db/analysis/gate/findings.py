@@ -8,6 +8,7 @@ Verdicts, worst first:
     failed           worked before, fails now
     regressed        worse than the earlier runs predict; with --confirm, in the fresh session too
     not confirmed    worse, but not in the fresh session
+    accepted         worse, and its alert is triaged as something else than a regression
     trend            moves slowly and steadily: no commit is to blame
     improved         better than the earlier runs predict
     fine             neither
@@ -35,10 +36,12 @@ from db.run_records import measured_runs
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
-Verdict = Literal["failed", "regressed", "not confirmed", "trend", "improved", "fine", "unfit", "not enough data"]
+Verdict = Literal[
+    "failed", "regressed", "not confirmed", "accepted", "trend", "improved", "fine", "unfit", "not enough data"
+]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 BAD: tuple[Verdict, ...] = ("failed", "regressed")
-JUDGED: tuple[Verdict, ...] = (*BAD, "not confirmed", "trend", "improved", "fine")
+JUDGED: tuple[Verdict, ...] = (*BAD, "not confirmed", "accepted", "trend", "improved", "fine")
 OUTCOMES: Mapping[Outcome, Verdict] = {
     "worse": "regressed",
     "better": "improved",
@@ -86,7 +89,7 @@ def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = D
     # The findings, with the common change of their machine and session if there is one.
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
-        if finding.verdict in ("regressed", "improved", "fine", "trend"):
+        if finding.verdict in ("regressed", "accepted", "improved", "fine", "trend"):
             groups.setdefault(_session_key(finding), []).append(finding)
     shifts = {key: common_shift(map(_shift, members)) for key, members in groups.items()}
     moved: tuple[Verdict, ...] = ("regressed", "improved")
@@ -158,7 +161,10 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
         why = f"moves slowly{per_run}{over}, so no single commit is to blame"
     elif why is None and judgement.together > 1:
         why = f"the newest {judgement.together} runs together"
-    return Finding(candidate=candidate, verdict=OUTCOMES[judgement.outcome], reason=why, judgement=judgement)
+    verdict = OUTCOMES[judgement.outcome]
+    if verdict == "regressed" and candidate.accepted_as is not None:
+        verdict, why = "accepted", f"worse, with an alert that is triaged as {candidate.accepted_as}"
+    return Finding(candidate=candidate, verdict=verdict, reason=why, judgement=judgement)
 
 
 def _session_key(finding: Finding) -> tuple[str, str, str]:

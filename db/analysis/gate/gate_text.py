@@ -49,7 +49,7 @@ COLUMNS = (
 NAME = "benchhouse check"
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot represent."""
-WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "trend", "unfit", "not enough data")
+WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "accepted", "trend", "unfit", "not enough data")
 
 
 def gate_text(
@@ -185,7 +185,7 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     lines = [f"environment, not code: {text}" for text in sorted(shifts)]
     if lines:
         lines.append("this is no proof: check what changed on the machine, and measure again when it is idle")
-    if any(finding.verdict in ("regressed", "not confirmed", "fine") for finding in findings):
+    if any(finding.verdict in ("regressed", "not confirmed", "accepted", "fine") for finding in findings):
         lines.append(
             f"what regressed is worse than the earlier runs predict for all series of a check together (false alarms "
             f"on at most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
@@ -361,6 +361,7 @@ MAX_MESSAGE = 2_000
 LEVELS: dict[Verdict, str] = {
     **dict.fromkeys(BAD, "error"),
     "not confirmed": "warning",
+    "accepted": "notice",
     "trend": "warning",
     "improved": "notice",
 }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 DETECTOR = "quality"
 DETECTOR_VERSION = "1"
-WORDS = ("worse", "better", "equivalent", "not judged")
+WORDS = ("worse", "accepted", "better", "equivalent", "not judged")
 """Verdicts, worst first."""
 TO_ADD: Mapping[Source, str] = {
     "inputs": ": add --quality",
@@ -98,10 +98,13 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
             baseline = _baseline(earlier, known, now, metric, accepted.get(name, set()))
             if now is not None and after is not None and baseline is not None:
                 before = known[baseline["run_id"]].values[name]
+                judgement = judge_quality(before, after, metric, same_windows=True)
+                if judgement.verdict == "worse" and own["result_id"] in accepted.get(name, set()):
+                    judgement = replace(judgement, verdict="accepted")
                 check = replace(
                     check,
                     before=before.value,
-                    judgement=judge_quality(before, after, metric, same_windows=True),
+                    judgement=judgement,
                     baseline_run_id=baseline["run_id"],
                     baseline_result_id=baseline["result_id"],
                     baseline_commit=baseline["git_commit"],

@@ -530,7 +530,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("check --latest", "check judges it without a selection"),
         ("check --allow-missing", "--fail-on slower,not-judged"),
         ("check --remeasure", "it is called --confirm here"),
-        ("check --update-baseline", "benchhouse alert set ID improvement"),
+        ("check --update-baseline", "benchhouse alert set ID method"),
         ("check --only gpt2", "results are selected by words such as model=NAME"),
         ("load http://127.0.0.1:9/v1 m", "did you mean --url http://127.0.0.1:9/v1?"),
         ("load m x --device-metrics http://127.0.0.1:9/metrics", "'x': this command takes one model"),

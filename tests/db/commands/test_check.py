@@ -144,6 +144,20 @@ def test_an_open_alert_keeps_its_results_out_of_the_segment_and_a_triaged_one_do
     assert [finding["judgement"]["n"] for finding in document["findings"]] == [13, 13]
 
 
+def test_what_was_triaged_as_noise_is_accepted_when_it_is_checked_again(checked, history, stored, measured, capsys):
+    stored(measured(20, 1.10))
+    assert checked()[0] == 1
+    ids = [row["alert_id"] for row in alerts(history)]
+
+    for triage, code, verdict in (("regression", 1, "regressed"), ("noise", 0, "accepted")):
+        assert alert.main(["set", *ids, triage, "--db-path", str(history)]) == 0
+        capsys.readouterr()
+        again, document = checked()
+        assert (again, document["counts"]) == (code, {verdict: 2})
+        assert [row["alert_id"] for row in alerts(history)] == ids, "no second alert about the same results"
+    assert {finding["why"] for finding in document["findings"]} == {"worse, with an alert that is triaged as noise"}
+
+
 def test_no_alerts_leaves_the_database_unchanged(checked, history, stored, measured):
     stored(measured(20, 1.10))
 

@@ -139,3 +139,19 @@ def test_a_worse_quality_is_one_alert_and_an_accepted_one_is_the_new_baseline(
     capsys.readouterr()
     store(4, quality(0.02))
     assert checked()[0] == code
+
+
+def test_a_worse_quality_that_was_accepted_does_not_fail_when_it_is_checked_again(
+    store: Store, checked: Checked, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(1, quality())
+    store(2, quality(0.02))
+    assert checked()[0] == 1
+    alert.main(["list", "--json", "--db-path", database])
+    (raised,) = json.loads(capsys.readouterr().out)
+    alert.main(["set", raised["alert_id"], "method", "--db-path", database])
+    capsys.readouterr()
+    code, document = checked()
+    assert (code, verdicts(document)) == (0, [("accepted", None)])
+    alert.main(["list", "--json", "--db-path", database])
+    assert len(json.loads(capsys.readouterr().out)) == 1, "no second alert"

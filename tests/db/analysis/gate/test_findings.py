@@ -48,6 +48,7 @@ def candidate(value, model_id="bert", **fields):
         "validity": "valid",
         "doubts": (),
         "missing": None,
+        "accepted_as": None,
         "segment": SEGMENT,
         "earlier_segments": (),
         "metric": metric,
