@@ -163,8 +163,9 @@ def _set(arguments: argparse.Namespace) -> int:
     from db.analysis.gate.alerts import TRIAGES, alerts_of, set_triage
     from db.analysis.gate.gate import DETECTOR
 
-    if arguments.triage not in TRIAGES and arguments.ids[0] in TRIAGES:
-        triage, *ids = *arguments.ids, arguments.triage
+    given: list[str] = [*arguments.ids, arguments.triage]
+    if arguments.triage not in TRIAGES and given[0] in TRIAGES:
+        triage, *ids = given
         raise UsageError(f"the triage comes last: benchhouse alert set {' '.join(ids)} {triage}")
     if arguments.triage in ACCEPTING:
         how = f"benchhouse alert set {' '.join(arguments.ids)} method --note '{arguments.triage}: why'"
