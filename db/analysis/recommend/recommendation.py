@@ -75,6 +75,14 @@ AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement", "exact_match", "cho
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 CLOSE = 0.02
 """Relative difference up to which values without an interval are equal, since runs vary as much."""
+PERCENTILES: tuple[Quantity, ...] = ("latency_p90", "latency_p95", "latency_p99")
+COLUMNS: Mapping[Quantity, str] = {
+    **{name: f"{name}_ms" for name in PERCENTILES},
+    "ttft": "time_to_first_token_ms",
+    "memory": "memory_peak_rss_infer_mb",
+    "energy": "energy_per_item",
+}
+"""A quantity that an option may lack -> its key in `missing`."""
 KEYS = ("currency", "per_hour")
 SECONDS_PER_HOUR = 3600
 MILLION = 1_000_000
@@ -327,34 +335,39 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
         return None, option.missing.get(measure, TO_MEASURE[source_of(measure)])
     if quantity == "cost":
         return option.cost, None if option.cost is not None else "no price"
-    percentiles = {
+    if quantity == "latency":
+        return high, None
+    value = measured_value(option, quantity)
+    if value is None:
+        return None, option.missing.get(COLUMNS[quantity], "not measured")
+    if quantity == "ttft":
+        return value if option.ttft_high_ms is None else option.ttft_high_ms, None
+    if quantity in PERCENTILES and option.latency_high_ms is not None:
+        value *= max(1.0, option.latency_high_ms / option.latency_ms)
+    return value, None
+
+
+def measured_value(option: Option, quantity: Quantity) -> float | None:
+    """The measured value of what a limit is on; None if it was not measured."""
+    if quantity in ALL_QUALITY_LIMITS:
+        return option.quality.get(ALL_QUALITY_LIMITS[quantity])
+    values: dict[Quantity, float | None] = {
+        "latency": option.latency_ms,
         "latency_p90": option.latency_p90_ms,
         "latency_p95": option.latency_p95_ms,
         "latency_p99": option.latency_p99_ms,
+        "ttft": option.ttft_ms,
+        "memory": option.memory_mb,
+        "energy": option.energy_j,
+        "throughput": option.throughput,
+        "cost": option.cost,
     }
-    if quantity in percentiles and (percentile := percentiles[quantity]) is not None:
-        uncertain = 1.0 if option.latency_high_ms is None else option.latency_high_ms / option.latency_ms
-        return percentile * max(1.0, uncertain), None
-    value, column = {
-        "latency": (high, "latency_median_ms"),
-        **{name: (None, f"{name}_ms") for name in percentiles},
-        "ttft": (option.ttft_ms if option.ttft_high_ms is None else option.ttft_high_ms, "time_to_first_token_ms"),
-        "memory": (option.memory_mb, "memory_peak_rss_infer_mb"),
-        "energy": (option.energy_j, "energy_per_item"),
-    }[quantity]
-    return value, None if value is not None else option.missing.get(column, "not measured")
+    return values[quantity]
 
 
 def axis_value(option: Option, axis: Aim) -> float | None:
     """The option's value on an axis of the front, as measured."""
-    values: dict[Aim, float | None] = {
-        "latency": option.latency_ms,
-        "throughput": option.throughput,
-        "memory": option.memory_mb,
-        "energy": option.energy_j,
-        "cost": option.cost,
-    }
-    return values[axis]
+    return measured_value(option, axis)
 
 
 def with_prices(option: Option, prices: Prices | None) -> Option:

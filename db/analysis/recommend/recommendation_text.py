@@ -20,6 +20,7 @@ from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import (
     AT_LEAST,
     CLOSE,
+    PERCENTILES,
     UNITS,
     WITHOUT_INTERVAL,
     Aim,
@@ -29,6 +30,7 @@ from db.analysis.recommend.recommendation import (
     Rated,
     Recommendation,
     axis_value,
+    measured_value,
 )
 from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
 from db.values import differing_names, optional_number, precision_words
@@ -57,6 +59,8 @@ AIMS: Mapping[Aim, str] = {
     "energy": "the least energy per item",
     "cost": "the lowest cost",
 }
+OF_MEDIAN: tuple[Quantity, ...] = (*PERCENTILES, "throughput")
+"""Quantities whose limits take them to be as uncertain as the median latency."""
 MOST_MEASURES = 2
 """Maximum measures of quality in the advice, of those without a limit."""
 MOST_EQUAL = 4
@@ -67,9 +71,11 @@ EQUAL_NOTE = (
     f"the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
 )
 LIMITS_NOTE = (
-    "limits on latency and time to first token apply to the upper end of the median's 95 % interval (up to), limits on "
-    "a percentile to it times that end over the median, throughput limits to the rate at that latency, limits on "
-    "quality to the worse end of its interval; memory and energy are compared as measured"
+    "limits: latency and time to first token count at the upper end of the median's 95 % interval (up to); a "
+    "percentile counts as higher, and throughput as lower, by the factor between the median and that end, since they "
+    "are as uncertain; quality counts at the worse end of its interval, memory and energy as measured; without an "
+    "interval, a percentile and the time to first token count as measured, and latency, throughput and quality meet "
+    "no limit (those of an import: latency and throughput count at a percentile or maximum that it states)"
 )
 
 
@@ -145,7 +151,7 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     first = recommendation.rated[0]
     name = _name(first, recommendation)
     if recommendation.best is None:
-        missed = "; ".join(_missed(miss, unit) for miss in first.misses)
+        missed = "; ".join(_missed(miss, first.option, unit) for miss in first.misses)
         return f"no option meets the limits; the closest: {name}: {missed}"
     throughput = f"{number(first.option.throughput)} {unit} at {number(first.option.latency_ms)} ms"
     if recommendation.aim == "cost" and first.option.cost is not None:
@@ -277,21 +283,32 @@ def _certainty(recommendation: Recommendation) -> str:
     return f"; the next best, {name}, is worse by a factor of {factor}, {how}"
 
 
-def _missed(miss: Miss, unit: str) -> str:
-    """ "latency 25 ms, 25 % over 20 ms" """
+def _missed(miss: Miss, option: Option, unit: str) -> str:
+    """ "memory 25 MB, 25 % over 20 MB"; where another value is compared than the measured one, "p95 latency 5.02 ms, up
+    to 5.58 ms with the uncertainty of the median, 11.6 % over 5 ms" """
     shown = _unit(miss.quantity, unit)
     if miss.value is None:
         return f"{WORDS[miss.quantity]} unknown ({miss.why})"
-    side = "below" if miss.quantity in AT_LEAST else "over"
+    side, bound = ("below", "down to") if miss.quantity in AT_LEAST else ("over", "up to")
     off = abs(miss.value / miss.limit - 1) if miss.limit else None
     share = "" if off is None else f"{off:.1%} "
-    value, limit = (f"{number(one)} {shown}".rstrip() for one in (miss.value, miss.limit))
+    measured = measured_value(option, miss.quantity)
+    value, limit, found = (f"{number(one)} {shown}".rstrip() for one in (miss.value, miss.limit, measured or 0.0))
+    if measured is not None and found != value:
+        uncertain = "with the uncertainty of the median" if miss.quantity in OF_MEDIAN else "with its uncertainty"
+        if option.latency_high_ms is None and miss.quantity in ("latency", "throughput"):
+            uncertain = "by the percentile or maximum that the import states"
+        value = f"{found}, {bound} {value} {uncertain}"
     return f"{WORDS[miss.quantity]} {value}, {share}{side} {limit}"
 
 
 def _unit(quantity: Quantity, rate: str) -> str:
     """The unit of a quantity, with that of the throughput given."""
     return rate if quantity == "throughput" else UNITS[quantity]
+
+
+def _measured(rated: Rated, quantity: Quantity) -> str | None:
+    return optional_number(measured_value(rated.option, quantity))
 
 
 def _quality(rated: Rated, measure: str) -> str | None:
@@ -334,6 +351,14 @@ def _columns(
         numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
         numbers(
             heading="up to", text=lambda one: optional_number(one.option.latency_high_ms), spare=spare(1, "latency")
+        ),
+        *(
+            numbers(
+                heading=f"{quantity.removeprefix('latency_')} ms",
+                text=partial(_measured, quantity=quantity),
+            )
+            for quantity in PERCENTILES[:-1]
+            if quantity in limits
         ),
         numbers(
             heading=METRICS["latency_p99_ms"].heading,

@@ -61,6 +61,49 @@ def test_a_limit_on_the_time_to_first_token_applies_to_the_upper_end_of_its_inte
     assert misses(replace(one, ttft_high_ms=None), {"ttft": 100.0}) == ()
 
 
+@pytest.mark.parametrize(
+    ("limit", "fields", "missed"),
+    [
+        (
+            ("latency_p95", 5.0),
+            {"latency_p95_ms": 5.02},
+            "p95 latency 5.02 ms, up to 5.522 ms with the uncertainty of the median, 10.4% over 5 ms",
+        ),
+        (("latency", 10.0), {}, "latency 10 ms, up to 11 ms with its uncertainty, 10.0% over 10 ms"),
+        (
+            ("latency", 10.0),
+            {"latency_high_ms": None, "latency_stated_ms": 12.0},
+            "latency 10 ms, up to 12 ms by the percentile or maximum that the import states, 20.0% over 10 ms",
+        ),
+        (("ttft", 1.0), {"ttft_ms": 2.0}, "time to first token 2 ms, 100.0% over 1 ms"),
+        (("latency_p95", 5.0), {"latency_p95_ms": 6.0, "latency_high_ms": None}, "p95 latency 6 ms, 20.0% over 5 ms"),
+        (
+            ("throughput", 100.0),
+            {},
+            "throughput 100 tokens/s, down to 90.91 tokens/s with the uncertainty of the median, 9.1% below "
+            "100 tokens/s",
+        ),
+    ],
+)
+def test_a_miss_says_what_was_measured_and_what_it_counts_as(limit, fields, missed):
+    """A value above the p99 of the same table would not be understood."""
+    limits = dict([limit])
+    advice = recommendation_words(WORKLOAD, recommend([replace(option("a"), **fields)], limits), limits).advice
+    assert advice.endswith(f": {missed}")
+
+
+@pytest.mark.parametrize("quantity", ["latency_p90", "latency_p95", "latency_p99"])
+def test_a_limited_percentile_has_a_column_and_others_do_not_push_it_out(quantity):
+    options = [option(name, **{f"{quantity}_ms": value}) for name, value in (("a", 5.02), ("b", 6.0))]
+    heading = f"{quantity.removeprefix('latency_')} ms"
+    limited, free = ({quantity: 7.0}, {})
+    table = recommendation_words(WORKLOAD, recommend(options, limited), limited).table
+    column = table.headings.index(heading)
+    assert {row[column] for row in table.rows} == {"5.02", "6"}
+    others = recommendation_words(WORKLOAD, recommend(options, free), free).table.headings
+    assert (heading in others) is (quantity == "latency_p99"), "the 99th is a column while there is room"
+
+
 @pytest.mark.parametrize("aim", ["energy", "memory", "cost"])
 def test_options_of_which_the_aim_is_not_known_are_neither_the_best_in_it_nor_equal(aim):
     options = [option("a", latency_ms=50.0, high_ms=50.1), option("b", latency_ms=10.0, high_ms=10.1)]
