@@ -33,6 +33,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import (
     CUSTOM_METRICS,
     JUDGED,
+    METRICS,
     SERVICE_TIMES,
     Direction,
     Metric,
@@ -285,7 +286,10 @@ def _id_condition(word: str) -> Selection:
 
 
 def probable_part(word: str) -> str:
-    """What a word without "=" probably meant: a device, a runtime or a precision by its name, else a model."""
+    """What a word without "=" probably meant: a metric, a device, a runtime or a precision by its name, else a
+    model."""
+    if word in METRICS:
+        return f"--metric {word}, of history, show, compare, check, regressions and charts"
     compared = COMPARISON.fullmatch(word)
     if compared and compared[1] in ("since", "until"):
         return f"{compared[1]}={compared[3]}"

@@ -23,6 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import Parser, add_aliases, choice, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.suggestions import meant_by
@@ -82,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
             for field in meant_by(first.removesuffix("s"), BY)[:1]:
                 raise UsageError(f"{first!r} is no selection: did you mean {field}={rest[0]} {field}={rest[1]}?")
         for text in arguments.selections:
-            if ".." in text:  # a range of git, which is answered with two selections
+            if ".." in text or text in METRICS:  # git's range is answered with two selections, a metric with its flag
                 Selection.parse(text)
         raise UsageError(
             f"expected two selections, or one and --by FIELD: got {count}; as in compare model=NAME --by runtime"

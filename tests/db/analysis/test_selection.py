@@ -104,6 +104,8 @@ def test_values_are_bound_and_never_part_of_the_statement(chosen):
         ("batch=two", "expected a whole number, found 'two'"),
         ("since=yesterday", "expected a date or time in ISO 8601"),
         ("nonsense", "'nonsense' is not a selection"),
+        ("latency_median_ms", "did you mean --metric latency_median_ms, of history, show, compare, check"),
+        ("runtime=eager,latency_p99_ms", "did you mean --metric latency_p99_ms, of"),
         ("since=1y", "or an age, such as since=7d"),
         ("7d", "did you mean since=7d"),
         ("last", "did you mean latest"),
