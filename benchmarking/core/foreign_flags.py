@@ -39,6 +39,11 @@ JUDGED_BY = (
 )
 STORED = "what measures stores its results: benchhouse run with --save, other commands unless --no-save is given"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
+LIMITED = (
+    "limits on results are for other commands: benchhouse tune MODEL --limit latency:20ms searches a configuration "
+    "within them, benchhouse recommend MODEL --limit chooses among stored results, benchhouse load MODEL --limit "
+    "tests a server"
+)
 SHARE = (
     "a load holds a limit if 99 % of its requests do: benchhouse recommend --request-rate RATE --share SHARE judges "
     "stored loads by another share"
@@ -153,7 +158,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 ("--url",),
             ),
             ("--target", ("--url", "--objective", "--prefer")),
-            ("--goodput --slo --slos --sla", ("--limit", "--slo")),
+            ("--goodput --slo --slos --sla", ("--limit", "--slo", LIMITED)),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
                 "--dataset --dataset-name --dataset-path --data --input-file",
@@ -242,9 +247,13 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
             ("--backend --service-kind", ("--engine", "--runtime", "--runtimes")),
             (
-                "--max-latency --target-latency --latency --latency-limit --max-ttft --max-tpot --max-itl --max-e2e "
-                "--max-memory --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
-                "--max-p90 --max-p95 --max-p99 --latency-p50 --latency-p90 --latency-p95 --latency-p99",
+                "--max-latency --target-latency --latency-limit --latency-budget --max-ttft --max-tpot --max-itl "
+                "--max-e2e --max-memory --memory-limit --max-p90 --max-p95 --max-p99",
+                ("--limit", LIMITED),
+            ),
+            (
+                "--latency --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
+                "--latency-p50 --latency-p90 --latency-p95 --latency-p99",
                 ("--limit", ALWAYS),
             ),
             ("--save-baseline --save-as", ("--save", STORED)),
@@ -297,7 +306,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "--max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss",
                 ("--limit", "benchhouse recommend --max-kl and --min-agreement limit the loss of quality"),
             ),
-            ("--constraint --constraints", ("--limit",)),
+            ("--constraint --constraints", ("--limit", LIMITED)),
             # hyperfine, and gates of other tools.
             (
                 "--parameter-list --parameter-scan -L -P",
@@ -631,10 +640,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ),
             ("--reload --refresh --auto-refresh --watch", "pages show what is stored when they are opened"),
             ("--url", "a server is load-tested by benchhouse load MODEL --url URL; other commands take files"),
-            (
-                "--limit",
-                "limits on results are for benchhouse recommend and load; rows are limited in SQL: benchhouse query",
-            ),
+            ("--limit", f"{LIMITED}; rows are limited in SQL: benchhouse query"),
             ("--restore --from-backup", "a backup is a warehouse: use it as --db-path, or copy it back"),
             (
                 "--check --validate --verify --integrity --doctor",
