@@ -164,7 +164,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "run_queue_wait",
         "noisy",
         "the timed calls had to wait for a CPU",
-        "close other programs, or use fewer threads (--num-threads 1) or idle processors (--cpu-list)",
+        "close other programs, use idle processors (--cpu-list), or fewer --num-threads where a run has several",
     ),
     (
         "steal",

@@ -46,6 +46,12 @@ def test_every_kind_has_a_sentence_with_meaning_and_advice():
     assert len({kind.meaning for kind in KINDS.values()}) == len(KINDS)
 
 
+def test_the_advice_to_use_fewer_threads_is_for_runs_with_several():
+    """A sentence is about all results with the doubt, of which some had a single thread."""
+    assert "fewer --num-threads where a run has several" in KINDS["run_queue_wait"].advice
+    assert [kind.name for kind in KINDS.values() if "--num-threads 1" in kind.advice] == []
+
+
 def test_every_doubt_of_an_importer_explains_itself():
     texts = [path.read_text() for path in (ROOT / "db" / "importers").rglob("*.py")]
     kinds = {kind for text in texts for kind in re.findall(r'kind="([a-z_]+)"', text)}
