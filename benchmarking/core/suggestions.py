@@ -15,6 +15,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.foreign_flags import (
     ALWAYS,
     LENGTHS,
+    LIMITED,
     MODELS,
     ONE_ANSWER,
     OTHER_WORDS,
@@ -299,6 +300,7 @@ BY_PART: tuple[tuple[frozenset[str], tuple[Answer, ...] | str], ...] = tuple(
         ("batch, batchsize", ("--batch-sizes", "--batch-size")),
         ("thread", ("--num-threads",)),
         ("iteration, iters, runs", ("--iterations", "--repetitions")),
+        ("limit latency, limit ttft, limit memory, max latency, max memory, min throughput", ("--limit", LIMITED)),
         ("latency, throughput, memory", ("--limit", ALWAYS)),
         ("duration", ("--duration", "--timeout")),
         ("precision, dtype, quant", ("--precisions", "--precision")),

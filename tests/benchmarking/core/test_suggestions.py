@@ -94,6 +94,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("run gpt2 --export-json x.json", "it is called --json here"),
         ("run gpt2 --energy", "are always measured"),
         ("run gpt2 --max-latency 5ms", "benchhouse recommend MODEL --limit chooses among"),
+        ("run gpt2 --p99-latency-limit 5ms", "benchhouse tune MODEL --limit latency:20ms searches"),
         ("run gpt2 --target-latency 5ms", "benchhouse recommend MODEL --limit chooses among"),
         ("recommend gpt2 --objective latency", "it is called --prefer here"),
         ("compare gpt2", "as in compare model=NAME --by runtime"),
