@@ -57,6 +57,11 @@ class PointComparison:
     """Its label."""
     entries: tuple[Entry, ...]
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether there are several runtimes, of which none is judged slower than the one with the lowest median."""
+        return len(self.entries) > 1 and all(entry.is_fastest for entry in self.entries)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -276,12 +281,19 @@ class _Row:
     """Label of the point in its first row, else empty."""
     entry: Entry
     is_baseline: bool
+    is_marked: bool
+    """Whether it has the mark of the fastest, which is left out where all have it."""
 
 
 def comparison_table(comparison: Comparison, page: Page = PLAIN) -> Table:
     """A row per point and runtime; columns of numbers that are empty for all are left out."""
     rows = [
-        _Row(point=point.point if place == 0 else "", entry=entry, is_baseline=entry.runtime == comparison.baseline)
+        _Row(
+            point=point.point if place == 0 else "",
+            entry=entry,
+            is_baseline=entry.runtime == comparison.baseline,
+            is_marked=entry.is_fastest and not point.is_undecided,
+        )
         for point in comparison.points
         for place, entry in enumerate(point.entries)
     ]
@@ -307,7 +319,11 @@ def remarks(comparison: Comparison) -> list[str]:
         for entry in point.entries
         if entry.status != "ok"
     ]
-    if any(entry.is_fastest for entry in entries):
+    undecided = [point.point for point in comparison.points if point.is_undecided]
+    if undecided:
+        where = f" at {', '.join(undecided)}" if len(undecided) < len(comparison.points) else ""
+        lines.append(f"no runtime is shown to be slower than the one with the lowest median{where}")
+    if any(entry.is_fastest for point in comparison.points if not point.is_undecided for entry in point.entries):
         lines.append("* lowest median, or not judged slower than it; without invalid ones and emulators")
     if any(_is_off_medians(point, comparison.baseline) for point in comparison.points):
         lines.append("a speedup is the mean of the launches' ratios, so it may differ from the ratio of the medians")
@@ -361,7 +377,7 @@ def _verdict(row: _Row) -> str:
 
 _COLUMNS: tuple[Column[_Row], ...] = (
     Column(heading="point", text=lambda row: row.point, is_key=True),
-    Column(heading="runtime", text=lambda row: row.entry.runtime + " *" * row.entry.is_fastest, is_key=True),
+    Column(heading="runtime", text=lambda row: row.entry.runtime + " *" * row.is_marked, is_key=True),
     Column(
         heading=METRICS["latency_median_ms"].heading,
         text=lambda row: None if row.entry.median_ms is None else number(row.entry.median_ms),

@@ -119,6 +119,31 @@ def test_runtimes_tied_with_the_fastest_are_marked(eager, make_run):
     assert of(comparison, "b1 s32", "onnxruntime").is_fastest
 
 
+def test_marks_that_all_runtimes_of_a_point_would_have_are_a_sentence(make_run):
+    """Of 15 %, five rounds are not sure, and eight are."""
+
+    def runs(launches, **fields):
+        given = {"batch_sizes": (1,), "sequence_lengths": (32,), "launches": launches, **fields}
+        return [
+            Alter.varied(make_run(**given)),
+            Alter.varied(make_run(**given, runtime="onnxruntime", slowdown=0.85)),
+        ]
+
+    tied = comparison_text(compare(runs(5)))
+    assert tied.endswith("\nno runtime is shown to be slower than the one with the lowest median")
+    assert " *" not in tied
+    assert "* lowest" not in tied
+    decided = comparison_text(compare(runs(8)))
+    assert "no runtime is shown" not in decided
+    assert "onnxruntime *" in decided
+    assert "eager *" not in decided
+    assert "* lowest median, or not judged slower than it" in decided
+    alone = make_run(batch_sizes=(1,), sequence_lengths=(32, 128), launches=5)
+    both = comparison_text(compare([alone, runs(5)[1]]))
+    assert "no runtime is shown to be slower than the one with the lowest median at b1 s32\n" in both
+    assert "* lowest median, or not judged slower than it" in both
+
+
 def test_the_mark_of_the_fastest_is_the_judges(make_run):
     """Of 15 %, eight rounds are sure and five are not, though the interval of both is far from 1."""
     for launches, marked in ((8, False), (5, True)):
@@ -198,8 +223,8 @@ def test_the_table_has_speedups_over_eager_and_their_mean(eager, faster):
     )
     assert lines[1].split("  ")[0] == "point"
     assert [line.split() for line in lines[3:5]] == [
-        ["b1", "s32", "eager", "*", "8", "1", "-", "reference", "910"],
-        ["onnxruntime", "*", "4", "2.00", "1.41", "..", "2.83", "2.0e-07", "910"],
+        ["b1", "s32", "eager", "8", "1", "-", "reference", "910"],
+        ["onnxruntime", "4", "2.00", "1.41", "..", "2.83", "2.0e-07", "910"],
     ]
     assert "onnxruntime over eager: geometric mean 2.83 (2 points), best 4.00 at b1 s128, worst 2.00 at b1 s32" in lines
     assert "equal tokens" not in lines[1]
