@@ -224,7 +224,7 @@ def test_the_table_has_speedups_over_eager_and_their_mean(eager, faster):
     assert lines[1].split("  ")[0] == "point"
     assert [line.split() for line in lines[3:5]] == [
         ["b1", "s32", "eager", "8", "1", "-", "reference", "910"],
-        ["onnxruntime", "4", "2.00", "1.41", "..", "2.83", "2.0e-07", "910"],
+        ["onnxruntime", "4", "2.00", "1.41", "..", "2.83", "2e-07", "910"],
     ]
     assert "onnxruntime over eager: geometric mean 2.83 (2 points), best 4.00 at b1 s128, worst 2.00 at b1 s32" in lines
     assert "equal tokens" not in lines[1]
