@@ -21,6 +21,8 @@ from benchmarking.load.curve import NOT_MET, disturbances, facts_of, holds, is_s
 from benchmarking.load.latency_limits import WORDS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
+FEW_OUTSIDE = 2
+"""Requests outside the limits with which a level that misses them is said to have had too few."""
 MOST_FAILED = 3
 """Levels that are named of those that failed for the same reason; the rest are counted."""
 UNEXPLAINED = 0.1
@@ -224,7 +226,7 @@ def _not_added_up(levels: Sequence[Result]) -> list[str]:
 def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
-    has_shares = False
+    has_shares, few = False, dict[tuple[int, int], list[str]]()
     for one in levels:
         name, share = _level_text(_unmarked(one), decimals), one.metrics.get("goodput_share")
         if one.status != "ok":
@@ -237,6 +239,10 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
             kinds = ", ".join(each.kind for each in one.doubts if each.kind in NOT_MET)
             if share is not None and share < LEAST_GOOD:
                 kinds, has_shares = f"{share:.1%}", True
+                within = [is_within is True for requests in one.requests for is_within in requests.meets_limits]
+                count, outside = len(within), within.count(False)
+                if 0 < outside <= FEW_OUTSIDE and count < _needed(outside):
+                    few.setdefault((outside, count), []).append(name)
             missed.append(f"{name} ({kinds})")
     rule = f"{LEAST_GOOD:.0%} of the requests met {limits_text(limits)}"
     if held:
@@ -244,4 +250,15 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     else:
         parts = [f"no level holds: fewer than {rule} at {', '.join(missed)}" if missed else ""]
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
-    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what)))
+    told = [
+        f"at {', '.join(names)} only {outside} of {count} requests {'was' if outside == 1 else 'were'} outside them: "
+        f"{LEAST_GOOD:.0%} can be told with at least {_needed(outside)} requests (--num-requests, or a longer "
+        "--duration)"
+        for (outside, count), names in few.items()
+    ]
+    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what, *told)))
+
+
+def _needed(outside: int) -> int:
+    """The least number of requests of which so many may be outside the limits."""
+    return round(outside / (1 - LEAST_GOOD))

@@ -527,6 +527,29 @@ def test_the_rates_that_hold_are_named_in_one_sentence(stored, levels, sentence,
 
 
 @pytest.mark.parametrize(
+    ("outside", "count", "words"),
+    [
+        (1, 50, "at 5/s only 1 of 50 requests was outside them: 99% can be told with at least 100 requests"),
+        (2, 50, "at 5/s only 2 of 50 requests were outside them: 99% can be told with at least 200 requests"),
+        (2, 150, "at 5/s only 2 of 150 requests were outside them: 99% can be told with at least 200 requests"),
+        (3, 50, None),
+        (3, 250, None),
+        (2, 200, None),
+        (0, 50, None),
+    ],
+)
+def test_a_level_that_misses_by_a_request_or_two_says_how_many_are_needed(stored, outside, count, words, capsys):
+    """Of fewer than 100 requests, a single one is above 1 %."""
+    run = of_levels(stored[1], (5.0, 1 - outside / count))
+    (level,) = run.results
+    requests = replace(level.requests[0], meets_limits=(False,) * outside + (True,) * (count - outside))
+    load_table.print_run(replace(run, results=(replace(level, requests=(requests,)),)), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert words is None or words in shown
+    assert ("can be told" in shown) == (words is not None)
+
+
+@pytest.mark.parametrize(
     ("levels", "missed", "all_missed"),
     [
         ([(5.0, 1.0), (20.0, 0.99)], 0, 0),
