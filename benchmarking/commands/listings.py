@@ -16,8 +16,8 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Device, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
-from benchmarking.core.text import size_text
-from benchmarking.devices.support.kinds import names_with
+from benchmarking.core.text import size_text, wrapped
+from benchmarking.devices.support.kinds import kinds, names_with
 from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
@@ -101,7 +101,7 @@ Found = Mapping[str, tuple[Device, ...]]
 
 
 def devices_text(found: Found, page: Page = PLAIN) -> str:
-    """A table of the devices found, then the reason for each kind that was not."""
+    """A table of the devices found, then the reason for each kind that was not, and what kinds can only be named."""
     devices = _hardware(found)
     rows = []
     for device in (device for device in devices if device.found):
@@ -112,7 +112,10 @@ def devices_text(found: Found, page: Page = PLAIN) -> str:
     absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)
     tables = [Table(headings=DEVICE_HEADINGS, rows=tuple(rows), numbers=DEVICE_NUMBERS)]
     tables += [Table(headings=ABSENT_HEADINGS, rows=absent)] if absent else []
-    return "\n\n".join(table_text(table, page) for table in tables)
+    named = [f"{kind.name}: {kind.about}" for kind in kinds() if kind.about is not None]
+    return "\n\n".join(
+        [*(table_text(table, page) for table in tables), *(wrapped(one, page.text_width) for one in named)]
+    )
 
 
 def devices_json(found: Found) -> list[Json]:

@@ -321,6 +321,8 @@ class Runtime(ABC):
     """Whether it is the default and the baseline of comparisons. True for exactly one runtime."""
     runs_models: bool = True
     """Whether it runs models; False for user-written benchmarks and scripts, which `--list-runtimes` omits."""
+    about: str | None = None
+    """What a runtime is that `--list-runtimes` omits, for readers of `--help-options`."""
     reference: str | None = None
     """The runtime whose float32 outputs are the reference for this one's; None for the default runtime."""
     point_per_process: bool = False

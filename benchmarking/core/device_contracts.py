@@ -230,6 +230,8 @@ class DeviceKind(ABC):
     # Listing, and selection by `--device auto`.
     is_hardware: bool = True
     """Whether `--list-devices` probes it; if not, it can only be named."""
+    about: str | None = None
+    """What a kind is that can only be named, for readers of `--list-devices`."""
     is_processor: bool = False
     """Whether it is the machine's CPU, which every machine has."""
     auto_ranks: tuple[tuple[int, str], ...] = ()

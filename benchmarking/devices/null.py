@@ -27,6 +27,10 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
 
 SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"
+ABOUT = (
+    "computes nothing, to try commands: its times are those of the JSON file "
+    f'${SCRIPT_VARIABLE}, such as {{"latency_ms": {{"*": [5.0, 5.1]}}}}, or about 0.01 ms per token'
+)
 Fault = Literal["raise", "oom", "lost", "hang", "exit", "kill", "nan", "tokens"]
 
 
@@ -150,6 +154,7 @@ class NullDevice(DeviceKind):
 
     name = "null"
     is_hardware = False
+    about = ABOUT
     implied_runtime: str | None = "null"
     probes_in_process = True
 

@@ -22,7 +22,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
 from benchmarking.core.profiles import OTHER, OUTSIDE, TRACE_FILE, Breakdown, CallProfiler, ModuleTime
 from benchmarking.core.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Rebuild, Workload
-from benchmarking.devices.null import Fault, NullHandle, Script, read_script
+from benchmarking.devices.null import ABOUT, Fault, NullHandle, Script, read_script
 from benchmarking.runtimes.support.module_kinds import ModuleTraits, classify_modules
 
 MS_PER_TOKEN = 0.01
@@ -159,6 +159,7 @@ class NullRuntime(Runtime):
 
     name = "null"
     runs_models = False
+    about = ABOUT
     profiler = "null"
     reference = "null"
     prepares = True

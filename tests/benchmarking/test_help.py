@@ -96,6 +96,10 @@ def test_help_options_lists_the_options_of_one_runtime_or_of_all(capsys):
     assert "compiled:" in capsys.readouterr().out
     assert cli.main(["run", "--help-options", "openvin"]) == 2
     assert "did you mean openvino" in capsys.readouterr().err
+    assert cli.main(["run", "--help-options", "null"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("null: no options; computes nothing, to try commands")
+    assert '$BENCHHOUSE_NULL_SCRIPT, such as {"latency_ms": {"*": [5.0, 5.1]}}' in shown
 
 
 def test_benchhouse_help_has_examples_of_existing_commands(capsys: pytest.CaptureFixture[str]) -> None:

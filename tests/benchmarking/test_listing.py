@@ -32,6 +32,9 @@ def test_table_is_aligned_and_gives_the_reasons():
         "not found  why",
         "─" * 32,
         "cuda       no driver: install it",
+        "",
+        "null: computes nothing, to try commands: its times are those of the JSON file $BENCHHOUSE_NULL_SCRIPT, such "
+        'as {"latency_ms": {"*": [5.0, 5.1]}}, or about 0.01 ms per token',
     ]
 
 

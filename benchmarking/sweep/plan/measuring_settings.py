@@ -39,6 +39,7 @@ from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.suggestions import unknown_name
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import wrapped
 from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
 from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES, Settings, settings
 
@@ -358,7 +359,8 @@ class _HelpOptions(argparse.Action):
                 rows = tuple((option.flag, " ".join([option.help, option.values_in_words])) for option in options)
                 print(f"{name}:\n{table_text(Table(headings=('option', 'chooses'), rows=rows), stdout_page())}\n")
             elif values == name:
-                print(f"{name}: no options")
+                about = plugins.runtime(name).about
+                print(wrapped(f"{name}: no options" + (f"; {about}" if about else ""), stdout_page().text_width))
         parser.exit()
 
 
