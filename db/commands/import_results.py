@@ -150,7 +150,9 @@ def _date(text: str) -> datetime:
     try:
         return naive_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"expected a date or time in ISO 8601: got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected a date or time in ISO 8601, such as 2026-01-31 or 2026-01-31T02:00: got {text!r}"
+        ) from None
 
 
 def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
@@ -260,6 +262,11 @@ def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> 
         note(
             f"{NAME}: {counted(unnamed, 'run')} on unnamed hardware, which all counts as one machine: "
             "name it with --hardware"
+        )
+    if undated := sum(one.doubts.get("undated", 0) for one in imported):
+        note(
+            f"{NAME}: {counted(undated, 'result')} without a date in the file, stored at the file's modification time, "
+            "which copying changes: date with --date TIME (and --replace, to correct what was stored)"
         )
     if unnamed := sum(one.unnamed_models for one in imported):
         note(

@@ -109,6 +109,15 @@ def test_unnamed_hardware_is_reported(database, capsys):
     assert "1 run on unnamed hardware" in capsys.readouterr().err
 
 
+def test_results_without_a_date_are_reported_until_they_are_given_one(database, capsys):
+    run(database, REPORT)
+    said = capsys.readouterr().err
+    assert "1 result without a date in the file, stored at the file's modification time" in said
+    assert "date with --date TIME" in said
+    run(database, REPORT, "--replace", "--date", "2026-01-31T02:00")
+    assert "without a date" not in capsys.readouterr().err
+
+
 def test_a_dry_run_stores_nothing_and_makes_no_database(tmp_path, capsys):
     assert run(tmp_path / "new.duckdb", REPORT, "--dry-run") == 0
     assert "would import" in capsys.readouterr().out
@@ -138,7 +147,8 @@ def test_formats_are_listed_with_a_summary(capsys):
         ([], "no files: give result files, or folders of them"),
         (["missing.json"], "missing.json does not exist"),
         ([str(REPORT), "--format", "llama"], "unknown format 'llama': did you mean llama_bench?"),
-        ([str(REPORT), "--date", "yesterday"], "expected a date or time in ISO 8601: got 'yesterday'"),
+        ([str(REPORT), "--date", "yesterday"], "in ISO 8601, such as 2026-01-31 or 2026-01-31T02:00: got 'yesterday'"),
+        ([str(REPORT), "--date", "2026-11-1T02:00"], "such as 2026-01-31 or 2026-01-31T02:00: got '2026-11-1T02:00'"),
     ],
 )
 def test_usage_errors_are_one_line(arguments, message, capsys):
