@@ -314,8 +314,28 @@ def check(arguments: argparse.Namespace) -> None:
         return
     of_runtimes = {name: f"--{name.replace('_', '-')}" for name in runtime_options()}
     for key, flag in {**FLAGS_OF_MODELS, **of_runtimes}.items():
-        if getattr(arguments, key, None) is not None:
-            raise UsageError(f"{flag} applies to models only: set it in the configurations of your benchmarks")
+        if (chosen := getattr(arguments, key, None)) is not None:
+            raise UsageError(f"{flag} applies to models only: {_of_benchmarks(key, chosen)}")
+
+
+def _of_benchmarks(key: str, chosen: Any) -> str:
+    """Where a benchmark has what this setting of models was given for, with the first value as an example."""
+    first = next(iter(chosen), None) if isinstance(chosen, Sequence) and not isinstance(chosen, str) else chosen
+    value = f'"{first}"' if isinstance(first, str) else first
+    axis = next((one for one in AXES.values() if one.key == key and one.implied is None), None)
+    if axis is not None:
+        field = f"{axis.name}={value}" if axis.is_field else f'axes={{"{axis.name}": {value}}}'
+    elif key == "compile_mode":
+        field = f"compile_mode={value}"
+    elif key in runtime_options():
+        field = f'options={{"{key}": {value}}}'
+    elif key == "runtimes":
+        return "benchmarks have no runtime, since their own code calls what it measures, in PyTorch or another library"
+    elif key == "num_threads":
+        return f"the code of your benchmarks sets it, as in torch.set_num_threads({value}) in setup_model()"
+    else:
+        return "benchmarks have no such setting: remove it"
+    return f"set it in the configurations of your benchmarks, as in BenchmarkConfig(name=..., {field})"
 
 
 def plans(
