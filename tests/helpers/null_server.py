@@ -6,11 +6,13 @@ test waits, and nothing depends on how busy the machine is.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import selectors
 import ssl
-from collections.abc import Callable, Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -206,12 +208,26 @@ def _chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-async def serve(script: Script) -> None:
+async def serve(script: Script, port: int = 0) -> None:
     """Prints the address, and serves until the process ends."""
-    async with NullServer(script) as server:
+    async with NullServer(script, port=port) as server:
         print(server.url, flush=True)
         await asyncio.Event().wait()
 
 
+def main(argv: Sequence[str]) -> None:
+    """Serves with the times of the flags."""
+    parser = argparse.ArgumentParser(prog="null_server", description=__doc__ and __doc__.partition("\n")[0])
+    parser.add_argument(
+        "--ttft", type=float, default=1.0, metavar="S", help="time to first token (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--itl", type=float, default=0.05, metavar="S", help="time between tokens (default: %(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=0, help="on the loopback; 0 takes a free one, which is printed")
+    given = parser.parse_args(argv)
+    asyncio.run(serve(Script(ttft_s=given.ttft, itl_s=given.itl), given.port))
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(Script(ttft_s=1.0, itl_s=0.05)))
+    main(sys.argv[1:])

@@ -18,7 +18,7 @@ from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, 
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.certificates import certificate
-from tests.helpers.null_server import NullServer
+from tests.helpers.null_server import NullServer, main
 
 TRAFFIC = Traffic(arrivals="constant", lengths_in=Lengths("16"), lengths_out=Lengths("2"))
 EVENTS = (
@@ -297,3 +297,12 @@ def test_a_request_over_a_connection_that_the_server_was_just_ending_is_sent_ove
 def test_characters_invalid_in_a_request_head_are_refused(named):
     with pytest.raises(UsageError, match="characters that are invalid in an HTTP header"):
         client_of(Target(**{"url": "http://x/v1", "model": "m", **named}))
+
+
+def test_the_scripted_server_explains_itself_instead_of_starting(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "--ttft" in shown
+    assert "http://" not in shown
