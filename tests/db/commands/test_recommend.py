@@ -87,7 +87,7 @@ def test_nothing_fits_is_exit_code_1_with_the_nearest(measured, capsys):
     out = capsys.readouterr().out
     assert code == 1
     assert "no option meets the limits; the closest: Test CPU, onnxruntime, float32, batch 1" in out
-    assert "latency 4.3 ms, 7.5% over 4 ms" in " ".join(out.split())
+    assert "latency 4 ms, up to 4.3 ms with its uncertainty, 7.5% over 4 ms" in " ".join(out.split())
     assert "energy per item unknown (not_supported)" in out
 
 
