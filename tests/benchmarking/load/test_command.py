@@ -203,7 +203,7 @@ def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
         )
         for after in (0, 1)
     ]
-    monkeypatch.setattr(server_load.noise, "counters", lambda processes: readings.pop(0))
+    monkeypatch.setattr(server_load.machine_state, "counters", lambda processes: readings.pop(0))
     clock = iter([0.0, 10.0])
     monkeypatch.setattr(server_load.time, "monotonic", lambda: next(clock))
     window = server_load.Activity([]).close()

@@ -107,7 +107,7 @@ def test_capturing_this_machine_imports_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["aggregate", "context", "doubt_rules", "memory", "noise"])
+@pytest.mark.parametrize("module", ["aggregate", "context", "doubt_rules", "memory", "machine_state"])
 def test_the_supervisor_imports_nothing_heavy(module):
     code = f"import sys, benchmarking.measure.{module}\nassert not {{'numpy', 'scipy', 'torch'}} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

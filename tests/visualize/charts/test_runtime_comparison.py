@@ -51,7 +51,7 @@ def test_there_is_one_panel_per_batch_size_with_the_fastest_runtime_on_top(eager
     for axes in figure.axes:
         assert lengths(axes) == {"onnxruntime · float32": 2.0, "eager · float32": 1.0}
         assert list(bars(axes)) == ["onnxruntime · float32", "eager · float32"]
-        assert remarks(axes) == ["2\N{MULTIPLICATION SIGN}, error 4.0e-07", "baseline"]
+        assert remarks(axes) == ["2\N{MULTIPLICATION SIGN}, error 4e-07", "baseline"]
     top, bottom = figure.axes[0].get_ylim()[::-1]
     assert top < 0 < bottom, "the first line is the topmost"
 
@@ -101,7 +101,7 @@ def test_a_simulated_result_is_crossed_out_and_last(eager, fast, figures, alter)
     (figure,) = figures(NAME, eager, replace(fast, loads=loads))
     assert list(bars(figure.axes[0])) == ["eager · float32", "onnxruntime · float32"]
     assert "_crossed bar onnxruntime · float32" in [line.get_label() for line in figure.axes[0].lines]
-    assert remarks(figure.axes[0]) == ["baseline", "simulated, error 4.0e-07"]
+    assert remarks(figure.axes[0]) == ["baseline", "simulated, error 4e-07"]
 
 
 def test_a_doubtful_result_is_hollow_and_keeps_its_rank(eager, fast, figures, see, alter):
