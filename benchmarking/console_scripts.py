@@ -21,7 +21,15 @@ end.is_for_imports = True  # type: ignore[attr-defined]
 
 
 def run(name: str, module: str) -> int:
-    """Import the command's module and run its `main`."""
+    """Import the command's module and run its `main`. After an interruption, one more Ctrl-C ends the interpreter at
+    once, which would print a traceback from its shutdown."""
+    code = _run(name, module)
+    if code > INTERRUPTED - signal.SIGINT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
+
+
+def _run(name: str, module: str) -> int:
     for signal_name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, signal_name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:

@@ -193,14 +193,11 @@ def _try(name: str, folder: Path, tries: int) -> int:
 
 def _not_resumed(command: list[str], folder: Path, environment: dict[str, str]) -> list[str]:
     """Resume until no unfinished run is left, each time the newest batch; returns what failed."""
-    left = {path.name for path in folder.glob("measured/*.partial.jsonl")}
-    while left:
-        resumed = subprocess.run(
-            command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=900
-        )
-        before, left = left, {path.name for path in folder.glob("measured/*.partial.jsonl")}
-        if resumed.returncode or left == before:
-            return [f"--resume: exit code {resumed.returncode}", *(f"not resumed: {one}" for one in sorted(left))]
+    while left := sorted(path.name for path in folder.glob("measured/*.partial.jsonl")):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        resumed = subprocess.run(command, cwd=folder, env=environment, check=False, timeout=900, **quiet)
+        if resumed.returncode:
+            return [f"--resume: exit code {resumed.returncode}", *(f"not resumed: {name}" for name in left)]
     return []
 
 

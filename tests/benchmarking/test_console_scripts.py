@@ -31,6 +31,14 @@ class InterruptedImport:
             raise KeyboardInterrupt
 
 
+@pytest.fixture(autouse=True)
+def kept_handler():
+    """The tests' own handler of SIGINT, which an interrupted command in this process leaves to the system."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def interrupt_import_of(monkeypatch):
     def interrupt(module):
@@ -41,7 +49,7 @@ def interrupt_import_of(monkeypatch):
 
 
 def test_every_command_has_an_entry_point():
-    functions = {name for name, one in inspect.getmembers(console_scripts, inspect.isfunction)} - {"run", "end"}
+    functions = {name for name, one in inspect.getmembers(console_scripts, inspect.isfunction)} - {"run", "_run", "end"}
     assert functions == set(MODULES)
 
 
@@ -73,6 +81,23 @@ def test_sigterm_during_the_imports_is_one_line_and_its_exit_code(number, code):
     )
     done = subprocess.run([sys.executable, "-c", late, str(int(number))], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "late: interrupted\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such signals")
+def test_a_second_ctrl_c_while_the_interpreter_ends_has_no_traceback():
+    ending = (
+        "import os, signal, sys, threading, time\nfrom benchmarking import console_scripts\n"
+        "main = threading.main_thread().ident\n"
+        "def interrupt():\n"
+        "    while sys._current_frames()[main].f_code.co_name != '_shutdown': time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\n"
+        "class Late:\n"
+        "    def main():\n        threading.Thread(target=interrupt).start()\n        raise KeyboardInterrupt\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.modules['late'] = Late\nsys.exit(console_scripts.run('late', 'late'))"
+    )
+    done = subprocess.run([sys.executable, "-c", ending], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "late: interrupted\n")
 
 
 def test_ctrl_c_during_the_imports_of_the_package_as_a_module(interrupt_import_of, capsys):
