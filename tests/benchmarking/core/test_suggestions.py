@@ -578,7 +578,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("alert ack 1", "did you mean set?"),
         ("alert set 1 acknowledge", "did you mean regression?"),
         ("alert set 1 false-positive", "did you mean noise?"),
-        ("alert set 1 expected", "did you mean improvement?"),
+        ("alert set 1 expected", "benchhouse alert set 1 method --note 'expected: why'"),
         ("tune gpt2 --prefer latency", "it is called --objective here"),
         ("tune gpt2 --apply", "benchhouse tune prints the lines that deploy what it found"),
         ("tune gpt2 --grid", "--space FILE restricts them"),
