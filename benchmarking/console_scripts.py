@@ -24,7 +24,7 @@ def run(name: str, module: str) -> int:
     """Import the command's module and run its `main`. After an interruption, one more Ctrl-C ends the interpreter at
     once, which would print a traceback from its shutdown."""
     code = _run(name, module)
-    if code > INTERRUPTED - signal.SIGINT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if code > 128 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return code
 
