@@ -17,7 +17,6 @@ import pytest
 
 from benchmarking import run_hardware_benchmark
 from benchmarking.commands import ab
-from benchmarking.core.command_line import run_command
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
 from benchmarking.sweep.run.command_turns import (
@@ -311,7 +310,7 @@ def test_compare_to_shows_a_comparison_at_the_end_which_may_be_a_gate(capfd, tmp
     assert finding["judgement"]["reason"].startswith("not comparable")
     assert "simulated: False / True" in finding["judgement"]["reason"]
     assert document["comparison"]["gate"]["text"] == "--fail-on slower: not known at 1 of 1 point"
-    at_others = [word.replace("32", "64") for word in words if word != "--json"]
+    at_others = ["64" if word == "32" else word for word in words if word != "--json"]
     assert run_hardware_benchmark.main(at_others) == 3  # no point has a verdict
     assert "tag.suite=test has other points: to compare, measure b1 s32" in capfd.readouterr().out
 
@@ -329,18 +328,25 @@ def test_compare_to_checks_its_requirements(capfd, flags, message):
     assert message in capfd.readouterr().err
 
 
+SIGNALLED = """
+import signal, sys
+from benchmarking import run_hardware_benchmark
+from benchmarking.commands import ab
+from benchmarking.core.command_line import run_command
+
+number, side = int(sys.argv[1]), sys.argv[2]
+# A job in the background of a shell ignores SIGINT.
+signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+run_hardware_benchmark.main = lambda argv: run_command("run", lambda words: signal.raise_signal(number) or 0, argv)
+sys.exit(ab.main([side, side]))
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that can be handled")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_side_is_planned_ends_the_command_as_one(number, monkeypatch, capsys):
-    handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-    before = signal.signal(number, handler)  # a job in the background of a shell ignores SIGINT
-
-    def planned(argv):
-        return run_command("run_hardware_benchmark", lambda words: signal.raise_signal(number) or 0, argv)
-
-    monkeypatch.setattr(run_hardware_benchmark, "main", planned)
-    try:
-        assert ab.main([f"run_hardware_benchmark {FLAGS}", f"run_hardware_benchmark {FLAGS}"]) == 128 + number
-    finally:
-        signal.signal(number, before)
-    assert capsys.readouterr().err.endswith(": interrupted\n")
+def test_a_signal_while_a_side_is_planned_ends_the_command_as_one(number):
+    """In a process of its own, which a signal that is not handled would end."""
+    command = [sys.executable, "-c", SIGNALLED, str(int(number)), f"run_hardware_benchmark {FLAGS}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (128 + number, "")
+    assert done.stderr.endswith(": interrupted\n")
