@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 # Every measured result of the series, in the order and selection of `histories`. That excludes invalid results, which
-# are drawn but not judged.
+# are drawn but not judged. The series are values of the statement, for which DuckDB skips whole row groups;
+# from a subquery it would read every column of all results.
 SQL = """
 SELECT r.*, {value} AS value, {low} AS low, {high} AS high, places.device_place
 FROM all_results r
 JOIN (
     SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
 ) places USING (hardware_id)
-WHERE r.series_id IN (SELECT unnest(?::VARCHAR[])) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
+WHERE r.series_id IN ({series}) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
 ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
 """
 NOTES = """
@@ -81,13 +82,16 @@ class TemporalTrend(ChartPlugin):
 
         levels = {result: level for history in found for result, level in _levels(history).items()}
         ids = [history.series_id for history in found]
+        if not ids:
+            return []
         # Columns of the interval ends; NULL for metrics without an interval.
         has_one = metric.source == "samples" and metric.statistic == "median"
         described = DESCRIBED.get(metric.of, ()) if has_one else ()
         columns: dict[str, str] = {one.statistic: one.column for one in described}
         bounds = {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
-        sql = SQL.format(condition=selected.condition, value=judged_value(metric), **bounds)
-        rows = warehouse.query(sql, [ids, *selected.values]).dicts()
+        series = ", ".join("?" * len(ids))
+        sql = SQL.format(series=series, condition=selected.condition, value=judged_value(metric), **bounds)
+        rows = warehouse.query(sql, [*ids, *selected.values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None, "judged": 0, "trend": None}
         notes = _notes(warehouse, rows)
         return [
