@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import first_few, number, visible
 from db.values import heading
 from visualize.drawing.rows import settings
 from visualize.drawing.words import short_point
@@ -126,6 +126,8 @@ class Spark:
 
 WIDTH, HEIGHT = 120.0, 28.0
 EDGE = 2.0
+MOST_IN_HINT = 20
+"""Most texts of a tooltip, which no browser can scroll."""
 LEAST_RANGE = 0.1
 """Minimum range as a share of the middle value, so small variation looks flat."""
 
@@ -149,6 +151,11 @@ def spark(values: Sequence[float], unit: str) -> Spark | None:
 def text_cell(value: object, *, link: Link | None = None, tone: Tone = "", hint: str | None = None) -> Cell:
     """A text, with control characters as escapes; "-" for None."""
     return Cell(text=NOTHING if value is None else visible(str(value)), link=link, tone=tone, hint=hint)
+
+
+def further(texts: Sequence[str], separator: str = ", ") -> str | None:
+    """The tooltip of a cell that names only the first of many: the next ones; None without any."""
+    return first_few(texts, MOST_IN_HINT, separator) or None
 
 
 def number_cell(value: float | None, *, hint: str | None = None) -> Cell:

@@ -308,6 +308,26 @@ def test_workloads_of_the_same_words_are_all_offered(tmp_path):
     assert shown == {"eager", "onnxruntime"}
 
 
+def test_an_old_link_to_a_workload_leads_to_what_is_offered_today(data, tmp_path):
+    """Titles once had the weights of the caller, and lacked facts that only tell workloads of the same words apart."""
+    path = tmp_path / "own.duckdb"
+    runs = [Alter.workload(make_run(), weights="given", revision=one * 40) for one in "ab"]
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(runs)
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        offered = page_of(found, "recommend").workloads
+        plain = offered[0].partition(", revision ")[0]
+        for old in (plain, f"{plain}, given weights", f"{offered[0]}, in items"):
+            page = page_of(found, "recommend", workload=old)
+            assert page.workload in offered
+            assert page.words.title.startswith(plain)
+            assert page.notice is None
+        page = page_of(found, "recommend", workload=f"{plain}, random weights")
+        assert page.notice == f"bert-base-uncased has no workload '{plain}, random weights': this is {page.workload}."
+    page = page_of(data, "recommend", model=LOADED, workload="text-generation", request_rate="1")
+    assert page.served, "the form also sends the workload of single calls"
+
+
 def test_a_limit_says_why_no_option_can_meet_it(tmp_path):
     """A latency of one launch is measured, but has no upper end that a limit could apply to."""
     run = Alter.results(make_run(), Alter.metrics(latency_ci_low_ms=None, latency_ci_high_ms=None))
@@ -344,10 +364,22 @@ def test_a_limit_must_be_a_number(data):
         page_of(data, "recommend", latency_ms="fast")
 
 
-@pytest.mark.parametrize("given", [{"model": "none"}, {"workload": "none"}])
-def test_an_unknown_model_or_workload_is_not_found(data, given):
+@pytest.mark.parametrize("name", ["recommend", "hardware"])
+def test_an_unknown_model_is_not_found(data, name):
     with pytest.raises(NotFoundError):
-        page_of(data, "recommend", **given)
+        page_of(data, name, model="none")
+
+
+def test_another_model_is_shown_though_the_form_still_has_what_the_first_had(data):
+    """A form sends all its lists: the workload, point and setup of the model that was shown are no dead end."""
+    page = page_of(data, "recommend", model="gpt2", workload="that of another")
+    assert page.notice == f"gpt2 has no workload 'that of another': this is {page.workload}."
+    page = page_of(data, "hardware", model="gpt2", point="b3 s3", baseline="another")
+    assert page.notices == [
+        f"gpt2 has no point 'b3 s3' here: this is {page.point}.",
+        f"gpt2 has no setup 'another' here: this is {page.baseline}.",
+    ]
+    assert page.grid.rows
 
 
 def test_a_regression_of_a_setup_is_one_row_of_the_overview(data):
@@ -356,7 +388,19 @@ def test_a_regression_of_a_setup_is_one_row_of_the_overview(data):
     setups = [(row[1].text, row[3].text) for row in rows]
     assert len({*setups}) == len(setups)
     assert any(re.fullmatch(r"b\d+ s\d+.* and \d+ more", row[4].text) for row in rows)
-    assert all(row[4].hint.count(";") == int(row[4].text.split()[-2]) for row in rows if " more" in row[4].text)
+    further = [(row[4].hint.count(";") + 1, int(row[4].text.split()[-2])) for row in rows if " more" in row[4].text]
+    assert all(named == more for named, more in further)
+
+
+def test_the_tooltip_of_a_cell_names_no_more_than_its_reader_can_see(tmp_path):
+    runs = [make_run(model_id=f"model-{number}") for number in range(90)]
+    runs = [Alter.provenance(run, origin_format="llama_bench") for run in runs]
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest_all([Alter.renewed(run) for run in runs])
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        (row,) = page_of(found, "overview").imports.rows
+    assert row[3].text == "model-0, model-1 and 88 more"
+    assert row[3].hint.endswith(" and 68 more")
 
 
 def test_a_file_without_a_date_is_not_called_the_newest_run(tmp_path):

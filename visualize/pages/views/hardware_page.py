@@ -112,12 +112,16 @@ MACHINE_NUMBERS = ("device memory", "cores / threads", "memory", "runs")
 
 
 def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
-    """The page. Raises NotFoundError for an unknown model, point or baseline."""
+    """The page. Raises NotFoundError for an unknown model. The form sends the point and the baseline of the model that
+    it showed before: the page says which it shows if this model lacks them."""
     models = models_by_calls(data)
-    model = _chosen(parameters.model, models, next(iter(models), None), "model")
+    if parameters.model is not None and parameters.model not in models:
+        known = ", ".join(models[:20]) or "none"
+        raise NotFoundError(f"no model {visible(parameters.model)!r}: there are {known}")
+    model = parameters.model or next(iter(models), None)
     rows = [] if model is None else data.warehouse.query(OF_MODEL, {"model": model}).dicts()
     points = tuple(dict.fromkeys(Point.from_columns(row).label for row in rows))
-    point = _chosen(parameters.point, points, points[0] if points else None, "point")
+    point = parameters.point if parameters.point in points else next(iter(points), None)
     shown = [row for row in rows if Point.from_columns(row).label == point]
     # What differs comes first: a narrow column cuts off the end.
     plain = [
@@ -131,7 +135,13 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         facts.append((settings, row["task"], row["weights"], row["hardware_id"][:8]))
     names = distinct_names(plain, facts, " · ")
     real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
-    baseline = _chosen(parameters.baseline, tuple(names), next(reversed(real or names), None), "row")
+    baseline = parameters.baseline if parameters.baseline in names else next(reversed(real or names), None)
+    asked = {"point": (parameters.point, point), "setup": (parameters.baseline, baseline)}
+    notices = [
+        f"{visible(str(model))} has no {what} {visible(str(given))!r} here: this is {found or 'without one'}."
+        for what, (given, found) in asked.items()
+        if given not in (None, found)
+    ]
     stored = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in shown]}).dicts()
     by_id = {row["result_id"]: row for row in stored}
     results = [by_id[row["result_id"]] for row in shown]
@@ -155,6 +165,7 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         point=point,
         baselines=names,
         baseline=baseline,
+        notices=notices,
         chart=_chart(data, shown, names, baseline),
         grid=_grid(shown, results, names, baseline),
         rate_note=RATE_NOTE if any(map(has_star, results)) else None,
@@ -173,12 +184,6 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
             for title, (options, chosen, field) in choices.items()
         ],
     )
-
-
-def _chosen(given: str | None, known: Sequence[str], default: str | None, what: str) -> str | None:
-    if given is not None and given not in known:
-        raise NotFoundError(f"no {what} {visible(given)!r}: there are {', '.join(known[:20]) or 'none'}")
-    return default if given is None else given
 
 
 def _shared_device(rows: Sequence[Row]) -> tuple[str, Callable[[str], str]]:

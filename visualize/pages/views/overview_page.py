@@ -30,6 +30,7 @@ from visualize.pages.elements import (
     Grid,
     Link,
     column,
+    further,
     grid,
     headings,
     number_cell,
@@ -184,7 +185,7 @@ IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "written by": lambda row: text_cell(
         row["origin_format"], link=_format_link(row), hint="all results of this format"
     ),
-    "models": lambda row: text_cell(first_few(row["models"], MODELS), hint=", ".join(row["models"][MODELS:]) or None),
+    "models": lambda row: text_cell(first_few(row["models"], MODELS), hint=further(row["models"][MODELS:])),
     "runs": column("runs"),
 }
 
@@ -199,7 +200,7 @@ def _changes(found: Iterable[T], run_metric: Callable[[T], tuple[str, str]]) -> 
 
 def _points_cell(points: Sequence[str]) -> Cell:
     """The point of the first of several findings: "b1 s128 and 3 more"."""
-    return text_cell(first_few(points, 1), hint="; ".join(points) if len(points) > 1 else None)
+    return text_cell(first_few(points, 1), hint=further(points[1:], "; "))
 
 
 def _alerts(data: Data) -> tuple[Grid, int]:

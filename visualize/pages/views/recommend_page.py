@@ -7,6 +7,7 @@ option; on a linear slider, most options would lie within the first millimetre.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ MOST_POSITIONS = 40
 """Maximum positions of a slider, besides "no limit"."""
 DIGITS = 3
 """Significant digits of a position."""
+OF_EARLIER_TITLES = re.compile(r", (given weights|(revision|configuration) [0-9a-f]{1,8}|in (tokens|items))(?=,|$)")
+"""What titles of workloads have or had besides `Workload.text`: an old link has it, or lacks it."""
 FRONT_NOTE = (
     "The stepped line is the front of these two quantities: no option that meets the limits has both lower latency and "
     "higher throughput."
@@ -106,7 +109,7 @@ class RecommendParameters:
 
 
 def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
-    """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model or workload."""
+    """The page. Raises UsageError for an invalid selection, NotFoundError for an unknown model."""
     by_name = models_by_name(models_by_calls(data))
     model = next(iter(by_name), None) if parameters.model is None else found_name(by_name, parameters.model)
     if parameters.model is not None and model is None:
@@ -130,9 +133,14 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     ]
     titles = distinct_names([visible(one.text) for one in options], facts, ", ")
     by_title = dict(zip(titles, options, strict=True))
-    if parameters.workload is not None and parameters.workload not in by_title:
-        raise NotFoundError(f"no workload {parameters.workload!r}: there are {'; '.join(by_title) or 'none'}")
-    workload = parameters.workload or max(by_title, key=lambda one: _choice(options[by_title[one]]), default=None)
+    meant = [one for one in titles if parameters.workload in (None, one)]
+    if not meant and parameters.workload is not None:  # a bookmark from before others of the same words were measured
+        plain = OF_EARLIER_TITLES.sub("", parameters.workload)
+        meant = [title for title, one in by_title.items() if visible(one.text) == plain]
+    workload = max(meant or titles, key=lambda one: _choice(options[by_title[one]]), default=None)
+    notice = None
+    if workload is not None and not meant:  # the form sends the workload of the model that it showed before
+        notice = f"{visible(str(model))} has no workload {visible(str(parameters.workload))!r}: this is {workload}."
     recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None, "precisions": None}
     chosen = None if workload is None else by_title[workload]
     if chosen is not None:
@@ -156,6 +164,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         model=model,
         workloads=tuple(titles),
         workload=workload,
+        notice=notice,
         limits=_limits(parameters, chosen, () if chosen is None else options[chosen]),
         preferred=get_args(Prefer),
         served=served,
