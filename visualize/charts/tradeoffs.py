@@ -11,8 +11,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
 from visualize.drawing.figure import Figure, NotDrawn, pareto
 from visualize.drawing.loads import LEVELS, by_kind, level, level_lines, level_words, request_words
-from visualize.drawing.marks import Series, figure, held, held_names, legend, mark, not_drawn
-from visualize.drawing.panels import front_panel
+from visualize.drawing.marks import Series, figure, front_panel, held, held_names, legend, mark, not_drawn
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,

@@ -11,6 +11,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import Direction
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
+from visualize.drawing.configurations import judged_pairs, with_launches
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
 from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
 from visualize.drawing.rows import (
@@ -27,7 +28,6 @@ from visualize.drawing.rows import (
     varying,
 )
 from visualize.drawing.scales import size_axis, spans_decade, value_axis
-from visualize.drawing.verdicts import judged_pairs, with_launches
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -101,7 +101,7 @@ class ChartPlugin(ABC):
         rows = [drawable(row) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
         if not self.is_judged:
             return rows
-        from visualize.drawing.verdicts import with_launches
+        from visualize.drawing.configurations import with_launches
 
         return with_launches(warehouse, rows)
 

@@ -16,10 +16,9 @@ from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
 from benchmarking.core.text import counted, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
-from visualize.drawing.configurations import speedup
+from visualize.drawing.configurations import clear_winner, judgements, speedup
 from visualize.drawing.loads import as_level, is_load, is_search, level_names
 from visualize.drawing.rows import grouped, measured_apart, trust
-from visualize.drawing.verdicts import clear_winner, judgements
 from visualize.pages.result_rows import GOODPUT, OTHERS
 from visualize.report.reading import MODEL, POINT, Row, is_ranked
 

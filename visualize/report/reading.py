@@ -11,7 +11,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import ENERGY, energy_per_item
 from visualize.charts import profiles
 from visualize.drawing import words
-from visualize.drawing.configurations import CONFIGURATION
+from visualize.drawing.configurations import CONFIGURATION, with_launches
 from visualize.drawing.figure import Figure
 from visualize.drawing.rows import (
     CHOSEN,
@@ -30,7 +30,6 @@ from visualize.drawing.rows import (
     grouped,
     trust,
 )
-from visualize.drawing.verdicts import with_launches
 from visualize.pages import vega
 from visualize.pages.result_rows import COLUMNS
 

@@ -11,8 +11,7 @@ from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Samples
 from visualize.drawing.figure import Figure as Drawing
 from visualize.drawing.figure import end_notes, spaced
-from visualize.drawing.layout import wrap
-from visualize.drawing.picture import picture
+from visualize.drawing.picture import picture, wrap
 from visualize.drawing.rows import charts
 from visualize.drawing.scales import Axis
 

@@ -12,12 +12,11 @@ from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import size_text, visible
 from visualize.drawing import words
-from visualize.drawing.configurations import finding
+from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
 from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
-from visualize.drawing.verdicts import clear_winner, with_launches
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,

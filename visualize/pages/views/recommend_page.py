@@ -33,8 +33,7 @@ from db.analysis.recommend.servers import Limit as LoadLimit
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Entry, Figure, Mark, Note, entries, pareto
 from visualize.drawing.figure import Line as Series
-from visualize.drawing.marks import spread
-from visualize.drawing.panels import front_panel
+from visualize.drawing.marks import front_panel, spread
 from visualize.drawing.rows import distinct_names
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Choice, Link, grid_of

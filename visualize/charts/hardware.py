@@ -1,14 +1,17 @@
-"""Speedup of each configuration of a model over the best configuration on a chosen device."""
+"""Charts of a model across hardware: its latency on every configuration, and the speedup over a baseline device."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
+from visualize.drawing.batch_charts import BATCH_LABEL
 from visualize.drawing.configurations import (
     CONFIGURATION,
     LABEL_IN,
+    MOST_COLOURS,
     Ratio,
     configurations,
     cut_note,
@@ -18,12 +21,86 @@ from visualize.drawing.configurations import (
     rows_panel,
     speedup,
 )
-from visualize.drawing.figure import Figure, NotDrawn
-from visualize.drawing.marks import Series, figure, held, held_names, states_legend
+from visualize.drawing.figure import Figure, NotDrawn, Panel
+from visualize.drawing.marks import (
+    Series,
+    ends,
+    figure,
+    held,
+    held_names,
+    legend,
+    marks_of,
+    not_drawn,
+    spread,
+    states_legend,
+)
 from visualize.drawing.rows import LATENCY, POINT_COLUMNS, SUBJECT, ChartPlugin, Row, grouped, is_ok, trust
-from visualize.drawing.scales import Axis, log_ticks, number, spans_decade, ticks
+from visualize.drawing.scales import Axis, log_ticks, number, size_axis, spans_decade, ticks, value_axis
 
-PANEL_IN, MOST_PANELS = 2.9, 3
+UNSHARED = "measured on a single configuration"
+MOST_PANELS = 9
+COLUMNS, PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3, 3.0, 2.7
+
+
+class HardwareComparison(ChartPlugin):
+    name = "hardware_comparison"
+    title = "Latency by hardware"
+    needs = "a model measured at the same points on two devices, runtimes or precisions"
+    columns = LATENCY
+    newest = "comparable"
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        for key, members in grouped(rows, SUBJECT):
+            measured = [
+                row for row in members if is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
+            ]
+            count = len(grouped(measured, CONFIGURATION))
+            drawn = measured
+            if count > 1:  # only points that two configurations share
+                places = {(_at(row, ("batch_size", *POINT_COLUMNS)), _at(row, CONFIGURATION)) for row in measured}
+                shared = Counter(point for point, _ in places)
+                drawn = [row for row in measured if shared[_at(row, ("batch_size", *POINT_COLUMNS))] > 1]
+            if drawn:
+                yield self._figure(key, members, drawn)
+            elif measured:
+                yield not_drawn(self, key, f"{count} configurations, but no two share a point")
+            else:
+                yield not_drawn(self, key, words.nothing_to_draw(members))
+
+    def _figure(self, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+        series, slower = fastest(configurations(drawn), MOST_COLOURS)
+        groups = grouped([row for one in series for row in one.rows], POINT_COLUMNS)
+        shown = spread(groups, MOST_PANELS)
+        drawn = [row for _, rows in shown for row in rows]
+        x = size_axis(BATCH_LABEL, sorted({int(row["batch_size"]) for row in drawn}), 6)
+        y = value_axis(words.value_title("latency_median_ms"), ends(drawn))
+        columns = min(len(shown), COLUMNS)
+        panels = []
+        for point, rows in shown:
+            here = set(map(id, rows))
+            parts = [(one, [row for row in one.rows if id(row) in here]) for one in series]
+            lines = tuple(one.line(marks_of(part, "batch_size")) for one, part in parts if part)
+            title = words.unbroken(words.point(point, with_batch=False))
+            panels.append(Panel(x=x, y=y, elements=lines, title=title, height_in=PANEL_HEIGHT_IN))
+        kept = set(map(id, drawn))
+        series = [one for one in series if kept.intersection(map(id, one.rows))]
+        left_out = (slower, words.left_out(len(groups) - len(shown), len(groups), "panels"))
+        alone = "Only one configuration has results, so there is no comparison." if len(series) == 1 else None
+        notes = words.caption(
+            words.accountable(members, drawn, *left_out), drawn, words.interval(drawn), lacking=(alone, *left_out),
+            named=words.cell_and_point, otherwise=UNSHARED,
+        )  # fmt: skip
+        width_in = max(6.4, PANEL_WIDTH_IN * columns)
+        return figure(
+            self, key, drawn, panels, notes=notes, columns=columns, width_in=width_in, legend=legend(series, drawn)
+        )
+
+
+def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:
+    return tuple(row[column] for column in columns)
+
+
+PANEL_IN, MOST_BATCHES = 2.9, 3
 AXIS = "Speedup over the baseline\nhigher is better"
 ROOM = 1.45
 """Length of a linear axis as a multiple of the largest speedup; the rest is room for labels."""
@@ -62,7 +139,7 @@ class HardwareSpeedup(ChartPlugin):
         series, left_out = fastest(configurations(compared))
         at = {row["batch_size"]: row for row in baseline.rows}
         batches = sorted(at)
-        if len(batches) > MOST_PANELS:
+        if len(batches) > MOST_BATCHES:
             batches = [batches[0], batches[len(batches) // 2], batches[-1]]
         shown = [row for one in series for row in one.rows if row["batch_size"] in batches]
         ratios = {id(row): speedup(at[row["batch_size"]], row) for row in shown}
@@ -143,4 +220,4 @@ def _remark(row: Row, ratio: Ratio) -> str:
     return "invalid, not ranked" if trust(row) == "invalid" else times
 
 
-PLUGIN = HardwareSpeedup()
+PLUGINS = (HardwareComparison(), HardwareSpeedup())

@@ -1,4 +1,4 @@
-"""Latency and throughput against offered load, with latency limits and the knee."""
+"""Charts of load tests: latency by offered load, and the requests of one level over time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from visualize.drawing import words
-from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
+from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.loads import (
     LEVELS,
+    REQUEST_PARTS,
+    TIMES,
     UNLIMITED,
     by_kind,
+    in_flight,
     level,
     level_axis,
     level_lines,
     level_words,
     limits_ms,
+    part_of,
     place_of,
     request_words,
+    requests_of,
     without_rate,
 )
-from visualize.drawing.marks import Series, figure, legend, marks_of, not_drawn
-from visualize.drawing.rows import MODEL_COLUMNS, ChartPlugin, Row, details, is_ok, trust
-from visualize.drawing.scales import Axis, number, value_axis
+from visualize.drawing.marks import Series, figure, legend, marks_of, not_drawn, states_legend
+from visualize.drawing.rows import (
+    CELL_COLUMNS,
+    CELL_DETAIL_COLUMNS,
+    MODEL_COLUMNS,
+    ChartPlugin,
+    Row,
+    details,
+    grouped,
+    is_ok,
+    trust,
+)
+from visualize.drawing.scales import Axis, count_axis, number, value_axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +52,7 @@ class Metric:
     """Name of the latency limit drawn in the panel."""
 
 
-TIMES = (
+LATENCIES = (
     Metric(title="Time to first\ntoken (ms)", better="lower", main="ttft", thin="ttft_p99", limit="ttft"),
     Metric(title="Time per output\ntoken (ms)", better="lower", main="tpot", thin="tpot_p99", limit="tpot"),
     Metric(title="Latency of\na request (ms)", better="lower", main="latency", thin="latency_p99", limit="e2e"),
@@ -84,7 +99,7 @@ class LoadLatency(ChartPlugin):
         series, left_out = level_lines(drawn)
         shown = [row for one in series for row in one.rows]
         has_dotted = len(series) <= MOST_DOTTED
-        times = [panel for panel in TIMES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
+        times = [panel for panel in LATENCIES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
         limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
         panels = [_panel(one, series, limits, x, shown, has_dotted=has_dotted) for one in (*times, RATES)]
         finding = None
@@ -94,7 +109,7 @@ class LoadLatency(ChartPlugin):
             panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
             sound = [row for row in knees if trust(row) == "valid"]
             finding = f"latency knee at {level_words(sound[0])}" if len(sound) == 1 else None
-        has_tails = any(row[panel.thin] is not None for panel in TIMES for row in shown)
+        has_tails = any(row[panel.thin] is not None for panel in LATENCIES for row in shown)
         has_goodput = any(row[RATES.thin] is not None for row in shown)
         dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
         reading = (
@@ -165,4 +180,84 @@ def _panel(
     return Panel(x=x, y=y, elements=tuple(elements), height_in=PANEL_IN)
 
 
-PLUGIN = LoadLatency()
+MOST_BARS = 300
+"""Maximum requests with a bar; with more, bars would be thinner than a pixel."""
+COLOURS: tuple[Colour, ...] = ("grey", 4, 0)
+TIMELINE_WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
+
+
+class RequestTimeline(ChartPlugin):
+    name = "request_timeline"
+    title = "Requests over time"
+    needs = "a load test with stored requests"
+    columns = f"{LEVELS}, requests.*"
+    joins = f"""JOIN (
+        SELECT result_id AS load_id, launch, {TIMES}, count(*) AS count_all, count(error) AS count_failed,
+            list_sort(list_distinct(list(error)))[:3] AS errors
+        FROM requests WHERE phase = 'measure' GROUP BY result_id, launch
+    ) requests ON requests.load_id = r.result_id"""  # noqa: S608 - names of columns only
+    then_by = "requests.launch"
+    by_default = False
+    loads = "only"
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
+        for key, members in by_kind(rows):
+            for _, launches in grouped(members, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "result_id")):
+                yield self._figure({**launches[0], **key}, launches)
+
+    def _figure(self, key: Row, launches: Sequence[Row]) -> Figure:
+        requests = requests_of(launches[0])
+        shown = list(enumerate(requests[:MOST_BARS], start=1))
+        total, failed = launches[0]["count_all"], launches[0]["count_failed"]
+        kinds = ", ".join(map(str, launches[0]["errors"] or ()))
+        last = max((one.end or one.sent or one.intended) for _, one in shown)
+        if len(requests) < total:  # later requests were not read and may be in flight
+            last = min(last, requests[-1].intended)
+        x = value_axis("Time since the first intended start (s)", [last], room=1.02, may_be_log=False)
+        # One bar in three parts per request, the first at the top; a cross marks a failure.
+        blocks = [
+            Block(
+                left=start, right=end, bottom=place - 0.4, top=place + 0.4, role=part, fill=COLOURS[at],
+                words=f"request {place}: {part}, {number(end - start)} s",
+            )
+            for place, one in shown
+            for at, part in enumerate(REQUEST_PARTS)
+            for start, end in [part_of(one, at)]
+            if end > start
+        ]  # fmt: skip
+        crosses = tuple(
+            Mark(x=one.intended if one.end is None else one.end, y=place, state="invalid", words=str(one.error))
+            for place, one in shown
+            if one.error
+        )
+        lost = Line(label="failed", role="failed", marks=crosses, colour="ink", shape=0, dashes=None, size=3.5)
+        first = count_axis("Request, by\nintended start", len(shown), from_top=True)
+        bars = Panel(x=x, y=first, elements=(*blocks, *((lost,) if crosses else ())), height_in=BARS_IN)
+        steps = in_flight(requests) or [(0.0, 0)]
+        line = Line(
+            label="", role="in flight", colour="ink", shape=None, step="after", width=1.0, in_table=False,
+            marks=tuple(Mark(x=time, y=count) for time, count in steps if time <= x.high),
+        )  # fmt: skip
+        y = value_axis("Requests\nin flight", [float(max(count for _, count in steps))], may_be_log=False)
+        y = replace(y, ticks=tuple((value, f"{value:,.0f}") for value, _ in y.ticks if value == int(value)))
+        entries = [Entry(label=name, colour=own) for own, name in zip(COLOURS, REQUEST_PARTS, strict=True)]
+        if crosses:
+            entries.append(Entry(label="failed", colour="ink", shape=0, state="invalid"))
+        more = total - len(shown)
+        lacking = (
+            words.doubts(launches[:1]),
+            f"{failed} of {total} requests failed ({kinds})." if failed else None,
+            f"Left out: {more} of {total} requests, after the first {len(shown)}." if more else None,
+            f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
+        )
+        return figure(
+            self, key, launches[:1], [bars, Panel(x=x, y=y, elements=(line,), height_in=FLIGHT_IN)], of_cell=True,
+            title=f"{self.title}: {key['model_id']} at {level_words(key)}", about=request_words(key),
+            notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
+            width_in=TIMELINE_WIDTH_IN, legend=(*entries, *states_legend(launches[:1])), names=[level_words(key)],
+            columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
+            rows=tuple((place, one.intended, one.sent, one.first, one.end, one.error) for place, one in shown),
+        )  # fmt: skip
+
+
+PLUGINS = (LoadLatency(), RequestTimeline())
