@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from visualize.drawing import words
@@ -14,6 +14,7 @@ from visualize.drawing.loads import (
     UNLIMITED,
     by_kind,
     in_flight,
+    joined,
     level,
     level_axis,
     level_lines,
@@ -145,12 +146,14 @@ def _panel(
     def at(row: Row) -> float:
         return place_of(row, rows)
 
-    mains = [one.line(marks_of(one.rows, at, metric.main, level_words), width=1.4, size=4.5) for one in series]
+    def marks(column: str) -> Callable[[Sequence[Row]], tuple[Mark, ...]]:
+        return lambda found: marks_of(found, at, column, level_words)
+
+    mains = [line for one in series for line in joined(one, marks(metric.main), width=1.4, size=4.5)]
     thins: list[Line] = []
     knees: list[Rule] = []
     for one in series if has_dotted else ():
-        dotted = marks_of(one.rows, at, metric.thin, level_words)
-        thins += [one.line(dotted, role="thin", shape=None, dashes=2, width=1.0)] if dotted else []
+        thins += joined(one, marks(metric.thin), role="thin", shape=None, dashes=2, width=1.0, size=2.5)
         knees += [
             Rule(at=at(row), along="x", role="knee", label=one.label, colour=one.colour, dashes=2)
             for row in one.rows
@@ -160,7 +163,7 @@ def _panel(
     limit = limits.get(metric.limit or "")
     title = f"{metric.title}\n{words.better(metric.better)}"
     y = value_axis(title, [*values, *([limit] if limit else [])], may_be_log=metric is not RATES)
-    elements: list[Element] = [*knees, *thins, *(line for line in mains if line.marks)]
+    elements: list[Element] = [*knees, *thins, *mains]
     if limit is not None:
         elements += [
             Rule(at=limit, along="y", role="limit", colour="ink"),

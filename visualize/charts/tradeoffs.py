@@ -9,8 +9,8 @@ from typing import Any
 from benchmarking.core.quality import QUALITY_METRICS
 from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
-from visualize.drawing.figure import Figure, NotDrawn, pareto
-from visualize.drawing.loads import LEVELS, by_kind, level, level_lines, level_words, request_words
+from visualize.drawing.figure import Figure, Mark, NotDrawn, pareto
+from visualize.drawing.loads import LEVELS, by_kind, joined, level, level_lines, level_words, request_words
 from visualize.drawing.marks import Series, figure, front_panel, held, held_names, legend, mark, not_drawn
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
@@ -154,12 +154,18 @@ def _figure(
 ) -> Figure:
     """The series over the column `x`, with a stepped line through the named points of the front."""
     is_load = chart.loads == "only"
-    lines = []
-    for one in series:
-        ordered = sorted(one.rows, key=level if is_load else lambda row: float(row[x]))
+
+    def marks(rows: Sequence[Row]) -> tuple[Mark, ...]:
+        ordered = sorted(rows, key=level if is_load else lambda row: float(row[x]))
         named = level_words if is_load else words.point
-        marks = [mark(row, row[x], row["throughput"], named=named) for row in ordered]
-        lines.append(one.line(marks, width=1.0, opacity=0.5))
+        return tuple(mark(row, row[x], row["throughput"], named=named) for row in ordered)
+
+    look = {"width": 1.0, "opacity": 0.5}
+    lines = [
+        line
+        for one in series
+        for line in (joined(one, marks, **look) if is_load else [one.line(marks(one.rows), **look)])
+    ]
     front = [(row[x], row["throughput"], name) for row, name in zip(best, names, strict=True)]
     shown = [row for one in series for row in one.rows]
     notes = words.caption(

@@ -18,6 +18,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
+from visualize.drawing.figure import Line, Mark
 from visualize.drawing.marks import Series
 from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped
 from visualize.drawing.scales import Axis, number, size_axis, ticks
@@ -76,8 +77,12 @@ def without_rate(row: Row) -> str | None:
     """The name of a level that has no rate; None for a rate or a number of requests in flight."""
     if row["loop"] != "open" or row["offered_rate"] is not None:
         return None
-    arrivals = json.loads(row.get("runtime_mode") or "{}").get("arrivals")
-    return UNLIMITED if arrivals == SENT_AT_ONCE or NO_LIMIT in (row.get("doubts") or ()) else words.NOT_STATED
+    return UNLIMITED if is_at_once(row) or NO_LIMIT in (row.get("doubts") or ()) else words.NOT_STATED
+
+
+def is_at_once(row: Row) -> bool:
+    """Whether all requests of the level are sent at once, also where `by_kind` replaced what says so."""
+    return bool(row.get("is_at_once")) or words.settings_of(row).get("arrivals") == SENT_AT_ONCE
 
 
 def level(row: Row) -> float:
@@ -146,7 +151,7 @@ def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         axes = {name: one for name, one in axis_values(row).items() if name not in (RATE, "sequence_length")}
         other_axes = ", ".join(words.axis(name, value) for name, value in sorted(axes.items()))
         mode = min(modes) if len(modes) == 1 else row["runtime_mode"]
-        marked.append({**row, "runtime_mode": mode, "other_axes": other_axes})
+        marked.append({**row, "runtime_mode": mode, "other_axes": other_axes, "is_at_once": is_at_once(row)})
     others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
     return grouped(marked, (*SUBJECT, *others, "other_axes"))
 
@@ -161,6 +166,15 @@ def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Ser
     """One line per server, or per model and batch size, and a note about lines left out. Rows have a `value`; lower is
     better."""
     return fastest(configurations(rows, ("batch_size",)), MOST_COLOURS, keep=keep)
+
+
+def joined(series: Series, marks: Callable[[Sequence[Row]], tuple[Mark, ...]], **look: Any) -> list[Line]:
+    """The line of a server through the levels with a load, and the marks of those without a rate, which no line leads
+    to: their place beside the others is no load."""
+    stated = marks([row for row in series.rows if without_rate(row) is None])
+    bare = marks([row for row in series.rows if without_rate(row) is not None])
+    alone = {**look, "dashes": None, "shape": series.style}
+    return [series.line(found, **own) for found, own in ((stated, look), (bare, alone)) if found]
 
 
 def request_words(key: Row) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarking.core.records import REQUEST_RATE, Doubt
 from tests.helpers.load import make_load, make_requests
+from tests.helpers.run_changes import Alter
 from visualize.drawing.figure import NotDrawn
 from visualize.drawing.loads import REQUEST_PARTS
 
@@ -127,14 +128,20 @@ def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outco
     whole = replace(run, results=(*run.results[:-1], unlimited))
     (figure,) = outcomes("load_latency", whole)
     for panel in figure.panels:
-        (line,) = (one for one in panel.lines if one.role == "line")
-        assert [one.x for one in line.marks] == [1.0, 2.0, 2.5]
+        line, alone = (one for one in panel.lines if one.role == "line")
+        assert ([one.x for one in line.joined], [one.x for one in alone.marks]) == ([1.0, 2.0], [2.5])
+        assert not alone.joined, "no line leads to what is no load"
         assert panel.x.ticks[-1] == (2.5, "unlimited")
     assert "unlimited: all requests are sent at once" in " ".join(figure.caption)
     (front,) = outcomes("load_frontier", whole)
     assert "unlimited requests/s" in {one.text for one in front.panels[0].notes}
     (figure,) = outcomes("load_latency", replace(whole, results=(*run.results[:-1], replace(unlimited, doubts=()))))
     assert figure.panels[0].x.ticks[-1] == (3.0, "not stated"), "unknown is not unlimited"
+    poisson, at_once = (Alter.mode(run, **{**run.cell.runtime_mode, "arrivals": one}) for one in ("poisson", "at_once"))
+    at_once = Alter.renewed(replace(at_once, results=(replace(unlimited, doubts=()),)))
+    (figure,) = outcomes("load_latency", poisson, at_once)
+    assert figure.panels[0].x.ticks[-1][1] == "unlimited", "also beside the levels of its server"
+    assert len(figure.legend) == 1
 
 
 def test_load_levels_are_not_drawn_as_grid_points(charts_of):

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 
 from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
-from visualize.drawing import figure, panels, scales, style
+from visualize.drawing import figure, marks, scales, style
 from visualize.drawing.rows import PACKAGE
 
 
@@ -93,8 +93,8 @@ def test_the_caption_says_where_an_axis_does_not_start_at_zero():
 
 def test_darker_is_faster_in_every_heat_map():
     def fills(better):
-        cells = {(0, 0): panels.Cell(value=1.0, text="1"), (1, 0): panels.Cell(value=9.0, text="9")}
-        panel = panels.heat_panel(cells, ("a", "b"), ("c",), better=better)
+        cells = {(0, 0): marks.Cell(value=1.0, text="1"), (1, 0): marks.Cell(value=9.0, text="9")}
+        panel = marks.heat_panel(cells, ("a", "b"), ("c",), better=better)
         return [sum(int(one.fill[i : i + 2], 16) for i in (1, 3, 5)) for one in panel.blocks]
 
     low, high = fills("higher")
@@ -234,17 +234,17 @@ def test_imports_are_light_and_drawing_leaves_pyplot_unchanged():
     modules = [f"{PACKAGE}.{name}" for name in plugins.names(PACKAGE)]
     modules += [
         f"visualize.drawing.{name}"
-        for name in ("batch_charts", "figure", "layout", "marks", "rows", "scales", "style", "words")
+        for name in ("batch_charts", "figure", "marks", "picture", "rows", "scales", "style", "words")
     ]
     code = (
         f"import sys, importlib\nfor m in {modules!r}: importlib.import_module(m)\nprint(*sys.modules)\n"
         "import matplotlib, matplotlib.colors\n"
         "def settings(): return {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
         "before = settings()\n"
-        "from visualize.drawing import layout, style\nfrom visualize.drawing import figure as words\n"
+        "from visualize.drawing import picture, style\nfrom visualize.drawing import figure as words\n"
         "with style.theme():\n"
-        "    figure, _ = layout.new_figure(4, 3)\n"
-        "    layout.finish(figure, words.Figure(title='t', subtitle='s', panels=()))\n"
+        "    figure, _ = picture.new_figure(4, 3)\n"
+        "    picture.finish(figure, words.Figure(title='t', subtitle='s', panels=()))\n"
         "style.image(figure, 'svg')\n"
         "from matplotlib import pyplot\n"
         "assert pyplot.get_fignums() == []\n"

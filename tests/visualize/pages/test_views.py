@@ -18,7 +18,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import Doubt
+from benchmarking.core.records import Doubt, Origin
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
@@ -393,8 +393,8 @@ def test_a_regression_of_a_setup_is_one_row_of_the_overview(data):
 
 
 def test_the_tooltip_of_a_cell_names_no_more_than_its_reader_can_see(tmp_path):
-    runs = [make_run(model_id=f"model-{number}") for number in range(90)]
-    runs = [Alter.provenance(run, origin_format="llama_bench") for run in runs]
+    origin = Origin(format="llama_bench", definition="llama_bench")
+    runs = [dataclasses.replace(make_run(model_id=f"model-{number}"), origin=origin) for number in range(90)]
     with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
         warehouse.ingest_all([Alter.renewed(run) for run in runs])
     with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
@@ -166,41 +167,7 @@ class Filter:
     chosen: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultsPage:
-    """The content of the page, for its template."""
-
-    filters: tuple[Filter, ...]
-    count: int
-    first: int
-    """Number of the first row, starting at 1; 0 without rows."""
-    last: int
-    grid: Grid
-    previous: Link | None
-    following: Link | None
-    csv_file: Link
-    all: bool
-    hardware: str | None
-    clear: Link
-    is_filtered: bool
-    choices: tuple[Choice, ...]
-    columns: tuple[tuple[str, str, bool], ...]
-    """(key, heading, whether it is shown) of each column."""
-    state: tuple[tuple[str, str], ...]
-    """Parameters of the page without ticks, for the form of the table."""
-    side_by_side: Grid | None
-    rate_note: str | None
-    """What a star at a throughput means, if there is one."""
-    judged: Link | None
-    """The comparison of the runs of two ticked results."""
-
-    @property
-    def published_grid(self) -> Grid:
-        """Without the column of ticks, which need a server."""
-        return replace(self.grid, headings=self.grid.headings[1:], rows=tuple(row[1:] for row in self.grid.rows))
-
-
-def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
+def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an unknown column."""
     values = _filter_values(parameters)
     view = "all_results" if parameters.all else "latest_results"
@@ -250,12 +217,14 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
         ),
         caption="Results",
     )
-    return ResultsPage(
+    return SimpleNamespace(
         filters=filters,
         count=count,
-        first=skipped + 1 if rows else 0,
+        first=skipped + 1 if rows else 0,  # counted from 1
         last=skipped + len(rows),
         grid=grid,
+        # Without the column of ticks, which need a server.
+        published_grid=replace(grid, headings=grid.headings[1:], rows=tuple(row[1:] for row in grid.rows)),
         previous=_page_link(parameters, parameters.page - 1) if parameters.page > 1 else None,
         following=_page_link(parameters, parameters.page + 1) if skipped + len(rows) < count else None,
         csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort=NEWEST, columns=(), tick=())),
@@ -268,10 +237,10 @@ def page(data: Data, parameters: ResultsParameters) -> ResultsPage:
         is_filtered=any(value is not None for value in values.values()),
         choices=choices,
         columns=tuple((name, one.heading, name in shown) for name, one in known.items()),
-        state=query(replace(parameters, tick=())),
+        state=query(replace(parameters, tick=())),  # without ticks, for the form of the table
         side_by_side=_side_by_side(ticked, known) if len(ticked) > 1 else None,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
-        judged=_judged(ticked),
+        judged=_judged(ticked),  # the comparison of the runs of two ticked results
     )
 
 
