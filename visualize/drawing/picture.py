@@ -10,8 +10,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import matplotlib.figure
-
 from visualize.drawing.figure import Block, Entry, Figure, Line, Panel, Rule, shown
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import (
@@ -32,11 +30,9 @@ from visualize.drawing.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
     from matplotlib.legend import Legend
     from matplotlib.text import Text
-
-    from visualize.drawing.figure import Figure as Words
 
 MARGIN_IN = 0.16
 GAP_IN = 0.09
@@ -62,19 +58,19 @@ class _TextBlock:
 
 def new_figure(
     width_in: float, panels_height_in: float, rows: int = 1, columns: int = 1, **sharing: Any
-) -> tuple[Figure, list[Axes]]:
+) -> tuple[Drawing, list[Axes]]:
     """A figure without pyplot, and its panels row by row. Panels share both axes by default; `sharing` is passed to
     `Figure.subplots`. `finish` adds the text."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
-    figure = Figure(figsize=(width_in, panels_height_in))
+    figure = Drawing(figsize=(width_in, panels_height_in))
     FigureCanvasAgg(figure)
     options = {"sharex": True, "sharey": True, **sharing}
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def finish(figure: Figure, words: Words, legend_of: Sequence[Any] = ()) -> None:
+def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> None:
     """Write the text around the panels, with a legend of labelled artists, and set the figure's height."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -155,11 +151,11 @@ def _width_in(text: str, size: float, weight: str) -> float:
     return float(width_pt) / POINTS_PER_INCH
 
 
-def _renderer(figure: Figure) -> Any:
+def _renderer(figure: Drawing) -> Any:
     return figure.canvas.get_renderer()  # type: ignore[attr-defined]  # the Agg canvas has one, the base class does not
 
 
-def _write(figure: Figure, block: _TextBlock, text: str, size: float, **look: Any) -> None:
+def _write(figure: Drawing, block: _TextBlock, text: str, size: float, **look: Any) -> None:
     """Append wrapped text to the block."""
     width_in = (figure.get_size_inches()[0] - 2 * MARGIN_IN) * DRAWN_SHARE
     wrapped = wrap(text, size, width_in, look.get("weight", "normal"))
@@ -185,7 +181,7 @@ AROUND_IN = 1.3
 """Width beside a panel's axis."""
 
 
-def picture(figure: Figure) -> matplotlib.figure.Figure:
+def picture(figure: Figure) -> Drawing:
     """The figure, drawn. Artists are labelled by role and series: "_line 128", "_valid 128", "_band 128"."""
     figure = shown(figure)
     columns = min(figure.columns, len(figure.panels))
