@@ -19,7 +19,7 @@ import random
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +114,10 @@ STORE_CREDENTIALS = "CREATE PERSISTENT SECRET"
 
 SETTINGS: Config = {"catalog_error_max_schemas": 0}
 """Prevents DuckDB from looking up unknown names in PostgreSQL's own tables."""
+UPDATE = re.compile(r"^UPDATE\b[^;]*;$", re.MULTILINE)
+"""A statement of a step that corrects rows in place, which a lake takes as a file does."""
+RECREATION = re.compile(r"^INSERT INTO (\w+) BY NAME SELECT \* FROM old_\1;$", re.MULTILINE)
+"""The rows of a table that a step makes anew for its checks, which a lake does not have."""
 CHANGES = re.compile(r"^\s*(UPDATE|DELETE|INSERT)\b", re.MULTILINE)
 MERGE_ADVICE = "the lake cannot be upgraded in place: create a new one, and benchhouse merge this one into it"
 NO_CATALOG = "database does not exist"
@@ -344,17 +348,19 @@ def prepare(connection: DuckDB, lake: Lake) -> None:
     with lake.transaction(connection):
         if not migrate.is_current(connection, name):  # no other process was faster
             before = migrate.version_of(connection, name)
-            changing_steps = [
-                step.name for step in migrate.migrations() if step.version > before > 0 and CHANGES.search(step.sql)
-            ]
-            if changing_steps:
-                raise StorageError(f"{name}: {changing_steps[0]} changes rows: {MERGE_ADVICE}")
-            columns: dict[str, set[str]] = {}
-            for table, column, *_ in connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall():
-                columns.setdefault(table, set()).add(column)
+            updates = list[str]()
+            for step in migrate.migrations():
+                if step.version > before > 0:
+                    updates += UPDATE.findall(step.sql)
+                    if CHANGES.search(RECREATION.sub("", UPDATE.sub("", step.sql))):
+                        raise StorageError(f"{name}: {step.name} changes rows: {MERGE_ADVICE}")
+            columns: dict[str, dict[str, bool]] = {}
+            found = connection.execute(COLUMNS, [migrate.table_list(connection)]).fetchall()
+            for table, column, _, is_nullable, _ in found:
+                columns.setdefault(table, {})[column] = is_nullable
             migrate.drop_views(connection)
             with model() as model_connection:
-                for statement in lake_statements(model_connection, columns):
+                for statement in (*lake_statements(model_connection, columns), *updates):
                     connection.execute(statement)
             if before > 0:
                 connection.execute(migrate.comments())
@@ -378,8 +384,9 @@ def model() -> Iterator[DuckDB]:
         yield connection
 
 
-def lake_statements(model: Connection, present: Mapping[str, Collection[str]]) -> list[str]:
-    """SQL that adds the model's tables and columns that a lake lacks; `present` has its columns by table.
+def lake_statements(model: Connection, present: Mapping[str, Mapping[str, bool]]) -> list[str]:
+    """SQL that adds the model's tables and columns that a lake lacks, and lets columns be NULL that the model's can;
+    `present` has its columns by table, and whether each can.
 
     A lake takes names, types, NOT NULL and comments; it has no keys and checks. Raises StorageError for a column that
     needs a value in existing rows.
@@ -387,6 +394,8 @@ def lake_statements(model: Connection, present: Mapping[str, Collection[str]]) -
     statements, new = list[str](), dict[str, list[str]]()
     for table, column, kind, is_nullable, comment in model.execute(COLUMNS, [migrate.table_list(model)]).fetchall():
         if column in present.get(table, ()):
+            if is_nullable and not present[table][column]:
+                statements.append(f"ALTER TABLE {quoted(table)} ALTER COLUMN {quoted(column)} DROP NOT NULL")
             continue
         if table not in present:
             definition = f"{quoted(column)} {kind}{'' if is_nullable else ' NOT NULL'}"

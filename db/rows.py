@@ -155,7 +155,7 @@ def _run_row(run: Run) -> Row:
         **record_columns(run, RUN_COLUMNS),
         "hardware_id": run.hardware.hardware_id,
         "started_at": utc(run.started_at, f"{where}: started_at"),
-        "finished_at": utc(run.finished_at, f"{where}: finished_at"),
+        "finished_at": None if run.finished_at is None else utc(run.finished_at, f"{where}: finished_at"),
         "settings": json_text(run.settings),
         "environment": json_text(run.environment),
         "loads": json_text(run.loads),

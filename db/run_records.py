@@ -178,7 +178,7 @@ def _run(row: Row, results: tuple[Result, ...]) -> Run:
     return Run(
         **_fields(row, RUN_COLUMNS),
         started_at=_time(row["started_at"]),
-        finished_at=_time(row["finished_at"]),
+        finished_at=None if row["finished_at"] is None else _time(row["finished_at"]),
         cell=Cell(
             **_fields(row, CELL_COLUMNS),
             workload=Workload(**_fields(row, WORKLOAD_COLUMNS), config=json.loads(row["config"])),

@@ -156,7 +156,7 @@ def _profile_row(profile: Profile) -> Row:
         ),
         "details": json_text(breakdown.details),
         "started_at": utc(run.started_at, f"{where}: started_at"),
-        "finished_at": utc(run.finished_at, f"{where}: finished_at"),
+        "finished_at": utc(run.finished_at or "", f"{where}: finished_at"),
         **record_columns(run.provenance, PROVENANCE_COLUMNS),
         "git_commit_time": None if commit_time is None else utc(commit_time, f"{where}: git_commit_time"),
         "versions": list(run.provenance.versions.items()),

@@ -5,7 +5,7 @@ COMMENT ON COLUMN alerts.change_point_id IS 'The change point: change_points.cha
 COMMENT ON COLUMN alerts.first_commit IS 'Last commit known to be good.';
 COMMENT ON COLUMN alerts.last_commit IS 'First commit known to be changed.';
 COMMENT ON COLUMN alerts.group_id IS 'Shared by alerts with one cause.';
-COMMENT ON COLUMN alerts.triage IS 'new, regression, improvement, method (the measurement changed), hardware (the machine changed) or noise.';
+COMMENT ON COLUMN alerts.triage IS 'new, regression, improvement, intended (a change that is wanted), method (the measurement changed), hardware (the machine changed) or noise.';
 COMMENT ON COLUMN alerts.confirmed_by IS 'Result of a fresh session that confirmed it: benchmark_results.result_id; NULL without one.';
 COMMENT ON COLUMN alerts.note IS 'Reason given for the triage.';
 
@@ -21,7 +21,7 @@ COMMENT ON COLUMN quality_results.windows IS 'Windows of the text, inputs, promp
 
 COMMENT ON COLUMN benchmark_results.series_id IS 'The series: series.series_id.';
 COMMENT ON COLUMN benchmark_results.concurrency IS 'Requests in flight. Latency is that of one request, throughput that of all of them.';
-COMMENT ON COLUMN benchmark_results.warmup_iterations IS 'Calls before the timed ones, of all launches; also 0 in an import whose file does not state them.';
+COMMENT ON COLUMN benchmark_results.warmup_iterations IS 'Calls before the timed ones, of all launches; NULL in an import whose file does not state them, 0 in some that an earlier version stored.';
 COMMENT ON COLUMN benchmark_results.validity IS 'valid, noisy, throttled or invalid; NULL unless status is ok.';
 COMMENT ON COLUMN benchmark_results.doubts IS 'Kinds of doubt about the numbers; the evidence is in extra.';
 COMMENT ON COLUMN benchmark_results.ci_scope IS 'What the 95 % intervals cover: between = the typical launch (3 or more launches); within = the calls of the measured launches, not other launches.';
@@ -54,7 +54,7 @@ COMMENT ON COLUMN benchmark_runs.model_id IS 'The requested model: hub name, fol
 COMMENT ON COLUMN benchmark_runs.weights IS 'pretrained; random: seeded random weights of the same architecture; given: those of a torch module passed in, or of another tool.';
 COMMENT ON COLUMN benchmark_runs.weights_reason IS 'Why the weights are random although pretrained ones were requested.';
 COMMENT ON COLUMN benchmark_runs.max_sequence_length IS 'Longest sequence that the model accepts, in tokens; NULL without a limit.';
-COMMENT ON COLUMN benchmark_runs.finished_at IS 'End of the run, UTC; its start in an import whose file states no end.';
+COMMENT ON COLUMN benchmark_runs.finished_at IS 'End of the run, UTC; NULL in an import whose file states none.';
 COMMENT ON COLUMN benchmark_runs.requested_device IS 'Value of --device: auto, cuda, ...';
 COMMENT ON COLUMN benchmark_runs.runtime IS 'The runtime: eager, compiled, onnxruntime, ...; for a load test, that of the server: vllm, llama.cpp, ...';
 COMMENT ON COLUMN benchmark_runs.runtime_mode IS 'Settings of the runtime that distinguish series: attention, cache, compile mode, ...; for a load test also loop, arrivals, lengths and limits.';

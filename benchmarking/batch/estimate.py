@@ -129,7 +129,8 @@ SELECT run.model_id, run.config_hash, run.task, run.weights, run.hardware_id, ru
     json_extract_string(r.extra, '$.launches[*].started_at') AS started_at,
     json_extract_string(r.extra, '$.launches[*].finished_at') AS finished_at
 FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
-WHERE r.status = 'ok' AND run.model_id IN (SELECT unnest($models)) AND run.hardware_id IN (SELECT unnest($hardware))
+WHERE r.status = 'ok' AND run.origin_format IS NULL AND run.model_id IN (SELECT unnest($models))
+    AND run.hardware_id IN (SELECT unnest($hardware))
 ORDER BY run.started_at
 """
 

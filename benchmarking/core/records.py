@@ -464,9 +464,10 @@ class Result:
     doubts: tuple[Doubt, ...] = ()
     launches: Count = 0
     """Number of launches that measured this point."""
-    iterations: Size = 0
-    """Timed samples of all launches."""
-    warmup_iterations: Size = 0
+    iterations: Size | None = 0
+    """Timed samples of all launches; None if another tool's file does not state them."""
+    warmup_iterations: Size | None = 0
+    """None if another tool's file does not state them."""
     stop_reason: str | None = None
     """The launches' common stop reason, or "mixed"."""
     ci_scope: Literal["between", "within"] | None = None
@@ -542,7 +543,8 @@ class Run:
     error: str | None = None
     started_at: str
     """UTC, ISO 8601."""
-    finished_at: str
+    finished_at: str | None
+    """None if another tool's file does not state it."""
     cell: Cell
     hardware: Hardware
     provenance: Provenance

@@ -362,6 +362,8 @@ def faults(run: Run) -> Iterator[str]:
     if run.origin is None and not run.is_load:  # runtimes of other tools and servers may have any name
         yield from _unknown_name("cell.runtime", run.cell.runtime, plugins.RUNTIMES)
         yield from _unknown_name("hardware.device.type", run.hardware.device.type, plugins.DEVICES)
+    if run.origin is None and run.finished_at is None:
+        yield "finished_at: missing, although no other tool measured the run"
     for index, result in enumerate(run.results):
         for problem in _result_faults(result, is_foreign=run.origin is not None):
             yield f"results[{index}]: {problem}"
@@ -398,6 +400,8 @@ def _result_faults(result: Result, *, is_foreign: bool) -> Iterator[str]:
         for samples in result.samples
         if (samples.phase, samples.metric) == TIMED_SAMPLES
     }
+    if result.warmup_iterations is None and not is_foreign:
+        yield "warmup_iterations: missing, although no other tool measured the result"
     if timed or not is_foreign:  # other tools often keep no samples
         if result.iterations != sum(timed.values()):
             yield f"iterations: {result.iterations}, but {sum(timed.values())} samples of latency_wall"

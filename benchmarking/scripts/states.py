@@ -180,7 +180,7 @@ def with_run(state: ScriptState, plan: CellPlan, run: Run) -> ScriptState:
                 latency_units=performance.latency_units,
                 throughput=performance.throughput,
                 throughput_units=performance.throughput_units,
-                measured_at=run.finished_at,
+                measured_at=run.finished_at or run.started_at,
             )
         )
     places = {_place(record) for record in records}

@@ -1,9 +1,10 @@
 """Lists regression alerts, and records their triage.
 
 benchhouse check stores an alert for each regression that it finds; alert raise stores one for each confirmed regression
-in the history. An alert is new until its triage is set: regression or improvement (real), method (the measurement
-changed), hardware (the machine changed) or noise. While one of check is new or a regression, its results are no history
-of later checks, which fail at that level; with any other triage they are, and checks pass there.
+in the history. An alert is new until its triage is set: regression or improvement (real), intended (a slowdown that is
+wanted), method (the measurement changed), hardware (the machine changed) or noise. While one of check is new or a
+regression, its results are no history of later checks, which fail at that level; with any other triage they are, and
+checks pass there.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ ACCEPTED = (
     "is among the last 60 runs: benchhouse delete run=ID takes one out"
 )
 """What any other triage does."""
-ACCEPTING = ("accept", "accepted", "approved", "expected", "intended", "known", "wontfix")
+ACCEPTING = ("accept", "accepted", "approved", "expected", "known", "wanted", "wontfix")
 """Words of other tools for a slowdown that stays."""
 
 
@@ -86,7 +87,9 @@ def main(argv: Sequence[str]) -> int:
     )
     setting = commands.add_parser("set", help="record the triage of alerts")
     setting.add_argument("ids", nargs="+", metavar="ID", help="alert id or unique prefix")
-    setting.add_argument("triage", metavar="TRIAGE", help="new, regression, improvement, method, hardware or noise")
+    setting.add_argument(
+        "triage", metavar="TRIAGE", help="new, regression, improvement, intended, method, hardware or noise"
+    )
     setting.add_argument("--note", metavar="TEXT", help="reason for the triage (default: the stored note)")
     for subcommand in (listing, raising, setting):
         add_shared(subcommand, json="print the alerts as JSON")
@@ -168,8 +171,10 @@ def _set(arguments: argparse.Namespace) -> int:
         triage, *ids = given
         raise UsageError(f"the triage comes last: benchhouse alert set {' '.join(ids)} {triage}")
     if arguments.triage in ACCEPTING:
-        how = f"benchhouse alert set {' '.join(arguments.ids)} method --note '{arguments.triage}: why'"
-        raise UsageError(f"{arguments.triage} is no triage; all but new and regression accept the level: {how}")
+        how = f"benchhouse alert set {' '.join(arguments.ids)} intended --note WHY"
+        raise UsageError(
+            f"{arguments.triage} is no triage: a slowdown that is wanted is intended, which accepts its level: {how}"
+        )
     choice(arguments.triage, TRIAGES, "triage")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)

@@ -384,13 +384,13 @@ def _report(chosen: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
 
 
 def _request_counts(result: Result, requests: list[Requests], numbers: Numbers) -> tuple[int, int]:
-    """The number of requests and of failed ones; 0 if an imported file does not state it."""
+    """The number of requests and of failed ones; (0, 0), which the report leaves out, if a file does not state it."""
     if requests:
         numbers.first_of(["requests_sent"])
         numbers.first_of(["requests_failed"])
         return sum(map(len, requests)), sum(error is not None for group in requests for error in group.error)
     timed = [samples for samples in result.samples if samples.metric == "latency_wall" and samples.phase == "measure"]
-    calls = sum(len(samples.values) * samples.inner_loops for samples in timed) or result.iterations
+    calls = sum(len(samples.values) * samples.inner_loops for samples in timed) or result.iterations or 0
     stated = [doubt.evidence.get("failed_requests") for doubt in result.doubts if doubt.kind in (FAILED, SOME_FAILED)]
     failed = sum(int(count) for count in stated if isinstance(count, int | float))
     return (calls * result.point.batch_size + failed, failed) if calls else (0, 0)

@@ -124,7 +124,8 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
         client.delete_run(present.info.run_id)  # incomplete: the export was interrupted
     title = f"{cell.device.selector} {cell.runtime} {cell.precision} {run.started_at[:19]}"
     started = client.create_run(experiment_id, start_time=_ms(run.started_at), run_name=title, tags=_tags(run))
-    mlflow_id, end_ms = started.info.run_id, _ms(run.finished_at)
+    # MLflow takes the present for an end that is not given.
+    mlflow_id, end_ms = started.info.run_id, _ms(run.finished_at or run.started_at)
     for params in _batches([entities.Param(name, value) for name, value in params_of(run).items()]):
         client.log_batch(mlflow_id, params=params)
     for metrics in _batches([entities.Metric(name, value, end_ms, 0) for name, value in metrics_of(run).items()]):

@@ -151,7 +151,7 @@ class ResultRow:
     metrics: Mapping[str, float]
     raw: tuple[RawValues, ...]
     iterations: int | None
-    warmup_iterations: int
+    warmup_iterations: int | None
     status: Status
     error: str | None
     rows: tuple[Json, ...]
@@ -192,7 +192,8 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
         new_tokens=count_in(row, "new_tokens", "max_new_tokens", "output_length"),
         concurrency=count_in(row, "concurrency") or 1,
     )
-    warmups = sum(len(one.values) for one in found if one.phase == "warmup")
+    warmups = sum(len(one.values) for one in found if one.phase == "warmup") or None
+    stated_warmups = count_in(row, "warmup_iterations", "num_warmup")
     stated, error = text_in(row, "status"), text_in(row, "error", "error_message")
     metrics = metrics_of(row)
     status = STATUSES.get((stated or "ok").lower(), "ok" if metrics else "failed")
@@ -202,7 +203,7 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
         metrics=metrics,
         raw=tuple(found),
         iterations=count_in(row, "iterations", "num_iterations", "num_runs"),
-        warmup_iterations=count_in(row, "warmup_iterations", "num_warmup") or warmups,
+        warmup_iterations=warmups if stated_warmups is None else stated_warmups,
         status=status,
         error=error or (f"status {stated!r}, and no reason" if status != "ok" else None),
         rows=({**row.rest(), **ids, **({} if stated is None else {"status": stated})},),

@@ -232,11 +232,12 @@ WITH counted AS (
 )
 SELECT result_id AS subject, format(
     'result {}: {} iterations in {} launches, but {} raw samples in {}',
-    result_id, r.iterations, r.launches, coalesce(counted.samples, 0)::BIGINT, coalesce(counted.launches, 0)
+    result_id, coalesce(r.iterations::VARCHAR, 'not stated'), r.launches, coalesce(counted.samples, 0)::BIGINT,
+    coalesce(counted.launches, 0)
 ) AS problem
 FROM benchmark_results r JOIN benchmark_runs run USING (run_id) LEFT JOIN counted USING (result_id)
 WHERE (run.origin_format IS NULL OR counted.samples IS NOT NULL)  -- other tools often keep no samples
-    AND (r.iterations <> coalesce(counted.samples, 0)
+    AND (r.iterations IS DISTINCT FROM coalesce(counted.samples, 0)
         OR (r.status = 'ok' AND r.launches <> coalesce(counted.launches, 0)))
 ORDER BY result_id
 """
@@ -286,6 +287,8 @@ ORDER BY ALL
 
 MISSING_VALUES = """
 SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filter([
+    CASE WHEN is_own AND (warmup_iterations IS NULL OR finished_at IS NULL)
+        THEN 'was measured here, but has no warm-up calls or no end of its run' END,
     CASE WHEN status = 'ok' AND validity IS NULL THEN 'is ok but has no validity' END,
     CASE WHEN status = 'ok' AND launches = 0 THEN 'is ok but no launch measured it' END,
     CASE WHEN status = 'ok' AND latency_median_ms IS NULL AND missing['latency_median_ms'] IS NULL
@@ -293,7 +296,10 @@ SELECT result_id AS subject, 'result ' || result_id || ': ' || unnest(list_filte
     CASE WHEN status <> 'ok' AND error IS NULL THEN 'is ' || status || ' but has no error' END,
     CASE WHEN status <> 'ok' AND validity IS NOT NULL THEN 'is ' || status || ' but has a validity' END
 ], lambda text: text IS NOT NULL)) AS problem
-FROM benchmark_results
+FROM (
+    SELECT r.*, run.finished_at, run.run_id IS NOT NULL AND run.origin_format IS NULL AS is_own
+    FROM benchmark_results r LEFT JOIN benchmark_runs run ON run.run_id = r.run_id
+)
 ORDER BY ALL
 """
 

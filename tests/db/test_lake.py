@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
 from benchmarking.core.metrics import METRICS
+from benchmarking.core.records import Origin
 from benchmarking.core.storage_paths import LakePlace, absolute_database, without_place
 from db import catalog, lake, migrate, service, setup_benchmark_db
 from db import connection as connections
@@ -452,18 +454,46 @@ def test_the_digest_of_the_columns_is_that_of_the_newest_tables():
 def test_an_older_lake_gets_missing_tables_columns_and_comments():
     with lake.model() as model:
         present = {}
-        for table, column, *_ in model.execute(lake.COLUMNS, [migrate.table_list(model)]).fetchall():
-            present.setdefault(table, set()).add(column)
+        for table, column, _, is_nullable, _ in model.execute(lake.COLUMNS, [migrate.table_list(model)]).fetchall():
+            present.setdefault(table, {})[column] = is_nullable
         assert lake.lake_statements(model, present) == []
-        present["alerts"].discard("note")
+        del present["alerts"]["note"]
+        present["benchmark_runs"]["finished_at"] = False
         del present["series_heads"]
         made, altered, *rest = lake.lake_statements(model, present)
         assert made.startswith('CREATE TABLE "series_heads" ("series_id" VARCHAR NOT NULL, ')
         assert altered == 'ALTER TABLE "alerts" ADD COLUMN "note" VARCHAR'
-        assert all(statement.startswith("COMMENT ON ") for statement in rest)
-        present["alerts"].discard("triage")
+        loosened = 'ALTER TABLE "benchmark_runs" ALTER COLUMN "finished_at" DROP NOT NULL'
+        assert loosened in rest
+        assert all(statement.startswith("COMMENT ON ") for statement in rest if statement != loosened)
+        del present["alerts"]["triage"]
         with pytest.raises(StorageError, match=r"alerts\.triage needs a value: the lake cannot be upgraded in place"):
             lake.lake_statements(model, present)
+
+
+@needs_extension
+def test_a_lake_of_version_12_is_upgraded_in_place(tmp_path, make_run, monkeypatch):
+    place = f"ducklake:{tmp_path / 'old.ducklake'}"
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    bare = replace(run.results[0], samples=(), iterations=0, warmup_iterations=0)
+    foreign = Origin(format="llama_bench", definition="llama_bench")
+    older_steps = migrate.migrations()[:12]
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "migrations", lambda: older_steps)
+        catalog._known_items.cache_clear()
+        with Warehouse.open(place) as warehouse:
+            warehouse.ingest(replace(run, results=(bare,), origin=foreign, finished_at=run.started_at))
+            assert warehouse.query("SELECT max(version) AS version FROM schema_migrations").dicts() == [{"version": 12}]
+    catalog._known_items.cache_clear()
+    with Warehouse.open(place) as warehouse:
+        rows = warehouse.query(
+            "SELECT iterations, warmup_iterations, finished_at"
+            " FROM benchmark_results JOIN benchmark_runs USING (run_id)"
+        ).dicts()
+        assert rows == [{"iterations": None, "warmup_iterations": None, "finished_at": None}]
+        again = replace(run, run_id="again", results=(replace(bare, result_id="x", iterations=None),), origin=foreign)
+        assert warehouse.ingest(again)
+    Warehouse.open(place, read_only=True).close()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def run_count(path="benchmark_db.duckdb"):
 
 def test_it_makes_the_database(capsys):
     assert main([]) == 0
-    assert capsys.readouterr().out == "benchmark_db.duckdb: schema 12, runs 0, results 0, hardware 0\n"
+    assert capsys.readouterr().out == "benchmark_db.duckdb: schema 13, runs 0, results 0, hardware 0\n"
     assert run_count() == 0
 
 
@@ -41,7 +41,7 @@ def test_a_second_time_changes_nothing(spool_run, capsys):
     spool_run()
     assert main(["--ingest", "runs"]) == 0
     assert main([]) == 0
-    assert capsys.readouterr().out.endswith("benchmark_db.duckdb: schema 12, runs 1, results 4, hardware 1\n")
+    assert capsys.readouterr().out.endswith("benchmark_db.duckdb: schema 13, runs 1, results 4, hardware 1\n")
 
 
 def test_the_environment_names_the_database(monkeypatch):
@@ -64,7 +64,7 @@ def test_ingest_reports_the_outcome_of_each_file(spool_run, capsys):
         f"loaded {runs / '2.json'}",
         f"already stored {runs / '1.json'}",
         "run files: 1 loaded, 1 already stored, 1 refused, 1 unfinished",
-        "benchmark_db.duckdb: schema 12, runs 2, results 8, hardware 1",
+        "benchmark_db.duckdb: schema 13, runs 2, results 8, hardware 1",
     ]
     assert err.splitlines() == [
         f'setup_benchmark_db: refused {runs / "3.json"}: not a benchhouse run (no "format": "benchhouse-run")',
@@ -102,7 +102,7 @@ def test_json_tells_it_all(spool_run, capsys):
         "findings": [],
         "leftovers": [],
         "backup": "copy.duckdb",
-        "schema_version": 12,
+        "schema_version": 13,
         "runs": 1,
         "results": 4,
         "hardware": 1,
@@ -248,7 +248,7 @@ def test_it_runs_as_a_module_and_as_a_file(form, spool_run):
         [sys.executable, *form, "--ingest", "runs", "--verify"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("verified: no faults\nbenchmark_db.duckdb: schema 12, runs 1, results 4, hardware 1\n")
+    assert done.stdout.endswith("verified: no faults\nbenchmark_db.duckdb: schema 13, runs 1, results 4, hardware 1\n")
 
 
 def test_help_imports_nothing_heavy():

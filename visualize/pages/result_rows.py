@@ -167,7 +167,10 @@ def error_text(row: Row) -> str | None:
 
 
 def launches_of(row: Row) -> Cell:
-    return text_cell(row["launches"], hint=f"{row['iterations']} timed calls in all launches")
+    calls = "the file does not state how many calls were timed"
+    if row["iterations"] is not None:
+        calls = f"{row['iterations']} timed calls in all launches"
+    return text_cell(row["launches"], hint=calls)
 
 
 def state_of(row: Row) -> Cell:

@@ -272,8 +272,14 @@ def _overlapping(before: Representative, after: Representative) -> list[tuple[Me
         (one, other)
         for one in before.comparable
         for other in after.comparable
-        if one.started_at <= other.finished_at and other.started_at <= one.finished_at and _on_one_machine(one, other)
+        if _overlap(one, other) and _on_one_machine(one, other)
     ]
+
+
+def _overlap(one: Measured, other: Measured) -> bool:
+    """Whether the runs are known to have overlapped: one of unknown end is taken as its start alone."""
+    ends = (result.finished_at or result.started_at for result in (other, one))
+    return all(start <= end for start, end in zip((one.started_at, other.started_at), ends, strict=True))
 
 
 def _on_one_machine(one: Measured, other: Measured) -> bool:

@@ -68,7 +68,8 @@ class Measured:
     """Id of the `benchhouse ab` that measured it."""
     started_at: datetime
     """Start of the run, UTC."""
-    finished_at: datetime
+    finished_at: datetime | None
+    """None if the file of an import does not state it."""
     history_time: datetime
     keys: Keys
     """Results with the same keys are comparable."""

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from db.connection import Connection
     from db.warehouse import Warehouse
 
-Triage = Literal["new", "regression", "improvement", "method", "hardware", "noise"]
+Triage = Literal["new", "regression", "improvement", "intended", "method", "hardware", "noise"]
 TRIAGES: tuple[Triage, ...] = get_args(Triage)
-"""new: untriaged; regression and improvement: real; method: the measurement changed; hardware: the machine changed;
-noise: chance."""
+"""new: untriaged; regression and improvement: real; intended: a slowdown that is wanted; method: the measurement
+changed; hardware: the machine changed; noise: chance."""
 OPEN: tuple[Triage, ...] = ("new", "regression")
 """Triages of open alerts, whose results are excluded from the gate's segments."""
 MIN_PREFIX = 4

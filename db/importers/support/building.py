@@ -222,7 +222,7 @@ class Format:
             status=found.status or worst_status(results),
             error=found.error,
             started_at=iso(started_at),
-            finished_at=iso(found.finished_at or started_at),
+            finished_at=None if found.finished_at in (None, started_at) else iso(found.finished_at),
             cell=Cell(
                 workload=Workload(
                     model_id=f"{UNNAMED}-{file.sha256[:8]}" if found.model_id in ("", UNNAMED) else found.model_id,

@@ -123,16 +123,18 @@ class GivenValues:
 
 def _at(run: Run, time: datetime) -> Run:
     """The run moved to that time, with the same duration."""
-    duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
-    try:
-        finished = time + duration
-    except OverflowError as error:
-        raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
+    finished_at = None
+    if run.finished_at is not None:
+        duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
+        try:
+            finished_at = iso(time + duration)
+        except OverflowError as error:
+            raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
     results = tuple(
         replace(result, samples=tuple(replace(one, started_at=iso(time)) for one in result.samples))
         for result in run.results
     )
-    return replace(run, started_at=iso(time), finished_at=iso(finished), results=results)
+    return replace(run, started_at=iso(time), finished_at=finished_at, results=results)
 
 
 State = Literal["imported", "present", "nothing", "unknown", "unread", "refused"]

@@ -219,11 +219,11 @@ def _of_statistics(
         doubts += late_generator(lateness_p95_ms, first_ms)
     sent = achieved_per_s if achieved_per_s is not None or failed else _most_sent_per_s(result)
     if sent is not None and rate > 0:
-        by_chance = drawn_shortfall(round(result.iterations + failed), variation)
+        by_chance = drawn_shortfall(round(_succeeded(result) + failed), variation)
         doubts += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
     if not (completed := metrics.get("throughput_samples_per_sec")):
         return doubts
-    requests = round(result.iterations + failed)
+    requests = round(_succeeded(result) + failed)
     least = completed * (1 - drawn_shortfall(requests, variation)) * (1 - 1 / max(requests, 1))  # n have n - 1 gaps
     if 0 < rate < least * ROUNDING:
         evidence: dict[str, Json] = {"request_rate": rate, "completed_per_sec": completed}
@@ -231,7 +231,7 @@ def _of_statistics(
     if result.point.concurrency > 1:  # a limit of requests in flight holds the client back
         return doubts if doubts or sent is not None else _held_back(result, rate, completed, variation)
     doubts += over_saturated_by_statistics(
-        result.iterations,
+        _succeeded(result),
         rate,
         completed,
         peak=metrics.get("max_concurrent_requests"),
@@ -242,14 +242,19 @@ def _of_statistics(
     return doubts
 
 
+def _succeeded(result: Result) -> int:
+    """The requests that succeeded; 0, too few for any doubt about a rate, if the file does not state them."""
+    return result.iterations or 0
+
+
 def _held_back(result: Result, rate: float, completed_per_s: float, variation: float) -> Sequence[Doubt]:
     """The doubt about a load whose limit of requests in flight kept it from its rate: it completed far fewer requests
     than one that sends at the rate and then waits for its last answer."""
     longest_ms = next((one for name in LONGEST if (one := result.metrics.get(name)) is not None), None)
-    if longest_ms is None or rate <= 0 or result.iterations < 1:
+    if longest_ms is None or rate <= 0 or _succeeded(result) < 1:
         return ()
-    expected_per_s = result.iterations / (result.iterations / rate + longest_ms / MS_PER_S)
-    by_chance = drawn_shortfall(result.iterations, variation)
+    expected_per_s = _succeeded(result) / (_succeeded(result) / rate + longest_ms / MS_PER_S)
+    by_chance = drawn_shortfall(_succeeded(result), variation)
     return rate_not_achieved(rate, completed_per_s / expected_per_s, by_chance=by_chance)
 
 
@@ -263,8 +268,8 @@ def _most_sent_per_s(result: Result) -> float | None:
     ended_per_s, longest_ms = (result.metrics.get(one) for one in ("throughput_samples_per_sec", "latency_max_ms"))
     if not ended_per_s or longest_ms is None:
         return None
-    sending_s = result.iterations / ended_per_s - longest_ms / MS_PER_S
-    return result.iterations / sending_s if sending_s > 0 else None
+    sending_s = _succeeded(result) / ended_per_s - longest_ms / MS_PER_S
+    return _succeeded(result) / sending_s if sending_s > 0 else None
 
 
 def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: float = 1.0) -> Result:

@@ -109,7 +109,7 @@ def test_an_alert_of_the_history_is_none_of_the_check(raised, capsys):
         (("set", "a1fe5c1", "ffff", "noise"), "no alert has an id that begins with 'ffff'"),
         (("set", "a1", "noise"), "expected an alert id or at least its first 4 characters"),
         (("set", "noise", "a1fe5c1", "a1fe5c2"), "the triage comes last: benchhouse alert set a1fe5c1 a1fe5c2 noise"),
-        (("set", "a1fe5c1", "intended"), "alert set a1fe5c1 method --note 'intended: why'"),
+        (("set", "a1fe5c1", "wontfix"), "level: benchhouse alert set a1fe5c1 intended --note WHY"),
         (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "nonsense"), "'nonsense' is not a selection"),

@@ -5,12 +5,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from benchmarking.core import plugins
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.records import Origin
 from db import migrate
 from db.ingestion import RUN_TABLES, SHARED_TABLES
+from db.run_records import stored_runs
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 from tests.helpers import databases
@@ -123,6 +126,61 @@ def test_everything_else_is_unchanged(old, upgraded):
             query = f"SELECT {names} FROM {table} ORDER BY rowid"
             before = connection.sql(query).to_arrow_table().to_pylist()
             assert warehouse.query(query).arrow().to_pylist() == before, table
+
+
+def imported(make_run, format_name, **changes):
+    """A run of another tool whose file states neither its end nor its calls, as versions up to 12 stored it."""
+    run = make_run(
+        origin=Origin(format=format_name, definition=format_name), finished_at="2026-01-02T03:04:05Z", batch_sizes=(1,)
+    )
+    bare = replace(run.results[0], samples=(), **{"iterations": 0, "warmup_iterations": 0, **changes})
+    return replace(run, results=(bare,))
+
+
+def test_what_an_import_could_not_know_is_null_after_the_upgrade(tmp_path, make_run):
+    path = databases.file_of_version(
+        12,
+        tmp_path / "old.duckdb",
+        imported(make_run, "llama_bench"),
+        imported(make_run, "pyperf", iterations=7),  # its files state the calls of warm-up
+        replace(imported(make_run, "guidellm", warmup_iterations=3), finished_at="2026-01-02T03:04:06Z"),
+        make_run(batch_sizes=(2,), sequence_lengths=(32,), finished_at="2026-01-02T03:04:05Z"),
+    )
+    with Warehouse.open(path) as warehouse:
+        rows = warehouse.query(
+            "SELECT origin_format, iterations, r.warmup_iterations, finished_at IS NULL AS is_open"
+            " FROM benchmark_results r JOIN benchmark_runs USING (run_id) ORDER BY origin_format"
+        ).dicts()
+        assert [tuple(row.values()) for row in rows] == [
+            ("guidellm", None, 3, False),
+            ("llama_bench", None, None, True),
+            ("pyperf", 7, 0, True),
+            (None, 90, 20, False),
+        ]
+        assert verify(warehouse) == []
+        (row,) = warehouse.query("SELECT run_id FROM benchmark_runs WHERE origin_format = 'llama_bench'").dicts()
+        (read,) = (stored.run for stored in stored_runs(warehouse, [row["run_id"]]))
+        assert (read.finished_at, read.results[0].iterations, read.results[0].warmup_iterations) == (None,) * 3
+
+
+def test_alerts_are_kept_and_a_wanted_slowdown_can_be_one(tmp_path):
+    path = databases.file_of_version(12, tmp_path / "old.duckdb")
+    names = (
+        *("alert_id", "series_id", "metric", "change_point_id", "first_commit", "last_commit", "group_id"),
+        *("detector", "detector_version", "result_id", "confirmed_by", "note"),
+    )
+    with duckdb.connect(str(path)) as connection:
+        values = ", ".join(f"'{name} of it' AS {name}" for name in names)
+        connection.execute(
+            f"INSERT INTO alerts BY NAME SELECT {values}, 'method' AS triage, 0.1 AS relative_change,"
+            " '{}' AS parameters, TIMESTAMP '2026-01-02' AS created_at, TIMESTAMP '2026-01-03' AS updated_at"
+        )
+        before = connection.sql("FROM alerts").to_arrow_table().to_pylist()
+    with Warehouse.open(path) as warehouse:
+        assert warehouse.query("FROM alerts").arrow().to_pylist() == before
+        warehouse.change(lambda connection: connection.execute("UPDATE alerts SET triage = 'intended'"))
+        with pytest.raises(StorageError, match="CHECK"):
+            warehouse.change(lambda connection: connection.execute("UPDATE alerts SET triage = 'whatever'"))
 
 
 def test_upgrading_twice_is_upgrading_once(upgraded):

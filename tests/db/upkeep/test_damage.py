@@ -216,7 +216,7 @@ def test_rebuilding_an_unreadable_file_lists_the_losses(stored, capsys):
     Path("a.duckdb.wal").write_bytes(b"its log")
     assert main(["--rebuild-from", "runs", "--db-path", "a.duckdb"]) == 1
     last, lost = capsys.readouterr().out.splitlines()[-1:-3:-1]
-    assert last == "a.duckdb: schema 12, runs 2, results 2, hardware 1"
+    assert last == "a.duckdb: schema 13, runs 2, results 2, hardware 1"
     assert lost.startswith("neither compared nor copied: hardware_info, series, ")
     assert "annotations, profiles, profile_modules, profile_ops, series_alias: it is truncated" in lost
     assert kept_of(stored).read_bytes() == damaged

@@ -217,9 +217,8 @@ def find_run(data: Data, run_id: str) -> dict[str, Any]:
 
 
 def _facts(run: Row, results: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    seconds = (run["finished_at"] - run["started_at"]).total_seconds()
-    is_timed = run["origin_format"] is None or seconds > 0  # other tools' files may not state an end
-    took = duration(seconds) if seconds >= 1 else "less than 1 s"
+    seconds = None if run["finished_at"] is None else (run["finished_at"] - run["started_at"]).total_seconds()
+    took = "end not stated" if seconds is None else f"took {duration(seconds) if seconds >= 1 else 'less than 1 s'}"
     stages = ", ".join(
         f"{name.removeprefix('load_').removesuffix('_s').replace('_', ' ')} {number(run[name])}"
         for name in STAGES
@@ -239,7 +238,7 @@ def _facts(run: Row, results: Sequence[Row]) -> tuple[tuple[str, str], ...]:
             "precision": words.precision(run),
             "threads": run["num_threads"],
             "profile": json.loads(run["settings"]).get("profile"),
-            "started": run_started_text(run, results) + (f", took {took}" if is_timed else ""),
+            "started": run_started_text(run, results) + f", {took}",
             "load": None
             if run["load_time_s"] is None
             else f"{number(run['load_time_s'])} s" + (f" ({stages})" if stages else ""),
