@@ -12,7 +12,7 @@ from benchmarking.core.doubts import KINDS
 from benchmarking.core.sample_statistics import quantile, quantile_of_sorted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
-from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule, entries
+from visualize.drawing.figure import Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel, Rule, entries
 from visualize.drawing.marks import Series, figure, held_names, legend, not_drawn
 from visualize.drawing.rows import CELL_COLUMNS, CELL_DETAIL_COLUMNS, POINT_COLUMNS, ChartPlugin, Row, grouped, trust
 from visualize.drawing.scales import Axis, close_axis, number, share_axis, value_axis
@@ -219,7 +219,11 @@ class LaunchTimeline(ChartPlugin):
             self, key, [key], panels, of_cell=True,
             title=f"{self.title}: {key['model_id']}, {words.point(key)} ({trust(key)})",
             notes=(*words.sentences([TIMELINE_NOTE, left_out]), *sentences), width_in=WIDTH_IN,
-            legend=entries(named[name] for name in ("warm-up, hollow", "timed") if name in named),
+            legend=tuple(
+                Entry(label=name, colour=named[name].colour, shape=0, state="valid" if name == "timed" else "doubtful")
+                for name in ("warm-up", "timed")
+                if name in named
+            ),
             names=(f"b{key['batch_size']}", *held_names(key)),
         )  # fmt: skip
 
@@ -236,7 +240,7 @@ def _line(row: Row, first: Row) -> Line:
     """The calls of a phase: warm-up calls are grey and hollow, timed calls filled."""
     is_timed = row["phase"] == "measure"
     return Line(
-        label="timed" if is_timed else "warm-up, hollow", role=row["phase"], colour=0 if is_timed else "grey", shape=0,
+        label="timed" if is_timed else "warm-up", role=row["phase"], colour=0 if is_timed else "grey", shape=0,
         dashes=None, size=3.0,
         marks=tuple(
             Mark(x=x, y=y, state="valid" if is_timed else "doubtful") for x, y in timeline(row, first)

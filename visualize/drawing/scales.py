@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 MOST_TICKS = 7
+MOST_DECIMALS = 4
+"""Most decimal places of a tick; smaller steps have an exponent, as in tables."""
 LEAST_SPAN = 1e-3
 """Smallest range of values that an axis shows in detail, as a share of the largest value: below it they are equal."""
 LOG_EDGE = 0.06
@@ -139,7 +141,13 @@ def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float,
         return ()
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    return tuple((round(place * step, digits + 1), f"{place * step:,.{digits}f}") for place in places)
+    factor = round(step * 10.0**digits)
+    figures = len(str(factor * max(map(abs, places), default=0)))  # digits that tell neighbours apart
+
+    def label(value: float) -> str:
+        return f"{value:,.{digits}f}" if digits <= MOST_DECIMALS else f"{value:.{figures}g}"
+
+    return tuple((round(place * step, digits + 1), label(place * step)) for place in places)
 
 
 def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:

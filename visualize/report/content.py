@@ -204,13 +204,18 @@ def report_of(
         ),
         groups=tuple(
             _group(key, members, numbers, sides, own, profiled, chart_rows, known_quality)
-            for key, members in grouped(rows, MODEL)
+            for key, members in sorted(grouped(rows, MODEL), key=_doubted)
         ),
         method=" ".join([*(text for kind, text in METHODS.items() if kind in kinds), SELECTING]),
         methods=tuple(
             _method(at + 1, [run for run in runs if keys[run["run_id"]] == key]) for at, key in enumerate(order)
         ),
     )
+
+
+def _doubted(group: tuple[Row, Sequence[Row]]) -> float:
+    """The share of a model's results that are not valid: the first chart of the report is of those to be trusted."""
+    return sum(row["state"] != "valid" for row in group[1]) / len(group[1])
 
 
 def _group(

@@ -167,7 +167,7 @@ def _why_undecided(ranked: Sequence[Row]) -> str:
     lowest = f"{best['setup']} has the lowest median"
     bare = [row for row in ranked if row["low"] is None or row["high"] is None]
     if bare:
-        names = listed([row["setup"] for row in bare], 2)
+        names = "it" if bare == [best] else listed([row["setup"] for row in bare], 2)
         return f"{lowest}, but {names} {_has(bare)} no interval over at least {LEAST_LAUNCHES} launches"
     if trust(best) != "valid":
         return f"{lowest}, but that result is {best['validity']}"

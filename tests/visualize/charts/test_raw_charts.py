@@ -81,7 +81,7 @@ def test_the_timeline_shows_warm_up_timed_calls_and_doubts(one_point, figures, s
     timed = samples(0, "latency_wall", (100, 100, 200), "measure", "2026-01-02T03:04:08Z")
     (figure,) = figures("launch_timeline", alter.results(one_point(warmup, timed, launches=1), alter.noisy))
     (axes,) = figure.axes
-    assert see.points(axes, "doubtful warm-up, hollow") == [(0, 500), (0.5, 250)]
+    assert see.points(axes, "doubtful warm-up") == [(0, 500), (0.5, 250)]
     assert see.points(axes, "valid timed") == [(2, 100), (2.1, 100), (2.2, 200)]
     assert see.texts(figure)[0] == "Calls over time: bert-base-uncased, batch 1, sequence 32 (doubtful)"
     assert KINDS["cpu_pressure"].sentence in see.texts(figure)

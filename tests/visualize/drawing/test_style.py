@@ -56,6 +56,17 @@ def test_a_single_batch_size_is_centred():
     assert (axis.low, axis.high) == (3.5, 4.5)
 
 
+def test_ticks_are_numbers_that_people_write():
+    def labels(low, high):
+        return [text for _, text in scales.ticks(low, high)]
+
+    assert labels(0.0, 4e-7) == ["0", "1e-07", "2e-07", "3e-07", "4e-07"]
+    assert labels(0.0, 1.5e-6) == ["0", "5e-07", "1e-06", "1.5e-06"]
+    assert labels(0.99999, 1.00002) == ["0.99999", "0.999995", "1", "1.000005", "1.00001", "1.000015", "1.00002"]
+    assert labels(0.0, 0.0006)[1] == "0.0001"
+    assert labels(0.0, 4000.0) == ["0", "1,000", "2,000", "3,000", "4,000"]
+
+
 def test_many_batch_sizes_share_ticks():
     axis = scales.size_axis("Batch", tuple(2**power for power in range(12)), 6)
     assert [at for at, _ in axis.ticks] == [1, 4, 16, 64, 256, 1024]
