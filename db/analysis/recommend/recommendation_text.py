@@ -246,7 +246,9 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
             clause += f" and {_times(option.memory_mb / base.memory_mb)} peak memory"
         quality = _quality_words(option, recommendation)
         clauses.append(f"{clause} ({quality})" if quality else clause)
-    where = f"Against {order[0]} on {device}, each at its best option, as measured"
+    # A measure that compares with nothing says little without that of the other side.
+    own = _quality_words(base, recommendation) if _is_without_reference(base) else None
+    where = f"Against {order[0]}{f' with {own}' if own else ''} on {device}, each at its best option, as measured"
     return table, f"{where}: {'; '.join(clauses)}."
 
 
@@ -383,7 +385,7 @@ def _columns(
 
 
 def _quality_columns(spare: Callable[[Quantity], int]) -> list[Column[Rated]]:
-    """The error of the output, and the measures of quality that limits apply to."""
+    """The error of the output, the measures of quality that limits apply to, and of options without them the first."""
     numbers = partial(Column[Rated], is_number=True)
     return [
         numbers(
@@ -399,7 +401,24 @@ def _quality_columns(spare: Callable[[Quantity], int]) -> list[Column[Rated]]:
             )
             for quantity, measure in ALL_QUALITY_LIMITS.items()
         ),
+        *(
+            numbers(heading=metric.heading, text=partial(_further_quality, measure=name), spare=spare("kl"))
+            for name, metric in QUALITY_METRICS.items()
+            if name not in ALL_QUALITY_LIMITS.values()
+        ),
     ]
+
+
+def _further_quality(rated: Rated, measure: str) -> str | None:
+    """A measure without a limit, of an option without one that has: a GGUF file has only its perplexity."""
+    known = [name for name in QUALITY_METRICS if name in rated.option.quality]
+    is_first = measure in known[:MOST_MEASURES] and _is_without_reference(rated.option)
+    return _quality(rated, measure) if is_first else None
+
+
+def _is_without_reference(option: Option) -> bool:
+    """Whether a quality was measured, but nothing that a limit applies to."""
+    return bool(option.quality) and not set(option.quality).intersection(ALL_QUALITY_LIMITS.values())
 
 
 def _missed_word(miss: Miss) -> str:

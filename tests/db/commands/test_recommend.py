@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarking.core.quality import Quality, QualityValue
 from db.analysis.recommend.measured_options import model_and_quantization, models_by_name
 from db.commands import recommend
 from db.warehouse import Warehouse
@@ -224,3 +225,21 @@ def test_a_single_file_of_a_model_keeps_its_name_and_an_unknown_one_is_no_other(
     assert json.loads(capsys.readouterr().out)["model_id"] == "~/a-7b.Q4_1.gguf"
     assert recommend.main(["~/a-1b.Q2_K.gguf", "--db-path", quantized]) == 2
     assert "unknown model '~/a-1b.Q2_K.gguf'" in capsys.readouterr().err
+
+
+def test_the_perplexity_of_files_without_a_reference_is_in_the_table(empty_database, tmp_path, make_run, capsys):
+    """A GGUF file has no torch model beside it, so no measure that a limit applies to."""
+    path = shutil.copy(empty_database, tmp_path / "files.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for name, precision, perplexity in (("Q8_0", "int8", 12.75), ("Q4_0", "int4", 18.04)):
+            run = make_run(runtime="llamacpp", precision=precision, sequence_lengths=(32,), batch_sizes=(1,))
+            run = Alter.workload(run, model_id=f"~/a-1b.{name}.gguf", config_hash=name, weights="given")
+            quality = Quality(inputs="text", values={"perplexity": QualityValue(value=perplexity)}, how={"windows": 2})
+            warehouse.ingest(Alter.renewed(replace(run, quality=quality)))
+    assert recommend.main(["~/a-1b", "--db-path", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "Against int8 (Q8_0) with perplexity 12.75" in " ".join(text.split())
+    lines = text.splitlines()
+    (head,) = (line for line in lines if "tokens/s" in line and "perplexity" in line and ":" not in line)
+    below = lines[lines.index(head) :]
+    assert [any(value in line for line in below) for value in ("12.75", "18.04")] == [True, True]

@@ -18,7 +18,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import Doubt, Origin
+from benchmarking.core.records import Doubt, Origin, Samples
 from db.analysis.gate.alerts import raise_alerts
 from db.analysis.history.changes import update_changes
 from db.analysis.history.regressions import regressions
@@ -623,6 +623,26 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     assert link in [row[1].link for row in page_of(data, "overview").loads.rows]
     other = shown.levels.rows[3][0].link
     assert views()["load"].page(data, other.parameters).drawn == "8 requests/s"
+
+
+def test_the_page_of_a_load_draws_what_the_server_says_of_itself(tmp_path):
+    run = make_load(concurrency=(1, 2))
+    read = {
+        "monitor_time": (0.0, 500.0, 1000.0),
+        "server_waiting": (0.0, 3.0, 1.0),
+        "server_kv_cache_percent": (1, 2, 9),
+    }
+    about = {"launch": 0, "phase": "measure", "unit": "", "started_at": run.started_at}
+    kept = tuple(Samples(metric=name, values=tuple(map(float, values)), **about) for name, values in read.items())
+    path = tmp_path / "own.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(Alter.results(run, lambda one: dataclasses.replace(one, samples=kept)))
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "load", run_id=run.run_id)
+    server = next(one for one in page.requests if one.title.startswith("The server during the load"))
+    titles = [spec["layer"][0]["encoding"]["y"]["title"] for spec in server.specs]
+    assert titles == [["Requests", "waiting"], ["KV cache", "in use (%)"]]
+    assert page.drawn == "1 in flight"
 
 
 def test_a_load_test_is_listed_with_the_address_of_its_server_and_overlays_several_servers_only(tmp_path):

@@ -225,7 +225,9 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         drawn = next((row for row in levels if row["result_id"] == parameters.result), None)
         if drawn is None:
             raise NotFoundError(f"no level {parameters.result!r} in this load")
-    requests = () if drawn is None else _figures(data, "request_timeline", [drawn])
+    requests, server = (
+        () if drawn is None else _figures(data, name, [drawn]) for name in ("request_timeline", "use_over_time")
+    )
     device = run["device_name"] or run["device"]
     setup = [run["runtime"]] if run["runtime"] not in (SERVER, words.UNKNOWN) else []
     setup += [f"on {device}"] if device not in (words.UNKNOWN, SERVER) else []
@@ -272,8 +274,8 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         ],
         overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and _has_servers(one)],
         is_import=is_import,
-        drawn=named(drawn) if drawn is not None and requests else None,
-        requests=requests,
+        drawn=named(drawn) if drawn is not None and (requests or server) else None,
+        requests=(*requests, *server),
         alike=[  # other load tests of the same server and kind
             (run_started_text(row, [row]), Link(view="load", parameters=LoadParameters(run_id=row["run_id"])))
             for row in alike
