@@ -216,7 +216,7 @@ def test_a_database_of_a_newer_program_is_one_clear_line(capsys):
         warehouse.query("INSERT INTO schema_migrations VALUES (99, '0099_later', 'x', now()::TIMESTAMP)")
     assert main(["--ingest", "."]) == 1
     assert capsys.readouterr().err == (
-        "setup_benchmark_db: error: benchmark_db.duckdb: schema 99 is newer than this benchhouse knows (12): "
+        "setup_benchmark_db: error: benchmark_db.duckdb: schema 99 is newer than this benchhouse knows (13): "
         "upgrade it with pip install --upgrade benchhouse\n"
     )
 
