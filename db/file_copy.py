@@ -122,13 +122,9 @@ def _times(path: Path) -> Times | None:
 
 def _state(path: Path) -> State | None:
     """What changes with a checkpoint, or with another file at the path; None without a file."""
-    try:
-        with path.open("rb") as file:
-            return file.read(HEADER_BYTES), tuple(file_id(part) for part in database_files(path).values())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    with storage_errors(f"{path} cannot be read"), suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(HEADER_BYTES), tuple(file_id(part) for part in database_files(path).values())
+    return None
 
 
 def _apply_log(copy: Path, path: Path) -> None:
@@ -191,23 +187,20 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
 
 def publish(part: Path, path: Path) -> bool:
     """Move a finished file to its path. False if the path exists. Raises StorageError."""
-    try:
+    with storage_errors(f"cannot create {path}", "choose another path"), suppress(FileExistsError):
         if os.name == "nt":
             part.rename(path)  # on Windows this refuses an existing name; elsewhere it would replace it
-        else:
-            try:
-                os.link(part, path)
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                # The name is reserved first, so that nothing is replaced; an empty file is visible for a moment.
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-                part.replace(path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise StorageError(f"cannot create {path}: {error.strerror}: choose another path") from error
-    return True
+            return True
+        try:
+            os.link(part, path)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            # The name is reserved first, so that nothing is replaced; an empty file is visible for a moment.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            part.replace(path)
+        return True
+    return False
 
 
 def make_folder(folder: Path) -> None:

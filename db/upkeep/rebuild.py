@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.errors import LockedError, StorageError, storage_errors
 from benchmarking.core.temporary import temporary_folder
 from db.conflicts import CHECKSUMMED, Conflict, all_column_types, checksum
 from db.connection import FILE_FORMAT, LOG_ENDINGS, connect, file_id, quoted
@@ -172,7 +172,7 @@ def _replace(path: Path, part: Path, kept: Path | None) -> None:
         if not publish(part, path):
             raise StorageError(f"{path} already exists: another process created it: check it, and try again")
         return
-    try:
+    with storage_errors(f"{path} cannot be replaced", f"the old file is {kept}"):
         if not publish(path, kept):
             raise StorageError(f"{kept} already exists: try again")
         for ending in LOG_ENDINGS:
@@ -181,5 +181,3 @@ def _replace(path: Path, part: Path, kept: Path | None) -> None:
         if path.exists():
             shutil.copymode(path, part)
         part.replace(path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be replaced: {error.strerror}; the old file is {kept}") from error

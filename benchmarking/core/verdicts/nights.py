@@ -2,11 +2,12 @@
 
 For each series, the deviation of each night from its level is divided by its variation; T of a night is the largest
 score of all series. The newest night is beyond the prediction if its T is among the largest `false_alarms` share of all
-nights, itself included: of 39 nights and itself, if it is among the two largest (with a share of 5 %). That is a
-conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al. 2018). It needs no distribution of the noise, and no
-independence of the series: if the order of the nights does not matter, the share of nights with a false alarm is the
-stated one, whatever modes, tails or disturbances the nights have, since the past has had them, too. It is the share of
-nights, not of series, so many series do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the
+nights, itself included: of 39 nights and itself, if it is among the two largest (with a share of 5 %). Sessions that
+are much closer in time than others, and alike, are one night. That is a conformal prediction (Vovk, Gammerman and
+Shafer 2005; Lei et al. 2018). It needs no distribution of the noise, and no independence of the series: if the order of
+the nights does not matter, the share of nights with a false alarm is the stated one, whatever modes, tails or
+disturbances the nights have, since the past has had them, too. It is the share of nights, not of series, so many series
+do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the
 past is extended, by the factor by which normal scores would grow.
 
 The score of a series: the level is the one of four predictors that has predicted the series' past best, one night ahead
@@ -75,6 +76,8 @@ LONG_GAP, MOST_OF_A_GAP, LONGEST_GAP = 4.0, 3, 2
 """Ratio of a step in time to the mean one from which nights are missing. The history shows how far series wander in up
 to a third of its nights; beyond, as far as random walks do, up to twice the nights of the history: runs that were
 measured within minutes do not show what a day does."""
+SAME_NIGHT = 1 / 8
+"""Ratio of a step in time to the mean one up to which two sessions may be of one night."""
 LEAST_COURSE = 0.01
 """Least share of the usual variance that all series have in common on a night."""
 MOST_PRIOR = 100.0
@@ -151,13 +154,14 @@ def outlooks(
     rounding = np.array([[resolution(each, each) / math.sqrt(12)] for each in measured])
     name, levels, scores, scales = _scores(values, times, together, rounding)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
+    nights_of = _nights_of(scores[0], times)
     worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
     missing = min(_nights_missing(times)[-1], LONGEST_GAP * len(times)) if name in SMOOTHING_NAMES else 0
     same_wave = SAME_WAVE if name in SMOOTHING_NAMES and (is_confirmation or missing) else 1.0
     same_wave *= math.sqrt((1 + missing) / (1 + min(missing, len(times) // MOST_OF_A_GAP)))
     most = (
-        same_wave * _limit(_of_nights(worst), share, len(series)),
-        same_wave * _limit(_of_nights(best), share, len(series)),
+        same_wave * _limit(_of_nights(worst, nights_of), share, len(series)),
+        same_wave * _limit(_of_nights(best, nights_of), share, len(series)),
     )
     found: list[Outlook | None] = []
     for row, one in enumerate(series):
@@ -567,13 +571,34 @@ def _inverse_trigamma(y: float) -> float:
     return low
 
 
-def _of_nights(scores: Floats) -> list[float]:
-    """T of each past night on which at least half of the series were measured."""
+def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
+    """The number of each session's night: sessions much closer in time than others are of one, if neighbours in a night
+    are alike beyond chance. Else, and where times are unknown, each session is a night of its own."""
     import numpy as np
 
-    past = scores[:, :-1]
-    measured = (~np.isnan(past)).mean(axis=0) >= 1 / 2
-    return [float(top) for top in np.nanmax(past[:, measured], axis=0)] if measured.any() else []
+    known, alone = [time for time in times if time is not None], [*range(len(times))]
+    if len(known) < len(times):
+        return alone
+    steps = np.array([(after - before).total_seconds() for before, after in pairwise(known)])
+    is_same = steps <= SAME_NIGHT * steps[:-1].mean() if len(steps) > 1 else np.zeros(len(steps), bool)
+    products = np.nan_to_num(scores[:, 1:] * scores[:, :-1])[:, :-1][:, is_same[:-1]]
+    if is_same.all() or products.shape[1] < 2:
+        return alone
+    by_night = products.sum(axis=0)
+    errors = (math.sqrt(float((products**2).sum())), float(by_night.std(ddof=1)) * math.sqrt(by_night.size))
+    is_alike = float(by_night.sum()) > NOISY_TIMES * max(errors)
+    return [0, *np.cumsum(~is_same).tolist()] if is_alike else alone
+
+
+def _of_nights(scores: Floats, nights: Sequence[int]) -> list[float]:
+    """T of each past night on which at least half of the series were measured; of its sessions, the largest."""
+    import numpy as np
+
+    past, tops = scores[:, :-1], dict[int, float]()
+    for place in np.flatnonzero((~np.isnan(past)).mean(axis=0) >= 1 / 2).tolist():
+        if nights[place] != nights[-1]:
+            tops[nights[place]] = max(float(np.nanmax(past[:, place])), tops.get(nights[place], -math.inf))
+    return [*tops.values()]
 
 
 def _limit(tops: Sequence[float], false_alarms: float, series: int) -> float:

@@ -1,11 +1,11 @@
 """Finds the measured options that meet a user's limits, the Pareto front, and the option to choose.
 
 A limit on latency or time to first token applies to the upper end of the median's 95 % interval, and one on throughput
-to the rate at that latency, so that a promise holds despite the median's uncertainty. A percentile has no interval: it
-counts as too low by the factor by which the median may be, since launches that differ in one mostly differ in the
-other. Without an interval, percentiles and time to first token are compared as stated. A limit on quality applies to
-the worse end of its interval over windows. Memory and energy are compared as measured. An unmeasured quantity meets no
-limit.
+to the rate at that latency, so that a promise holds despite the median's uncertainty. A percentile has no interval, nor
+has a time to first token of few samples: they count as too low by the factor by which the median may be, since launches
+that differ in one mostly differ in the other. Without an interval of the median, they are compared as stated. A limit
+on quality applies to the worse end of its interval over windows. Memory and energy are compared as measured. An
+unmeasured quantity meets no limit.
 
 Options whose intervals overlap with that of the best one are equal. Among equals, the choice is the cheapest, then the
 simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not change from week
@@ -340,9 +340,9 @@ def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str
     value = measured_value(option, quantity)
     if value is None:
         return None, option.missing.get(COLUMNS[quantity], "not measured")
-    if quantity == "ttft":
-        return value if option.ttft_high_ms is None else option.ttft_high_ms, None
-    if quantity in PERCENTILES and option.latency_high_ms is not None:
+    if quantity == "ttft" and option.ttft_high_ms is not None:
+        return option.ttft_high_ms, None
+    if quantity in (*PERCENTILES, "ttft") and option.latency_high_ms is not None:
         value *= max(1.0, option.latency_high_ms / option.latency_ms)
     return value, None
 

@@ -72,10 +72,11 @@ EQUAL_NOTE = (
 )
 LIMITS_NOTE = (
     "limits: latency and time to first token count at the upper end of the median's 95 % interval (up to); a "
-    "percentile counts as higher, and throughput as lower, by the factor between the median and that end, since they "
-    "are as uncertain; quality counts at the worse end of its interval, memory and energy as measured; without an "
-    "interval, a percentile and the time to first token count as measured, and latency, throughput and quality meet "
-    "no limit (those of an import: latency and throughput count at a percentile or maximum that it states)"
+    "percentile, and a time to first token without an interval, count as higher, and throughput as lower, by the "
+    "factor between the median latency and that end, since they are as uncertain; quality counts at the worse end of "
+    "its interval, memory and energy as measured; without an interval of the latency, they count as measured, and "
+    "latency, throughput and quality meet no limit (those of an import: latency and throughput count at a percentile "
+    "or maximum that it states)"
 )
 
 
@@ -297,7 +298,8 @@ def _missed(miss: Miss, option: Option, unit: str) -> str:
     measured = measured_value(option, miss.quantity)
     value, limit, found = (f"{number(one)} {shown}".rstrip() for one in (miss.value, miss.limit, measured or 0.0))
     if measured is not None and found != value:
-        uncertain = "with the uncertainty of the median" if miss.quantity in OF_MEDIAN else "with its uncertainty"
+        is_of_median = miss.quantity in OF_MEDIAN or (miss.quantity == "ttft" and option.ttft_high_ms is None)
+        uncertain = "with the uncertainty of the median" if is_of_median else "with its uncertainty"
         if option.latency_high_ms is None and miss.quantity in ("latency", "throughput"):
             uncertain = "by the percentile or maximum that the import states"
         value = f"{found}, {bound} {value} {uncertain}"

@@ -58,7 +58,11 @@ def test_a_limit_on_the_time_to_first_token_applies_to_the_upper_end_of_its_inte
 
     assert misses(one, {"ttft": 120.0}) == ()
     assert [miss.value for miss in misses(one, {"ttft": 110.0})] == [120.0]
-    assert misses(replace(one, ttft_high_ms=None), {"ttft": 100.0}) == ()
+    few = replace(one, ttft_high_ms=None, latency_high_ms=None)
+    assert misses(few, {"ttft": 100.0}) == ()
+    wide = replace(few, latency_ms=50.0, latency_high_ms=60.0)  # as uncertain as the latency
+    assert [miss.value for miss in misses(wide, {"ttft": 119.0})] == [pytest.approx(120.0)]
+    assert misses(wide, {"ttft": 121.0}) == ()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,11 @@ def test_a_limit_on_the_time_to_first_token_applies_to_the_upper_end_of_its_inte
             {"latency_high_ms": None, "latency_stated_ms": 12.0},
             "latency 10 ms, up to 12 ms by the percentile or maximum that the import states, 20.0% over 10 ms",
         ),
-        (("ttft", 1.0), {"ttft_ms": 2.0}, "time to first token 2 ms, 100.0% over 1 ms"),
+        (
+            ("ttft", 1.0),
+            {"ttft_ms": 2.0},
+            "time to first token 2 ms, up to 2.2 ms with the uncertainty of the median, 120.0% over 1 ms",
+        ),
         (("latency_p95", 5.0), {"latency_p95_ms": 6.0, "latency_high_ms": None}, "p95 latency 6 ms, 20.0% over 5 ms"),
         (
             ("throughput", 100.0),
