@@ -268,6 +268,7 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) ->
         arguments.objective,
         None if standing is None else ids[standing.best],
         [] if standing is None else [ids[key] for key in standing.equal],
+        is_of_all=all(one.launches or one.out == "failed" for one in search.race.entrants.values()),
     )
     if arguments.json:
         print(json.dumps(_document(search, options, standing, recommendation), indent=1))

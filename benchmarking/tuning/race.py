@@ -40,6 +40,8 @@ SHARES = (0.45, 0.3, 0.25)
 """Share of the time left that the screening and the first rounds may take. Each later round gets an equal part."""
 ROUNDS = 1 + ROUNDS_TO_PROVE
 """The screening, and the rounds of finalists whose random order proves a difference."""
+MOST_ROUNDS = 2 * ROUNDS
+"""With the rounds of those that enter late."""
 LEAST_TO_MEASURE = 2
 """Launches after which a quantity that none of them measured is taken to be unknown: one may have been throttled."""
 LEAST_LAUNCHES = 1 + MIN_ROUNDS
@@ -112,6 +114,8 @@ class Race:
         self.entrants = {entrant.key: entrant for entrant in entrants}
         self.round = 0
         """Finished rounds, the screening included."""
+        self._rounds = ROUNDS
+        """Rounds after which the race is over."""
 
     @property
     def racing(self) -> list[Entrant]:
@@ -137,7 +141,7 @@ class Race:
 
     def share(self) -> float:
         """The share of the time left that the next round may take."""
-        return SHARES[self.round] if self.round < len(SHARES) else 1 / max(1, ROUNDS - self.round)
+        return SHARES[self.round] if self.round < len(SHARES) else 1 / max(1, self._rounds - self.round)
 
     def settle(self) -> None:
         """End the round: configurations that cannot win leave the race."""
@@ -173,13 +177,21 @@ class Race:
         with them; returns whether there were any. `cost_s` is as in `narrow`."""
         waiting = [one for one in self.entrants.values() if one.out == "no room" and one.launches]
         came_back = False
-        for entrant in self.ranking(waiting) if self.round < ROUNDS else ():
+        for entrant in self.ranking(waiting) if self.round < self._rounds else ():
             reason, entrant.out, entrant.reason = entrant.reason, None, None
             if self._round_s(cost_s) > left_s * self.share():
                 entrant.out, entrant.reason = "no room", reason
                 break
             came_back = True
         return came_back
+
+    def extend(self, keys: Collection[str]) -> None:
+        """Take in configurations that had no launch yet, with as many rounds as the others had after the screening, up
+        to `MOST_ROUNDS`."""
+        for entrant in (self.entrants[key] for key in keys):
+            entrant.out = entrant.reason = None
+        if keys:
+            self._rounds = min(MOST_ROUNDS, self.round + ROUNDS_TO_PROVE)
 
     def least_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
         """The expected time of the rounds that decide among those that are not behind now; 0 without a leader. `cost_s`
@@ -200,7 +212,7 @@ class Race:
         """Whether more rounds would not change the answer: everyone left is equivalent to the leader, or the rounds
         that prove a difference are done."""
         racing = self.racing
-        if not racing or self.round >= ROUNDS:
+        if not racing or self.round >= self._rounds:
             return True
         leader = self.leader()
         if leader is None or self.round < LEAST_LAUNCHES:

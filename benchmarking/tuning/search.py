@@ -6,7 +6,8 @@ rounds can be compared like theirs. All runs share the session, whose id is also
 goes on.
 
 The time of everything counts towards the budget: builds, references, launches, storing. The screening takes the cells
-with default settings first, then those that differ from the best of them, until its share of the budget is used.
+with default settings first, then those that differ from the best of them, until its share of the budget is used. Cells
+that it had no time for enter the race later, if that is decided early.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarking.core.records import Measurement, Point, Result, Run
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
-from benchmarking.core.verdicts.rounds import random_order
+from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE, random_order
 from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
@@ -37,7 +38,7 @@ from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.tuning.goal import Goal
-from benchmarking.tuning.race import ROUNDS, SHARES, Entrant, Race
+from benchmarking.tuning.race import MOST_ROUNDS, SHARES, Entrant, Race
 from benchmarking.tuning.space import Candidate, Space
 
 TAG = "tune"
@@ -75,6 +76,14 @@ class Contender(Track):
     """Of the current launch."""
     limit_s: float = float("inf")
     """Time of a launch after which no further process is started."""
+    last_s: float = float("inf")
+    """The time (`time.monotonic`) that ends the budget."""
+
+    def waited(self, asked_s: float, began_s: float) -> None:
+        """The wait is none of its share of the time left: it gets the same share of what the wait left."""
+        if asked_s < self.last_s < float("inf"):
+            left = max(0.0, (self.last_s - began_s) / (self.last_s - asked_s))
+            self.ends_s = self.last_s - (self.last_s - self.ends_s) * left
 
     def points_left(self, launch: int) -> tuple[Point, ...]:
         if self.spent_s.get(launch, 0.0) > self.limit_s:
@@ -146,6 +155,8 @@ class Search:
         self._observer = _Builds(say)
         self._began_s = time.monotonic()
         self._tried: set[str] = set()
+        self._screened_s = 0.0
+        """When the screening ended, in seconds of the budget."""
         self._runs: dict[str, Run] = {}
         """The stored runs by id: their results have ids of their own."""
         self._median_s: dict[str, float] = {}
@@ -172,23 +183,40 @@ class Search:
             if self.left_s > 0 or not any(entrant.launches for entrant in self.race.entrants.values()):
                 raise
             self._say(f"{error}: the budget is used")
-            self._leave_untried()
+        self._leave_untried()
 
     def _race(self) -> None:
         if self.race.round == 0:
             self._screen()
             self._end_round()
-        while self.race.readmit(self.left_s, self._cost_s) or not self.race.is_over():
-            self.race.narrow(self.left_s, self._cost_s)
+        while True:
+            if self.race.readmit(self.left_s, self._cost_s) or not self.race.is_over():
+                self.race.narrow(self.left_s, self._cost_s)
+            elif not self._try_late():
+                return
             order = random_order(self.session_id, self.race.round, self.race.cells)
             for place, name in enumerate(order, start=1):
                 keys = self.race.keys_of(name)
+                is_late = name not in self._tried
                 if self._cost_s(name, keys) > self.left_s:
                     return  # an unfinished round says nothing about those that it lacks
                 if self.race.round not in self.race.entrants[keys[0]].launches:
                     self._say(self._progress(f"round {self.race.round}, {place} of {len(order)}", name))
-                    self._measure(name)
+                    self._measure(name, share=MOST_OF_A_CELL if is_late else 1.0)
             self._end_round()
+
+    def _try_late(self) -> bool:
+        """Whether the race goes on with cells that the screening had no time for: the race was decided early, and half
+        of the time that it left holds a launch of each beside those of the finalists."""
+        if self.race.round > MOST_ROUNDS - ROUNDS_TO_PROVE:
+            return False
+        finalists_s = sum(self._cost_s(name, self.race.keys_of(name)) for name in self.race.cells)
+        each_s = self._screened_s / max(1, len(self._tried))
+        room = int((self.left_s * MOST_OF_A_CELL - finalists_s) / max(each_s, 1e-9))
+        untried = sorted((name for name in self.candidates if name not in self._tried), key=self._promise)
+        late = untried[: max(0, room)]
+        self.race.extend([key for key, one in self.configurations.items() if one.candidate.name in late])
+        return bool(late)
 
     def close(self) -> None:
         """Release the runs, so that another command can continue them."""
@@ -250,6 +278,7 @@ class Search:
                 )
         self._replay()
         self._began_s -= sum(self.tracks[name].seconds for name in self._tried)
+        self._screened_s = self.spent_s
 
     def _replay(self) -> None:
         """Bring the race to where it was."""
@@ -261,7 +290,7 @@ class Search:
             for key, one in self.configurations.items():
                 entrant, found = self.race.entrants[key], self.tracks[one.candidate.name].measurements
                 is_measured = any(each.launch == number and each.point.label == one.point.label for each in found)
-                if entrant.out == "no room" and is_measured and entrant.launches:
+                if entrant.out == "no room" and is_measured:
                     entrant.out = entrant.reason = None  # it came back
             for name in measured:
                 self.tracks[name].labels = frozenset(
@@ -320,6 +349,7 @@ class Search:
 
     def _end_round(self) -> None:
         if self.race.round == 0:
+            self._screened_s = self.spent_s
             self._leave_untried()
         self.race.settle()
 
@@ -334,7 +364,10 @@ class Search:
         track, number = self.tracks[name], self.race.round
         keys = self.race.keys_of(name)
         track.labels = frozenset(self.configurations[key].point.label for key in keys)
-        budget_s = 1.5 * self._cost_s(name, keys) if budget_s is None else budget_s
+        if budget_s is None:
+            budget_s = 1.5 * self._cost_s(name, keys)
+            if name not in self._tried:  # nothing is known about its time
+                budget_s = max(LEAST_LAUNCH_S, budget_s)
         calls_s, calls = (SHORT_S, 0) if number == 0 else self._later_calls(keys)
         base = self.candidates[name].plan
         track.launch_settings = dataclasses.replace(
@@ -350,7 +383,8 @@ class Search:
             budget_s=budget_s,
         )
         track.limit_s = budget_s
-        track.ends_s = time.monotonic() + max(0.0, self.left_s) * share
+        now_s, left_s = time.monotonic(), max(0.0, self.left_s)
+        track.ends_s, track.last_s = now_s + left_s * share, now_s + left_s
         self._tried.add(name)
         track.begin()
         wait_s = DEVICE_WAIT_S if self._device_wait_s is None else self._device_wait_s
@@ -431,7 +465,7 @@ class _Builds(Observer):
 def race_plan(candidate: Candidate, tags: dict[str, str]) -> Candidate:
     """The candidate with a plan of as many launches as a race has rounds, and the tags of the search."""
     plan = candidate.plan
-    settings = dataclasses.replace(plan.settings, launches=ROUNDS)
+    settings = dataclasses.replace(plan.settings, launches=MOST_ROUNDS)
     provenance = dataclasses.replace(plan.provenance, tags={**plan.provenance.tags, **tags})
     return dataclasses.replace(candidate, plan=dataclasses.replace(plan, settings=settings, provenance=provenance))
 

@@ -149,8 +149,10 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
     """
     cell = track.plan.cell
     if track.next_points(launch) and not track.is_prepared and needs_preparation(cell, track.plan.settings.quality):
+        asked_s = time.monotonic()
         try:
             with device_locks(cell.device, observer.waiting, device_wait_s):
+                track.waited(asked_s, time.monotonic())
                 preparation = prepare(
                     track.plan,
                     lambda what: observer.preparing(track, what),
@@ -173,9 +175,11 @@ def run_launch(track: Track, launch: int, observer: Observer, device_wait_s: flo
             preparation=track.preparation if track.is_prepared else None,  # never one from a file
             with_quality=track.needs_quality,
         )
+        asked_s = time.monotonic()
         with device_locks(cell.device, observer.waiting, device_wait_s) as doubts:
-            observer.launch(track, launch)
             started_s = time.monotonic()
+            track.waited(asked_s, started_s)
+            observer.launch(track, launch)
             WorkerSession(track, job, observer, doubts).run()
             track.spent_s[launch] = track.spent_s.get(launch, 0.0) + time.monotonic() - started_s
 
@@ -364,6 +368,9 @@ class Track:
         if self._file is None:
             self.plan = dataclasses.replace(self.plan, started_at=utc_now())
             self._file = PartialRun.create(self.folder, self.plan)
+
+    def waited(self, asked_s: float, began_s: float) -> None:
+        """It waited for its device from the one time (`time.monotonic`) to the other."""
 
     def replan(self, plan: CellPlan) -> None:
         """Restart with another plan of the same run, of which nothing was measured yet. Raises StorageError."""

@@ -221,6 +221,8 @@ class Recommendation:
     """Axes of the front."""
     equal: tuple[Rated, ...] = ()
     """Further options that meet the limits and cannot be told apart from the recommended one; they follow it."""
+    is_of_all: bool = True
+    """Whether every option that could run was measured."""
 
     @property
     def best(self) -> Rated | None:
@@ -260,15 +262,23 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
 
 
 def decided(
-    options: Sequence[Option], limits: Mapping[Quantity, float], aim: Aim, best: str | None, equal: Sequence[str]
+    options: Sequence[Option],
+    limits: Mapping[Quantity, float],
+    aim: Aim,
+    best: str | None,
+    equal: Sequence[str],
+    *,
+    is_of_all: bool = True,
 ) -> Recommendation:
     """The recommendation of options whose comparison was decided by launches in turns: `best` is the result to choose
-    (None: none), `equal` are those that could not be told from it."""
+    (None: none), `equal` are those that could not be told from it. `is_of_all`: whether all that could run were
+    measured."""
     found = recommend(options, limits, aim)
     by_id = {one.option.result_id: one for one in found.rated}
     first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
     others = [one for one in found.rated if one not in first]
-    return Recommendation(rated=(*first, *others), aim=aim, axes=found.axes, equal=tuple(first[1:]))
+    rated, equal_ones = (*first, *others), tuple(first[1:])
+    return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all)
 
 
 def _is_equal(best: Option, other: Option, aim: Aim) -> bool:

@@ -164,7 +164,10 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     else:
         figures = throughput
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
-    aim = _aim_words(recommendation, "of those that meet the limits" if limits else "of all", unit, currency)
+    among = "of all" if recommendation.is_of_all else "of those measured"
+    if limits:
+        among = f"of those {'' if recommendation.is_of_all else 'measured '}that meet the limits"
+    aim = _aim_words(recommendation, among, unit, currency)
     quality = _quality_words(first.option, recommendation)
     return (
         f"recommended: {name}: {aim}, {figures}{f', {quality}' if quality else ''}{doubts}{_certainty(recommendation)}"

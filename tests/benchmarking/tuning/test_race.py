@@ -128,6 +128,25 @@ def test_what_had_no_room_comes_back_when_others_have_left_and_there_is_room():
     assert not race.is_over()
 
 
+def test_what_enters_late_is_judged_by_the_rounds_that_it_shares_with_the_leader():
+    race = race_of("a", "slow", "near")
+    for key in ("slow", "near"):
+        race.leave(key, "no room", "not tried")
+    for number in range(ROUNDS):
+        run_round(race, a=NOISE[number])
+    assert race.is_over()
+    race.extend(["slow", "near"])
+    assert not race.is_over()
+    assert race.share() == 1 / (ROUNDS - 1), "as many rounds as the others had after the screening"
+    run_round(race, a=2.0, slow=2.2, near=1.6)  # the machine is half as fast now
+    assert race.entrants["slow"].reason == "38% behind the best in 1 launch"
+    assert race.standing(["a", "near"]).equal, "one launch tells them not apart"
+    for number in range(2):
+        run_round(race, a=2.0 * NOISE[number], near=1.6 * NOISE[number])
+    assert race.standing(["a", "near"]).best == "near"
+    assert race.standing(["a", "near"]).equal == ()
+
+
 def test_the_race_ends_when_all_left_are_equivalent_or_the_rounds_prove_a_difference():
     race = race_of("a", "b")
     for number in range(LEAST_LAUNCHES):

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarking import cli
 from benchmarking.core.errors import LockedError
+from benchmarking.core.records import PRECISIONS
 from benchmarking.sweep.run import supervisor
 from benchmarking.tuning import search
 from db.warehouse import Warehouse
@@ -190,6 +191,56 @@ def test_the_screening_goes_on_while_what_it_found_needs_less_than_the_time_left
     launches = {one["configuration"]: one["launches"] for one in json.loads(capsys.readouterr().out)["configurations"]}
     assert len(launches) == 8
     assert all(launches.values())
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_what_the_screening_had_no_time_for_enters_the_race_that_is_decided_early(
+    capsys, monkeypatch, null_script, is_late
+):
+    """Six of seven cells use 72 % of the budget, and more rounds are expected than it takes to decide between them."""
+    clock, run_launch, spent_s = search.time.monotonic(), supervisor.run_launch, []
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock + sum(spent_s)))
+    monkeypatch.setattr(search.Race, "least_s", lambda *rest: 5000.0)
+    times = {name: [2**place * factor for factor in WAVER] for place, name in enumerate(PRECISIONS)}
+    null_script(latency_ms={f"{name} b1 s32": values for name, values in times.items()})
+
+    def slow_at_first(track, launch, *rest):
+        run_launch(track, launch, *rest)
+        spent_s.append(1200 if len(spent_s) < 6 else 1)
+
+    monkeypatch.setattr(search, "run_launch", slow_at_first)
+    if not is_late:
+        monkeypatch.setattr(search.Search, "_try_late", lambda self: False)
+    assert cli.main([*TUNE, "--batch-sizes", "1", "--budget", "10000", "--no-save", "--objective", "latency"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    count = len(PRECISIONS) if is_late else 6
+    assert f"{count} of {len(PRECISIONS)} configurations measured" in shown
+    assert f"the lowest latency of {'all' if is_late else 'those measured'}, " in shown
+    assert ("1 had no room in the budget (1 of them for any launch)" in shown) != is_late
+    if is_late:
+        assert f"recommended: null device, null, {PRECISIONS[0]}, " in shown
+
+
+def test_a_wait_for_the_device_leaves_a_cell_its_share_of_what_is_left(monkeypatch):
+    waited_s, shares = [], []
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 + sum(waited_s))
+    monkeypatch.setattr(search, "time", clock)
+    monkeypatch.setattr(supervisor, "time", clock)
+    locks, session = supervisor.device_locks, supervisor.WorkerSession.run
+
+    def in_use_at_first(*arguments):
+        waited_s.append(0 if waited_s else 200)
+        return locks(*arguments)
+
+    def measured(self):
+        shares.append(self.track.ends_s - clock.monotonic())
+        self.track.ends_s = float("inf")  # the worker's own clock is another
+        session(self)
+
+    monkeypatch.setattr(supervisor, "device_locks", in_use_at_first)
+    monkeypatch.setattr(supervisor.WorkerSession, "run", measured)
+    assert cli.main([*TUNE, "--precisions", "float32,int8", "--no-save"]) == 0
+    assert shares[0] == pytest.approx((300 - 200) * search.MOST_OF_A_CELL, abs=1)
 
 
 def test_later_launches_are_expected_to_have_longer_calls_than_the_screening():

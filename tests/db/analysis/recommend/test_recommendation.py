@@ -222,6 +222,20 @@ def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ
     assert advice.endswith("is better as measured, by a factor of 1.25, but worse in launches in turns")
 
 
+@pytest.mark.parametrize(
+    ("limits", "is_of_all", "words"),
+    [
+        ({}, True, "the lowest latency of all, "),
+        ({}, False, "the lowest latency of those measured, "),
+        ({"latency": 100.0}, True, "the lowest latency of those that meet the limits, "),
+        ({"latency": 100.0}, False, "the lowest latency of those measured that meet the limits, "),
+    ],
+)
+def test_nothing_is_said_of_what_was_not_measured(limits, is_of_all, words):
+    found = decided([option("a"), option("b", latency_ms=20.0)], limits, "latency", "a", (), is_of_all=is_of_all)
+    assert words in recommendation_words(WORKLOAD, found, limits).advice
+
+
 def test_an_unknown_value_is_not_the_least():
     least = "the least energy per item of all"
     for energies, expected in (
