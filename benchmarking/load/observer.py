@@ -36,8 +36,22 @@ from benchmarking.measure.monitor import (
 
 INTERVAL_S = 0.5
 _, USED, POWER = USE_NAMES
+UNITS: Mapping[str, str] = {
+    "server_kv_cache_percent": "percent",
+    "server_prompt_tokens": "tokens",
+    "server_prefix_hits": "tokens",
+    "server_queue_time": "s",
+}
+"""Of the readings that are no numbers of requests."""
+COUNTERS = ("server_prompt_tokens", "server_prefix_hits", "server_queued", "server_queue_time")
+"""Readings that the server has counted since its start: stored are the counts since the first sample."""
+RATIOS: Mapping[str, tuple[str, str, float]] = {
+    "server_prefix_hit_percent": ("server_prefix_hits", "server_prompt_tokens", 100.0),
+    "server_queue_time_mean_ms": ("server_queue_time", "server_queued", MS_PER_S),
+}
+"""Metric -> the counters whose quotient it is, and the factor of its unit."""
 RAW: Mapping[str, tuple[str, str]] = {
-    **{name: (name, "percent" if name.endswith("_percent") else "requests") for name in STATES},
+    **{name: (name, UNITS.get(name, "requests")) for name in STATES},
     **SERIES,
 }
 """Readings, and the raw metric and unit under which each is stored."""
@@ -105,6 +119,11 @@ def observed(usage: Usage, requests: Requests) -> Observed:
     if len(kept) < LEAST_SAMPLES or not names:
         return Observed(metrics={})
     values = {name: [one.values[name] for one in kept] for name in names}
+    for name in (name for name in COUNTERS if name in values):
+        values[name] = [value - values[name][0] for value in values[name]]
+        if min(values[name]) < 0:  # it counts anew
+            del values[name]
+    names = [name for name in names if name in values]
     metrics = {
         metric: convert(values[name])
         for metric, name, convert in (
@@ -118,6 +137,9 @@ def observed(usage: Usage, requests: Requests) -> Observed:
         if name in values
     }
     metrics |= _energy(values, requests)
+    for metric, (part, whole, factor) in RATIOS.items():
+        if part in values and whole in values and values[whole][-1] > 0:
+            metrics[metric] = factor * values[part][-1] / values[whole][-1]
     doubts = []
     counts = values.get("server_preemptions", ())
     if counts and (preempted := counts[-1] - counts[0]) > 0:

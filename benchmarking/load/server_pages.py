@@ -104,6 +104,10 @@ STATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "llamacpp:kv_cache_usage_ratio",
         ),
         "server_preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
+        "server_prompt_tokens": tuple(CACHE_COUNTERS.values()),
+        "server_prefix_hits": tuple(CACHE_COUNTERS),
+        "server_queued": ("vllm:request_queue_time_seconds_count", "sglang:queue_time_seconds_count"),
+        "server_queue_time": ("vllm:request_queue_time_seconds_sum", "sglang:queue_time_seconds_sum"),
     }
 )
 """What is sampled during a level -> the metrics of vLLM, SGLang, llama-server, TGI and OVMS that state it; the first

@@ -117,6 +117,9 @@ READINGS: Mapping[str, str] = {
     "server_running": "Requests\nrunning",
     "server_waiting": "Requests\nwaiting",
     "server_kv_cache_percent": "KV cache\nin use (%)",
+    "server_preemptions": "Requests\ninterrupted",
+    "server_prefix_hits": "Prompt tokens from\nthe prefix cache",
+    "server_queue_time": "Time in the queue,\nof all requests (s)",
 }
 """Other raw metrics of the monitor -> axis titles. A server's own metrics are sampled during the load."""
 MOST_POINTS = 6

@@ -95,6 +95,28 @@ def test_preemptions_and_a_full_cache_are_doubts_that_a_level_without_them_does_
     assert observed(usage, requests_of()).doubts == ()
 
 
+def test_the_counters_of_a_server_say_what_happened_during_the_level():
+    counters = {
+        "server_prompt_tokens": [1000, 1100, 1300],
+        "server_prefix_hits": [400, 430, 475],
+        "server_queued": [50, 51, 54],
+        "server_queue_time": [2.0, 2.5, 3.0],
+    }
+    found = observed(usage_of(**counters), requests_of())
+    assert found.metrics == {"server_prefix_hit_percent": 25.0, "server_queue_time_mean_ms": 250.0}
+    assert {one.metric: (one.unit, one.values) for one in found.samples if one.metric != "monitor_time"} == {
+        "server_prompt_tokens": ("tokens", (0, 100, 300)),
+        "server_prefix_hits": ("tokens", (0, 30, 75)),
+        "server_queued": ("requests", (0, 1, 4)),
+        "server_queue_time": ("s", (0.0, 0.5, 1.0)),
+    }
+    none = observed(
+        usage_of(**{**counters, "server_prompt_tokens": [9, 9, 9], "server_queued": [9, 2, 3]}), requests_of()
+    )
+    assert none.metrics == {}, "no prompt: no share; a counter that fell: the server started again"
+    assert "server_queued" not in {one.metric for one in none.samples}
+
+
 def test_a_reading_that_is_missing_now_and_then_keeps_the_times_of_all_series_equal():
     found = observed(usage_of(resident_bytes=[1e6] * 5, server_running=[1, None, 2, 3, 4]), requests_of())
     assert {len(one.values) for one in found.samples} == {4}
@@ -125,6 +147,9 @@ def test_a_long_level_is_stored_in_evenly_spaced_samples_with_the_extremes_of_al
         ({"sglang:num_queue_reqs": [2.0]}, {"server_waiting": 2.0}),
         ({"sglang:token_usage": [1.0]}, {"server_kv_cache_percent": 100.0}),
         ({"llamacpp:requests_deferred": [0.0]}, {"server_waiting": 0.0}),
+        ({"vllm:prefix_cache_hits_total": [5.0, 6.0]}, {"server_prefix_hits": 11.0}),
+        ({"sglang:prompt_tokens_total": [7.0]}, {"server_prompt_tokens": 7.0}),
+        ({"vllm:request_queue_time_seconds_sum": [0.5]}, {"server_queue_time": 0.5}),
         ({"tgi_queue_size": []}, {}),
         ({"other": [1.0]}, {}),
     ],
