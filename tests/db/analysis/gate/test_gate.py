@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarking.core.metrics import JUDGED
-from benchmarking.core.verdicts.nights import Night
+from benchmarking.core.verdicts.nights import Night, Series, outlooks
 from db.analysis.gate.gate import Case, Parameters, judge, judge_all, without_open_alarms
 from tests.helpers.gate_replay import MONDAY, PROMISED, found, leak, normal, replay
 
@@ -200,6 +200,24 @@ def test_a_large_step_a_day_after_a_history_of_minutes_is_found():
 
 # At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
 # other, exceed 15 % or 4 % by chance with a probability below 1 %.
+def test_runs_of_one_night_count_as_one_if_they_are_alike():
+    """Twenty runs of ten nights, of which the second of each night repeats the first, show ten nights, fewer than a
+    limit for 5 % of the nights needs: it is then beyond the largest one."""
+
+    def highest(values, hours_apart):
+        times = [MONDAY + timedelta(days=place // 2, hours=hours_apart * (place % 2)) for place in range(21)]
+        series = []
+        for row in values:
+            nights = [Night(session=str(place), value=float(one), time=times[place]) for place, one in enumerate(row)]
+            series.append(Series(past=tuple(nights[:-1]), newest=nights[-1]))
+        return [math.log(one.high / one.centre) for one in outlooks(series, 0.05)]
+
+    drawn = np.random.default_rng(5).normal(0.0, 0.02, (20, 21))
+    alike = np.exp(drawn[:, [place // 2 for place in range(21)]])
+    assert min(a / b for a, b in zip(highest(alike, 1), highest(alike, 12), strict=True)) > 1.05
+    assert highest(np.exp(drawn), 1) == pytest.approx(highest(np.exp(drawn), 12))
+
+
 @pytest.mark.parametrize("name", PROMISED)
 def test_nights_without_a_change_hardly_ever_raise_an_alarm(name):
     rates = replay(PROMISED[name], histories=2, seed=11, series=20)
