@@ -8,6 +8,7 @@ from benchmarking.core.metrics import PEAK_MEMORY
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.figure import Figure, Mark, NotDrawn, Panel
+from visualize.drawing.loads import LEVELS, level_names
 from visualize.drawing.marks import Series, figure, legend, mark, not_drawn
 from visualize.drawing.rows import (
     CELL_COLUMNS,
@@ -133,7 +134,7 @@ class UseOverTime(ChartPlugin):
     name = "use_over_time"
     title = "Device utilization over time"
     needs = "raw samples of a device with readable utilization"
-    columns = "raw.launch, raw.metric, raw.samples"
+    columns = f"{LEVELS}, raw.launch, raw.metric, raw.samples"
     joins = "JOIN raw_benchmark_data raw ON raw.result_id = r.result_id"
     condition = f"""r.status = 'ok' AND raw.phase = 'measure' AND len(raw.samples) > 0
         AND raw.metric IN ({", ".join(f"'{name}'" for name in (TIMES, *READINGS))})"""
@@ -141,7 +142,7 @@ class UseOverTime(ChartPlugin):
     loads = "also"
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
+        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "loop")):
             points = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
             read = [(samples, found) for samples in points if (found := launches(samples))]
             if read:
@@ -151,9 +152,8 @@ class UseOverTime(ChartPlugin):
 
     def _figure(self, key: Row, points: Sequence[tuple[list[Row], list[dict[str, list[float]]]]]) -> Figure:
         shown, is_load = points[-MOST_POINTS:], key["device"] == "server"
-        series = [
-            Series(label=words.point(rows[0]), rows=tuple(rows), style=style) for style, (rows, _) in enumerate(shown)
-        ]
+        named = level_names([rows[0] for rows, _ in shown]) if key["loop"] else words.point
+        series = [Series(label=named(rows[0]), rows=tuple(rows), style=style) for style, (rows, _) in enumerate(shown)]
         readings = [found for _, found in shown]
         times = [time for launched in readings for one in launched for time in one[TIMES]]
         x = value_axis("Time since the first reading (s)", times, may_be_log=False)

@@ -642,7 +642,7 @@ def test_the_page_of_a_load_draws_what_the_server_says_of_itself(tmp_path):
     server = next(one for one in page.requests if one.title.startswith("The server during the load"))
     titles = [spec["layer"][0]["encoding"]["y"]["title"] for spec in server.specs]
     assert titles == [["Requests", "waiting"], ["KV cache", "in use (%)"]]
-    assert page.drawn == "1 in flight"
+    assert page.drawn == server.legend[0].label == "1 in flight"
 
 
 def test_a_load_test_is_listed_with_the_address_of_its_server_and_overlays_several_servers_only(tmp_path):
