@@ -215,7 +215,7 @@ def report_of(
 
 def _doubted(group: tuple[Row, Sequence[Row]]) -> float:
     """The share of a model's results that are not valid: the first chart of the report is of those to be trusted."""
-    return sum(row["state"] != "valid" for row in group[1]) / len(group[1])
+    return sum(1 for row in group[1] if row["state"] != "valid") / len(group[1])
 
 
 def _group(
