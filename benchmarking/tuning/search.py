@@ -56,7 +56,7 @@ POINT_S = 1.5
 REFERENCE_SHARE, LEAST_REFERENCE_S = 0.01, 1.0
 """Share of the budget that the reference output of a point may take, and at least so many seconds; else the outputs are
 compared at a smaller point, since each batch size would need a reference of its own."""
-MOST_OF_A_CELL = 0.5
+MOST_OF_A_CELL = 0.2
 """Share of the time left that the build and the first launch of a cell may take while others wait: where one hangs, or
 the machine is much slower than usual, there is time for the others."""
 LEAST_LAUNCH_S = 8.0

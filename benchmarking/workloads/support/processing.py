@@ -13,7 +13,7 @@ import bisect
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import field
 from pathlib import Path
 from statistics import median
@@ -26,7 +26,7 @@ from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
 from benchmarking.workloads.support import synthetic_inputs
-from benchmarking.workloads.support.configuration import library_path
+from benchmarking.workloads.support.configuration import library_path, read_json
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.synthetic_inputs import placeholder_ids, vocabulary_size
 
@@ -57,6 +57,14 @@ HUB_FILES = (
 
 NAMES: Mapping[Modality, str] = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
 """transformers' names of the processors."""
+AUTOMATIC: Mapping[Modality, str] = {
+    "text": "AutoTokenizer",
+    "image": "AutoImageProcessor",
+    "audio": "AutoFeatureExtractor",
+}
+"""transformers' classes that find the class of a folder's processor."""
+GENERIC_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""The class, by its names in transformers 4 and 5, of tokenizers that `tokenizer.json` describes completely."""
 
 # Old enough to be in the public domain, and exactly documented.
 SOURCE = "Abraham Lincoln, Gettysburg Address, 19 November 1863 (the Bliss copy; public domain)"
@@ -233,16 +241,22 @@ def has_processors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (*TOKENIZER_FILES, *PROCESSOR_FILES))
 
 
+def _has_generic_tokenizer(folder: Path) -> bool:
+    with suppress(BenchhouseError, OSError):  # of what is broken, the automatic class says why
+        config = read_json(folder / "tokenizer_config.json")
+        named = config.get("tokenizer_class") if isinstance(config, dict) else None
+        return named in GENERIC_TOKENIZERS and (folder / "tokenizer.json").is_file()
+    return False
+
+
 def load(folder: Path, kind: Modality, gguf_file: str | None = None) -> Any:
     """transformers' tokenizer or processor, or the tokenizer in a GGUF file of the folder, whatever is beside it.
     Raises BenchhouseError for broken files, ImportError for a missing package."""
     import transformers
 
-    automatic = {
-        "text": transformers.AutoTokenizer,
-        "image": transformers.AutoImageProcessor,
-        "audio": transformers.AutoFeatureExtractor,
-    }[kind]
+    # The automatic classes import torch, which takes seconds in an engine's process that has no other use for it.
+    is_generic = kind == "text" and gguf_file is None and _has_generic_tokenizer(folder)
+    automatic = getattr(transformers, "PreTrainedTokenizerFast" if is_generic else AUTOMATIC[kind])
     try:
         path, given = library_path(str(folder)), dict[str, str]()
         place: AbstractContextManager[str] = nullcontext(path)

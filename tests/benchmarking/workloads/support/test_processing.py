@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -281,6 +283,29 @@ def test_code_in_the_models_folder_is_never_run(minilm, opened, tmp_path):
     (minilm / "own.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
     assert opened(workload(minilm)).verified["tokenizer"] != "OwnTokenizer"
     assert not (tmp_path / "was_run").exists()
+
+
+WITHOUT_TORCH = """
+import json, sys
+from pathlib import Path
+from benchmarking.workloads.support.processing import load
+tokenizer = load(Path(sys.argv[1]), "text")
+ids = tokenizer("Four score and seven years ago")["input_ids"]
+print(json.dumps(["torch" in sys.modules, type(tokenizer).__name__, ids]))
+"""
+
+
+@pytest.mark.parametrize("named", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_a_tokenizer_that_its_file_describes_needs_no_torch(minilm, named):
+    from transformers import AutoTokenizer
+
+    config = minilm / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tokenizer_class": named}))
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(minilm)]
+    has_torch, found, ids = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    automatic = AutoTokenizer.from_pretrained(str(minilm), local_files_only=True)
+    expected = automatic("Four score and seven years ago")["input_ids"]
+    assert (has_torch, found, ids) == (False, type(automatic).__name__, expected)
 
 
 def test_missing_package_is_reported(minilm, opened, monkeypatch):
