@@ -59,6 +59,8 @@ compared at a smaller point, since each batch size would need a reference of its
 MOST_OF_A_CELL = 0.2
 """Share of the time left that the build and the first launch of a cell may take while others wait: where one hangs, or
 the machine is much slower than usual, there is time for the others."""
+LATE_SHARE = 0.5
+"""Share of the time that an early decision left which cells that were not tried may take beside the finalists."""
 LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
@@ -212,7 +214,7 @@ class Search:
             return False
         finalists_s = sum(self._cost_s(name, self.race.keys_of(name)) for name in self.race.cells)
         each_s = self._screened_s / max(1, len(self._tried))
-        room = int((self.left_s * MOST_OF_A_CELL - finalists_s) / max(each_s, 1e-9))
+        room = int((self.left_s * LATE_SHARE - finalists_s) / max(each_s, 1e-9))
         untried = sorted((name for name in self.candidates if name not in self._tried), key=self._promise)
         late = untried[: max(0, room)]
         self.race.extend([key for key, one in self.configurations.items() if one.candidate.name in late])
