@@ -260,7 +260,7 @@ NAME_IN, CELL_IN, GRID_ROW_IN, MOST_PANELS, MOST_ROWS = 2.6, 1.15, 0.6, 2, 30
 
 class RuntimePrecision(ChartPlugin):
     name = "runtime_precision"
-    title = "Latency and error by runtime and precision"
+    title = "Latency by runtime and precision"
     needs = "a model measured with two runtimes or precisions on the same device"
     columns = f"c.place, c.is_ranked, {LATENCY}, r.output_error"
     joins = "JOIN runtime_comparison c ON c.result_id = r.result_id"

@@ -13,6 +13,7 @@ from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.metrics import JUDGED, METRICS, Metric
 from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Point
+from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.launches import COVERS
 from db.values import precision_words
@@ -157,9 +158,12 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") 
     with_interval = [row for row in drawn if row["low"] is not None]
     if drawn and not with_interval and all(row.get("origin_format") for row in drawn):
         return "No intervals are drawn for imported results."
+    least = MIN_LAUNCHES_FOR_BETWEEN
+    has_few = all(row["launches"] < least for row in drawn if row["low"] is None)
     if not with_interval:
-        return "No intervals: they need at least 3 launches per point."
-    some = "" if len(with_interval) == len(drawn) else "; points with fewer than 3 launches have none"
+        return f"No intervals: they need at least {least} launches per point." if has_few else "No intervals are known."
+    why = f"points with fewer than {least} launches have none" if has_few else "some points have none"
+    some = "" if len(with_interval) == len(drawn) else f"; {why}"
     return f"{what}: 95 % interval of {of}{COVERS['between']}{some}."
 
 

@@ -97,8 +97,12 @@ def test_what_is_left_out_is_counted_and_one_thing_is_not_numbered():
 
 
 def test_points_without_an_interval_are_mentioned():
-    text = words.interval([row(), row(low=None)])
+    text = words.interval([row(), row(low=None, launches=2)])
     assert text.endswith("95 % interval of the typical launch; points with fewer than 3 launches have none.")
+    text = words.interval([row(), row(low=None, launches=3)])
+    assert text.endswith("95 % interval of the typical launch; some points have none.")
+    assert words.interval([row(low=None, launches=2)]) == "No intervals: they need at least 3 launches per point."
+    assert words.interval([row(low=None, launches=3)]) == "No intervals are known."
 
 
 def test_doubts_are_explained_and_info_is_no_doubt():
