@@ -260,6 +260,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
         own = [load for load in loads if (load.model_id, load.kind) == (model_id, kind)]
         dated = [load.started_at for load in own if load.started_at is not None]
+        ends = [load.finished_at for load in own if load.finished_at is not None]
         is_dated = len(dated) == len(own)
         yield ForeignRun(
             key=f"{model_id} {kind}",
@@ -267,7 +268,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             task="text-generation",
             results=[load.result for load in own],
             started_at=min(dated) if is_dated else None,
-            finished_at=max(load.finished_at or dated[0] for load in own) if is_dated else None,
+            finished_at=max(ends) if is_dated and len(ends) == len(own) else None,
             stated_times=[load.stated_time for load in own],
             runtime_mode={"load": kind, **load_mode(own[0].result)},
             host=own[0].server,

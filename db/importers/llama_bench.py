@@ -130,7 +130,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             task="text-generation",
             results=[test.result for test in tests],
             started_at=min(starts) if len(starts) == len(tests) else None,
-            finished_at=max(starts) if len(starts) == len(tests) else None,
             **tests[0].setup,
         )
 

@@ -125,7 +125,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             task="text-generation",
             results=[one.result for one in records],
             started_at=min(times, default=None),
-            finished_at=max(times, default=None),
             stated_times=[one.date for one in records],
             device_type=provider.lower() if provider.lower() in DEVICES else "unknown",
             runtime=BACKEND,

@@ -85,6 +85,16 @@ def test_an_empty_warehouse_has_no_findings(warehouse):
         ),
         ("UPDATE benchmark_results SET validity = NULL", "missing_value", "is ok but has no validity"),
         (
+            "UPDATE benchmark_runs SET finished_at = NULL",
+            "missing_value",
+            "was measured here, but has no warm-up calls",
+        ),
+        (
+            "UPDATE benchmark_results SET iterations = NULL",
+            "raw_count",
+            "not stated iterations in 3 launches, but 90 raw samples in 3",
+        ),
+        (
             "UPDATE benchmark_results SET latency_median_ms = NULL",
             "missing_value",
             "neither a median latency nor a reason",

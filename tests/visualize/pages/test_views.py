@@ -35,6 +35,7 @@ from tests.visualize.pages.conftest import LOADED
 from visualize.pages import parameters
 from visualize.pages.elements import Grid, headings
 from visualize.pages.public_copy import public_copy
+from visualize.pages.result_rows import launches_of
 from visualize.pages.site import NotFoundError, environment, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console_page
@@ -566,6 +567,19 @@ def test_an_imported_load_has_its_host_and_doubts_without_our_flags(tmp_path):
     assert {cell.text for row in results.rows for cell in row if "+" in (cell.text or "")} == {
         "late generator, time zone unknown +2"
     }
+
+
+def test_a_run_whose_file_states_neither_its_end_nor_its_calls_says_so(tmp_path):
+    file = read_file(FIXTURES / "imports/llama_bench/33_columns.csv")
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        (run,) = importer_for(file).runs(file)
+        warehouse.ingest(run)
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        page = views()["run"].page(found, views()["run"].parameters(run_id=run.run_id))
+    snapshots.close()
+    assert dict(page.facts)["started"].endswith(", end not stated")
+    assert launches_of({"launches": 1, "iterations": None}).hint == "the file does not state how many calls were timed"
 
 
 def test_an_imported_sweep_of_files_is_one_row_of_loads_with_all_its_levels(tmp_path):
