@@ -6,6 +6,7 @@ an absent one. What two results differ in is told in words, the key that decides
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,6 +53,13 @@ KEYS_OF_COLUMN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Column -> patterns of the keys that may differ if two selections differ in it; "*" is all but the point. Other
 columns (run_id, git_commit, tags, ...) do not distinguish series."""
+QUANTIZED_NAME = re.compile(
+    r"(?P<model>.+?)[-._ ](?P<type>(?:UD-|i1-)?"
+    r"(?:I?Q[1-8](?:_[0-9A-Z]+){1,3}|TQ[12]_0|(?:MXFP4|NVFP4)(?:_MOE)?|BF16|FP?(?:16|32)))(?:\.gguf)?",
+    re.IGNORECASE,
+)
+"""A GGUF file's name, or that of the model that llama-bench read from one: the model's name before the type of its
+values, such as Q4_K_M. UD- and i1- are publishers' marks of mixtures."""
 ACROSS = (*(word for word, column in FIELDS.items() if column in KEYS_OF_COLUMN), "runtime_mode", "cpu_list", ALL)
 """Values of --across."""
 
@@ -159,8 +167,17 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
 
 
 def _shared(one: Representative, may_differ: MayDiffer) -> str:
-    """The hash of the keys that must be equal."""
-    return canonical_hash({name: value for name, value in one.result.keys.items() if not may_differ(name)})
+    """The hash of the keys that must be equal. A file that is named for its quantization has its precision by that
+    name: two such files, as different models, differ in it too."""
+    is_named = may_differ("model_id") and model_and_quantization(str(one.result.keys.get("model_id")))[1] is not None
+    names = [name for name in one.result.keys if not may_differ(name) and not (is_named and name == "precision")]
+    return canonical_hash({name: one.result.keys[name] for name in names})
+
+
+def model_and_quantization(model_id: str) -> tuple[str, str | None]:
+    """The model's name, and the quantization that a GGUF file's name ends with; None for other names."""
+    found = QUANTIZED_NAME.fullmatch(model_id)
+    return (model_id, None) if found is None else (found["model"], found["type"])
 
 
 def _nearest(

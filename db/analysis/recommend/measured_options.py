@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_i
 from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run, canonical_hash
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
+from db.analysis.compare.matching import model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import Option
@@ -64,13 +64,6 @@ NO_OPTIONS = {
 OF_WORKLOAD = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
 """Columns of a workload, beside its configuration, definition and axes."""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
-QUANTIZED_NAME = re.compile(
-    r"(?P<model>.+?)[-._ ](?P<type>(?:UD-|i1-)?"
-    r"(?:I?Q[1-8](?:_[0-9A-Z]+){1,3}|TQ[12]_0|(?:MXFP4|NVFP4)(?:_MOE)?|BF16|FP?(?:16|32)))(?:\.gguf)?",
-    re.IGNORECASE,
-)
-"""A GGUF file's name, or that of the model that llama-bench read from one: the model's name before the type of its
-values, such as Q4_K_M. UD- and i1- are publishers' marks of mixtures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +91,6 @@ class Workload:
         definition = [] if self.definition is None else [f"definition of {self.definition}"]
         weights = [] if self.weights == "given" else [f"{self.weights} weights"]  # those of the file or caller
         return ", ".join(filter(None, (self.task, " ".join(sizes), *weights, *definition)))
-
-
-def model_and_quantization(model_id: str) -> tuple[str, str | None]:
-    """The model's name, and the quantization that a GGUF file's name ends with; None for other names."""
-    found = QUANTIZED_NAME.fullmatch(model_id)
-    return (model_id, None) if found is None else (found["model"], found["type"])
 
 
 def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -145,6 +145,22 @@ def test_quantizations_are_compared_by_their_names(store, warehouse):
     assert "other" not in comparison_text(found)
 
 
+def test_two_files_of_a_model_are_compared_though_their_precisions_differ(store, warehouse):
+    """As models that differ: the quantization is in the names. Models of other names keep their precisions apart."""
+    for name, precision in (("a-1b.Q8_0.gguf", "int8"), ("a-1b.Q4_0.gguf", "int4"), ("b", "float32"), ("c", "int8")):
+        one = {"batch_sizes": (1,), "sequence_lengths": (32,), "precision": precision}
+        store(name, change=lambda run, name=name: Alter.workload(run, model_id=name, config_hash=name), **one)
+
+    def found(a, b):
+        return compare(warehouse, Selection.parse(f"model={a}"), Selection.parse(f"model={b}"), LATENCY)
+
+    files = found("a-1b.Q8_0.gguf", "a-1b.Q4_0.gguf")
+    (finding,) = files.findings
+    assert not files.is_empty
+    assert finding.subject["precision"] == ("int8", "int4")
+    assert "not comparable: precision: float32 / int8" in found("b", "c").findings[0].judgement.reason
+
+
 def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store, sides):
     def elsewhere(run):
         keys = {**run.hardware.hashed_keys, "cpu_model": "Test CPU 4000"}
