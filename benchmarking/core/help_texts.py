@@ -17,6 +17,8 @@ OPTIONS = "runtime options"
 """Title of the group that --help-options shows."""
 RARE = "is_rare"
 """The mark of flags and groups that few people need."""
+IN_SERIES = "in_series"
+"""The mark of flags of which different values make separate series."""
 
 
 def few_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
@@ -29,6 +31,19 @@ def many_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
     """Show these in --help too, in a command where a flag that few need elsewhere is one of a few."""
     for thing in things:
         vars(thing)[RARE] = False
+
+
+def divides_series(action: argparse.Action) -> None:
+    """Name this flag among those of which different values make separate series."""
+    vars(action)[IN_SERIES] = True
+
+
+def series_flags(parser: argparse.ArgumentParser) -> str:
+    """Which flags of a parser make separate series, in a sentence; empty for none."""
+    found = [one.option_strings[-1] for one in parser._actions if vars(one).get(IN_SERIES) and one.option_strings]
+    options = any(group.title == OPTIONS for group in parser._action_groups)
+    also = ", and runtime options" if options else ""
+    return f"Runs with different values of these are separate series: {', '.join(found)}{also}." if found else ""
 
 
 def help_text(parser: argparse.ArgumentParser, *, everything: bool, details: str = "") -> str:
@@ -49,6 +64,8 @@ def help_text(parser: argparse.ArgumentParser, *, everything: bool, details: str
     if hidden:
         options = "--help-options [RUNTIME] shows the options of runtimes, " if OPTIONS in hidden else ""
         formatter.add_text(f"{options}--help-all all flags.")
+    if everything:
+        formatter.add_text(fitted(series_flags(parser), width + 2))
     formatter.add_text(fitted(parser.epilog or "", width + 2))
     formatter.add_text(fitted(details, width + 2))
     return formatter.format_help()

@@ -42,7 +42,7 @@ from benchmarking.core.command_line import (
     tag,
 )
 from benchmarking.core.errors import UsageError
-from benchmarking.core.help_texts import few_need
+from benchmarking.core.help_texts import divides_series, few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import SIMILAR, named_by, nearest
 
@@ -251,6 +251,8 @@ class Setting:
     """Whether few people need it, so that only --help-all shows it."""
     is_key: bool = False
     """Whether it is a key in YAML lists of models."""
+    in_series: bool = False
+    """Whether results with different values are separate series; the options of runtimes all are."""
     field: str | None = None
     """The field of `Request` that holds it, if its name is another."""
     applies: frozenset[str] = frozenset()
@@ -344,6 +346,8 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
         action.is_sorted = setting.kind.is_sorted
     if setting.is_rare:
         few_need(action)
+    if setting.in_series:
+        divides_series(action)
     both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
     add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
 

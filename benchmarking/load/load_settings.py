@@ -54,6 +54,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         Setting(name="url", kind=TEXT, metavar="URL", help="address with /v1; the API key is in $OPENAI_API_KEY"),
         Setting(
             name="serve",
+            in_series=True,
             kind=TEXT,
             metavar="COMMAND",
             help="server to start: a command with {port}, or vllm, ...",
@@ -61,6 +62,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="sweep",
+            in_series=True,
             kind=SWEEP,
             help="values of {NAME}, or of an engine's flag; repeatable",
             default=[],
@@ -85,6 +87,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="endpoint",
+            in_series=True,
             is_rare=True,
             kind=one_of(("completions", "chat"), "endpoint"),
             help="API endpoint",
@@ -94,6 +97,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="engine",
+            in_series=True,
             kind=WORD,
             help="the server's engine, such as vllm",
             default="server",
@@ -110,6 +114,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="hardware",
+            in_series=True,
             is_rare=True,
             kind=WORD,
             help="name of the server's device, such as 'NVIDIA H100'",
@@ -138,6 +143,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="http2",
+            in_series=True,
             kind=SWITCH,
             default=False,
             help="use HTTP/2: negotiated over https, with prior knowledge over http (default: HTTP/1.1)",
@@ -162,6 +168,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         # The model on this machine.
         Setting(
             name="scenario",
+            in_series=True,
             is_rare=True,
             kind=one_of(SCENARIOS, "scenario", read=_scenario),
             help="MLPerf scenario, whose queries MLPerf's loadgen issues",
@@ -171,6 +178,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="samples_per_query",
+            in_series=True,
             kind=WHOLE,
             help="samples per query of multi-stream",
             default=8,
@@ -211,6 +219,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="request_rate",
+            in_series=True,
             plural="request_rates",
             takes_list=True,
             kind=RATES,
@@ -224,7 +233,11 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="highest rate within --limit, between two rates",
             needs=(("limit", None), ("request_rate", None)),
         ),
-        replace(COMMON["limit"], help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s"),
+        replace(
+            COMMON["limit"],
+            in_series=True,
+            help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s",
+        ),
         Setting(
             name="fail_on",
             kind=one_of(("missed", "all-missed"), "condition"),
@@ -253,6 +266,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         # The traffic.
         Setting(
             name="arrivals",
+            in_series=True,
             kind=one_of(ARRIVALS, "arrival process"),
             help="arrival process of an open loop",
             default="poisson",
@@ -261,6 +275,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="variation",
+            in_series=True,
             kind=NUMBER,
             metavar="CV",
             help="coefficient of variation of gamma arrivals",
@@ -270,6 +285,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="burst",
+            in_series=True,
             kind=WHOLE,
             help="requests per burst",
             default=8,
@@ -278,6 +294,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="input_length",
+            in_series=True,
             takes_list=True,
             kind=TEXTS,
             metavar="N",
@@ -286,6 +303,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="prompt_ids",
+            in_series=True,
             kind=WHOLE,
             help="send prompts of exact length as token ids below N, the vocabulary size",
             default_words="text",
@@ -297,6 +315,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="output_length",
+            in_series=True,
             takes_list=True,
             kind=TEXTS,
             metavar="N",
@@ -305,6 +324,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="lengths",
+            in_series=True,
             takes_list=True,
             kind=TEXTS,
             metavar="PAIR",
@@ -313,6 +333,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="shared_prefix",
+            in_series=True,
             is_rare=True,
             kind=NUMBER_FROM_0,
             metavar="SHARE",
@@ -323,6 +344,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="turns",
+            in_series=True,
             is_rare=True,
             kind=WHOLE,
             help="messages of the user per conversation",
@@ -332,6 +354,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="think_time",
+            in_series=True,
             is_rare=True,
             kind=TEXT,
             metavar="S",
@@ -343,6 +366,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="tool_calls",
+            in_series=True,
             is_rare=True,
             kind=COUNT,
             help="further requests after each message, as of an agent that uses tools",
@@ -353,6 +377,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="tool_pause",
+            in_series=True,
             is_rare=True,
             kind=TEXT,
             metavar="S",
@@ -364,6 +389,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="trace",
+            in_series=True,
             is_rare=True,
             kind=PATH,
             help="trace with arrivals, lengths and sessions: Mooncake, Azure, BurstGPT, Bailian",
@@ -372,6 +398,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="sharegpt",
+            in_series=True,
             kind=PATH,
             help="file with conversations to take prompts and lengths from (ShareGPT JSON)",
             excludes=("scenario", "input_length", "output_length"),

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from unittest import mock
 
 from benchmarking import cli
+from benchmarking.core.help_texts import series_flags
 from tests.helpers.paths import ROOT
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -29,7 +30,8 @@ HEAD = """\
 # Commands
 
 Every command and every flag. This page is generated from the parsers by `python -m tests.docs.cli_page`; `--help` after
-a command says the same.
+a command says the same. Which flags make separate series, so that results with different values are never compared as
+one history, stands below the flags of a command that measures, and in its `--help-all`.
 
 The commands with a script also run under its name, with and without `.py`, and as `benchhouse SCRIPT`; the others run
 as `benchhouse NAME` only. Results go to stdout and progress to stderr;
@@ -91,7 +93,7 @@ def command(name: str, parser: argparse.ArgumentParser, level: int = 2) -> str:
     parts = [f"{'#' * level} {name}\n", _prose(parser.description)]
     for group in parser._action_groups:
         parts.append(_group(group))
-    parts.append(_prose(parser.epilog))
+    parts += [_prose(series_flags(parser)), _prose(parser.epilog)]
     for child, summary, subparser in subcommands(parser):
         own = subparser.description or f"{summary[:1].upper()}{summary[1:]}."
         subparser.description = own

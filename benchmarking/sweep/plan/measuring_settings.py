@@ -70,6 +70,7 @@ def of_axis(axis: Axis) -> Setting:
         other_flags=axis.other_flags,
         is_rare=not axis.is_field,
         is_key=True,
+        in_series=True,
         applies=MODELS_AND_BENCHES if axis.name in BENCH_AXES else MODELS,
     )
 
@@ -83,6 +84,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
     | table(
         Setting(
             name="task",
+            in_series=True,
             is_rare=True,
             kind=WORD,
             metavar="TASK",
@@ -93,6 +95,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="weights",
+            in_series=True,
             is_rare=True,
             kind=one_of(WEIGHTS_CHOICES, "kind of weights", python="WeightsChoice"),
             help="weights; auto means pretrained if available, else seeded random ones",
@@ -102,6 +105,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="device",
+            in_series=True,
             takes_list=True,
             plural="devices",
             kind=replace(WORD, words=(AUTO, *plugins.names(plugins.DEVICES))),
@@ -112,6 +116,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="runtime",
+            in_series=True,
             takes_list=True,
             plural="runtimes",
             kind=replace(WORD, words=plugins.names(plugins.RUNTIMES)),
@@ -122,6 +127,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="precision",
+            in_series=True,
             takes_list=True,
             plural="precisions",
             metavar="P",
@@ -132,6 +138,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="num_threads",
+            in_series=True,
             is_rare=True,
             takes_list=True,
             kind=WHOLE,
@@ -142,6 +149,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="cpu_list",
+            in_series=True,
             is_rare=True,
             kind=TEXT,
             metavar="LIST",
@@ -152,6 +160,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="dim",
+            in_series=True,
             is_rare=True,
             kind=DIMENSIONS,
             help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable",
@@ -162,6 +171,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="input",
+            in_series=True,
             is_rare=True,
             kind=INPUT_VALUES,
             help="value of an input of such a file, as in sr=16000; repeatable",
@@ -172,6 +182,7 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="inputs",
+            in_series=True,
             is_rare=True,
             kind=TEXT,
             metavar="FILE",
@@ -211,10 +222,11 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         ),
         Setting(
             name="cold_cache",
+            in_series=True,
             is_rare=True,
             kind=SWITCH,
             default=False,
-            help="flush the device's last-level cache before each timed call; results are a separate series",
+            help="flush the device's last-level cache before each timed call",
             is_key=True,
         ),
         Setting(
