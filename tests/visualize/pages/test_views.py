@@ -32,6 +32,7 @@ from tests.helpers.paths import FIXTURES
 from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
+from visualize import visualize_benchmarks
 from visualize.pages import parameters
 from visualize.pages.elements import Grid, headings
 from visualize.pages.public_copy import public_copy
@@ -291,6 +292,24 @@ def test_a_workload_whose_quality_is_measured_is_recommended_for_first(tmp_path)
         page = page_of(found, "recommend")
     assert "s32" in page.workload
     assert [row[0].text for row in page.precisions.rows] == ["int8", "int4"]
+
+
+def test_a_comparison_has_the_quality_of_both_sides(tmp_path, capsys):
+    """As the command prints it; the report too."""
+    path = tmp_path / "own.duckdb"
+    with Warehouse.open(path) as warehouse:
+        for precision, perplexity in (("int8", 12.75), ("int4", 18.04)):
+            value = QualityValue(value=perplexity, low=perplexity - 1, high=perplexity + 1)
+            quality = Quality(values={"perplexity": value}, inputs="a text", how={"windows": 16})
+            warehouse.ingest(Alter.renewed(dataclasses.replace(make_run(precision=precision), quality=quality)))
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "compare", a="precision=int8", b="precision=int4")
+    (line,) = (note for note in page.compared.notes if note.startswith("quality"))
+    assert "perplexity 12.75 -> 18.04" in line
+    written = tmp_path / "report.md"
+    given = ["--report", str(written), "--db-path", str(path), "--compare", "precision=int8", "precision=int4"]
+    visualize_benchmarks.main(given)
+    assert "perplexity 12.75" in written.read_text()
 
 
 def test_workloads_of_the_same_words_are_all_offered(tmp_path):
