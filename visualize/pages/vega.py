@@ -40,7 +40,7 @@ SHAPES: Mapping[str, str] = {
 """Matplotlib's marker -> its outline within a square from -1 to 1."""
 DASHES = ([1, 0], [6, 4], [2, 3], [6, 3, 2, 3])
 PX_PER_IN = 76
-LEAST_ROW_PX, MOST_TITLE = 24, 34
+LEAST_ROW_PX, MOST_TITLE = 24, 42
 """Height of a row, and letters of a line of a title below an axis."""
 LETTER_PX, FLUSH_PX = 6, 18
 """Width of a letter of a note, and distance of a label from the end of an axis."""
