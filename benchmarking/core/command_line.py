@@ -515,8 +515,14 @@ def positive_numbers(text: str) -> tuple[float, ...]:
     return tuple(int(value) if value.is_integer() else value for value in sorted(values))
 
 
+UNLIMITED = ("max", "maximum", "unlimited", "none", "throughput", "burst", "-1", "0")
+"""What people write for a rate without a limit."""
+
+
 def positive_rates(text: str) -> tuple[float, ...]:
     """Numbers above 0 such as 1,2.5, each also with /s, or inf alone."""
+    if text.strip().lower() in UNLIMITED:
+        raise argparse.ArgumentTypeError(f"takes numbers above 0, or inf to send all requests at once: got {text!r}")
     return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text.replace("/s", ""))
 
 

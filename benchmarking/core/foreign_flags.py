@@ -103,7 +103,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--file", ("--model-list", "--output", FILES)),
             (
                 "--max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration "
-                "--max-time -z",
+                "--max-time --time-limit -z",
                 ("--duration", "--budget", "--timeout"),
             ),
             (
@@ -157,7 +157,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "--base-url --server --server-url --api-base --endpoint-url --host-url --host --port -u",
                 ("--url",),
             ),
-            ("--target", ("--url", "--objective", "--prefer")),
+            ("--target", ("--url", "--objective", "--prefer", "--device", "--devices")),
             ("--goodput --slo --slos --sla", ("--limit", "--slo", LIMITED)),
             ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
             (
@@ -365,7 +365,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                     "have --fail-on",
                 ),
             ),
-            ("--junitxml --junit-xml --xunit --gitlab", ("--junit",)),
+            ("--junitxml --junit-xml --xunit --gitlab --sarif", ("--junit",)),
             (
                 "--exit-zero --warn-only --allow-fail --soft-fail --no-fail --informational",
                 "the exit code is 1 for a regression: what follows || in a shell goes on after it",
@@ -416,7 +416,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "tokens are counted; what a runtime does is part of its time",
             ),
             (
-                "--n --best-of --num-beams --use-beam-search --logprobs --do-sample --greedy --repetition-penalty",
+                "--best-of --num-beams --use-beam-search --logprobs --do-sample --greedy --repetition-penalty",
                 ONE_ANSWER,
             ),
             ("--served-model-name", ("--model-id",)),
@@ -457,7 +457,15 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "one model on several GPUs is --device cuda:0,cuda:1 --placement sharded; a server is parallel by its "
                 "own settings: start it with them, and record them with --tag tp=2",
             ),
-            ("--threads --intra-op-num-threads --num-cpu-threads -t", ("--num-threads",)),
+            ("--n", ("--iterations", "--rounds", "--rows", ONE_ANSWER)),
+            (
+                "--inter-op --interop --inter-op-threads --inter-op-num-threads --inter-op-parallelism",
+                "threads between operators are the runtime's own; those within an operator are --num-threads",
+            ),
+            (
+                "--threads --intra-op --intraop --intra-op-threads --intra-op-num-threads --num-cpu-threads -t",
+                ("--num-threads",),
+            ),
             ("--attn-implementation --attention-backend --attn", ("--attention",)),
             ("--flash-attn -fa", ("--flash-attention",)),
             ("--kv-cache-dtype --cache-type-k --cache-type-v -ctk -ctv", ("--kv-cache-type",)),
@@ -568,8 +576,8 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             ("--remeasure --measure-again --re-run --rerun --again", ("--confirm", "--again")),
             (
                 "--accept --approve --update-baseline --set-baseline --reset-baseline --baseline-run --new-baseline",
-                "every stored run is history; the level of an alert is accepted with benchhouse alert set ID method "
-                "--note WHY, and as well with noise, hardware or improvement",
+                "every stored run is history; the level of an alert is accepted with benchhouse alert set ID intended "
+                "--note WHY, and as well with noise, hardware, method or improvement",
             ),
             ("--assert --require --expect --criteria", ("--limit",)),
             ("--stages --levels", ("--request-rates", "--concurrency")),
@@ -791,7 +799,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             (
                 "--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change "
                 "--fail-under --fail-above --factor --confidence --significance --p-value --noise --noise-threshold "
-                "--sensitivity --sigma --percent --max-increase --delta --thresholds",
+                "--alert-threshold --sensitivity --sigma --percent --max-increase --delta --thresholds",
                 (("--find-rate", "a limit is --limit, and --fail-on missed makes it a gate"), NO_THRESHOLD),
             ),
             ("--count", ("--rows", "--num-requests", "--iterations")),

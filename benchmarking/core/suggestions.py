@@ -229,7 +229,8 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
             "task": "--task",
             "run": "--run --run-id --run-ids --id --ids --uuid",
             "session": "--session --sessions",
-            "commit": "--commit",
+            "commit": "--commit --commit-id --git-commit",
+            "branch": "--branch --branch-name",
             "family": "--family --architecture",
             "host": "--host",
         }.items()

@@ -123,16 +123,18 @@ def meets(result: Result) -> bool | None:
 
 
 def holds(result: Result) -> bool | None:
-    """Whether a level holds the limits: it was measured and `meets` them. None if that is unknown, or if something else
-    than the server disturbed it."""
+    """Whether a level holds the limits: it was measured and `meets` them. None if that is unknown, if something else
+    than the server disturbed it, or if no request was sent, as to a server that did not start."""
     if result.status != "ok":
-        return False
+        return False if any(map(len, result.requests)) else None
     return None if disturbances(result) else meets(result)
 
 
 def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     """What --fail-on makes of the levels of a command: "missed" fails if one misses the limits, "all-missed" if every
     one does. What is not known of a level is neither."""
+    if not levels:
+        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{FLAG} {asked}: not known: no level was measured")
     held = [holds(one) for one in levels]
     missed, unknown, words, of_all = held.count(False), held.count(None), f"{FLAG} {asked}", counted(len(held), "level")
     if missed == len(held) or (missed and asked == "missed"):

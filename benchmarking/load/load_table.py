@@ -229,10 +229,12 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     has_shares, few = False, dict[tuple[int, int], list[str]]()
     for one in levels:
         name, share = _level_text(_unmarked(one), decimals), one.metrics.get("goodput_share")
-        if one.status != "ok":
+        is_held, has_ended = holds(one), one.status == "ok"
+        if is_held is None:
+            why = ", ".join(disturbances(one)) or "unknown"
+            untold.append(f"{name} ({why if has_ended else f'{one.status}, no request was sent'})")
+        elif not has_ended:
             missed.append(f"{name} ({one.status})")
-        elif (is_held := holds(one)) is None:
-            untold.append(f"{name} ({', '.join(disturbances(one)) or 'unknown'})")
         elif is_held:
             held.append(name)
         else:

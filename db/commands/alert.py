@@ -62,7 +62,7 @@ ACCEPTED = (
     "is among the last 60 runs: benchhouse delete run=ID takes one out"
 )
 """What any other triage does."""
-ACCEPTING = ("accept", "accepted", "approved", "expected", "known", "wanted", "wontfix")
+ACCEPTING = ("accept", "accepted", "approved", "by-design", "deliberate", "expected", "known", "wanted", "wontfix")
 """Words of other tools for a slowdown that stays."""
 
 

@@ -288,6 +288,15 @@ def test_a_command_that_measures_nothing_ends_the_comparison_after_its_first_lau
     assert ran.read_text() == "x"
 
 
+def test_a_program_that_can_only_be_another_one_is_refused_before_any_launch(capfd, tmp_path):
+    assert ab.main(["sleep 0.1", FLAGS, "--no-save"]) == 2
+    error = capfd.readouterr().err
+    assert "A: sleep writes no run file: use a command that measures" in error
+    assert "round" not in error
+    for program in (sys.executable, "env benchhouse run gpt2"):
+        assert arm("a", program).words == tuple(program.split())
+
+
 def test_a_command_that_measures_nothing_is_an_error(tmp_path):
     with pytest.raises(
         BenchhouseError, match=r"A wrote no run file: use a command that measures, .* measured by hyperfine"

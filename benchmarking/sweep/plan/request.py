@@ -38,7 +38,13 @@ from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.measure.context import Settings
 from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
-from benchmarking.sweep.plan.measuring_settings import AUTO, MEASURING, check_shared_options, options_of
+from benchmarking.sweep.plan.measuring_settings import (
+    AUTO,
+    MEASURING,
+    check_shared_options,
+    options_of,
+    runtime_options,
+)
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.sweep.run.command_session import Show
 from benchmarking.workloads.support.families import no_axis, plugin_of
@@ -306,7 +312,9 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
     if request.device == AUTO and request.runtime is None:  # else it is a usage error, of `Runtime.mode`
         known = {option.name for option in runtime.declared_options}
         for option in sorted(set(options_for(request, name, workload)) - known):
-            return f"runtime {name} has no option {option!r}"
+            having = ", ".join(runtime_options().get(option, ()))
+            choose = f": --runtime chooses one that has it ({having})" if having else ""
+            return f"runtime {name} has no option {option!r}{choose}"
     return None
 
 

@@ -77,6 +77,12 @@ DEFAULT_COMMAND = module_command("benchmarking.run_hardware_benchmark")
 """The default command of this installation."""
 COMMANDS = {COMMAND: DEFAULT_COMMAND, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
 """The commands that support --turn, by name."""
+OURS = ("benchhouse", "benchmarking.", *COMMANDS)
+"""What is in the command line of another program that runs one of them."""
+NOT_OURS = (
+    "no run file: use a command that measures, such as benchhouse run; the time of another program is measured by "
+    "hyperfine, whose --export-json file benchhouse import reads"
+)
 SHORT_NAMES = {"run": COMMAND, "batch": "batch_benchmark"}
 """Their names after `benchhouse`."""
 
@@ -175,11 +181,7 @@ def run_files(folder: Path, letter: Letter) -> list[Path]:
 
 
 def _nothing_measured(letter: Letter) -> TurnError:
-    return TurnError(
-        f"{letter.upper()} wrote no run file: use a command that measures, such as benchhouse run; the time of another "
-        "program is measured by hyperfine, whose --export-json file benchhouse import reads",
-        letter,
-    )
+    return TurnError(f"{letter.upper()} wrote {NOT_OURS}", letter)
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
@@ -200,6 +202,9 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         )
     if shutil.which(words[0]) is None:
         raise UsageError(f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command")
+    is_named = os.sep not in words[0] and not words[0].startswith("python")
+    if is_named and not any(name in word for word in words for name in OURS):
+        raise UsageError(f"{letter.upper()}: {words[0]} writes {NOT_OURS}; a script that runs it is given by its path")
     return tuple(words)
 
 

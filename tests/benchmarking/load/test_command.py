@@ -569,6 +569,20 @@ def test_missed_limits_fail_a_gate_that_asks_and_what_is_unknown_is_neither_met_
     assert codes == [missed, all_missed]
 
 
+def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, capsys):
+    """As of a server that did not start."""
+    run = of_levels(stored[1], (5.0, 1.0), (9.0, None))
+    held, down = run.results
+    down = replace(down, status="failed", error="the server did not start", requests=())
+    outcomes = [curve.limits_outcome([held, down], "missed"), curve.limits_outcome([down], "all-missed")]
+    assert [one.exit_code for one in outcomes] == [3, 3]
+    assert "not known at 1 of 2 levels" in outcomes[0].text
+    assert "no level was measured" in curve.limits_outcome([], "missed").text
+    assert curve.limits_outcome([replace(down, requests=held.requests)], "missed").exit_code == 1
+    load_table.print_run(replace(run, results=(held, down)), as_json=False)
+    assert "not judged: 9/s (failed, no request was sent)" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(("flags", "code"), [([], 0), (["--fail-on", "missed"], 1), (["--fail-on", "all-missed"], 1)])
 def test_only_a_gate_changes_the_exit_code_of_a_load_that_misses_its_limits(flags, code, capsys):
     with serving(Script(ttft_s=0.002, itl_s=0.0)) as url:
