@@ -550,7 +550,10 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                 "--force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y",
                 ("--yes", "--replace", "--overwrite", "no file is overwritten: give a new name"),
             ),
-            ("--preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain", ("--dry-run",)),
+            (
+                "--preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain",
+                ("--dry-run", "the reasons are part of what is printed"),
+            ),
             (
                 "--reason --message --comment --why --notes --note",
                 ("--note", "--description", "the reasons are part of what is printed"),
@@ -657,6 +660,12 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
                     "benchhouse setup --verify checks a warehouse, benchhouse check judges the newest results; an "
                     "export is always compared with torch",
                 ),
+            ),
+            (
+                "--runtime --runtimes --device --devices --precision --precisions --batch-sizes --sequence-lengths "
+                "--new-tokens --num-threads",
+                "it is a flag of commands that measure, such as benchhouse run MODEL; for ab and bisect it is part of "
+                "the command that they run: ab A B takes each in quotes, bisect the one after --",
             ),
             ("--import --load --add", ("--ingest", FILES)),
             ("--dynamic --dynamic-axes --dynamic-batch --dynamic-shapes", "batch and lengths are free in every export"),

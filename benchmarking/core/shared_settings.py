@@ -204,6 +204,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             colon = COMPARISON.sub(":", lowered, count=1)
             named = PART.fullmatch(colon)
             hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}" if named else ""
+            if part[:1].isdigit():
+                hint = f": write what it limits, such as {'e2e' if 'e2e' in names else 'latency'}:{part}"
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}{hint}")
         name, value, unit = match.groups()
         if name not in names:

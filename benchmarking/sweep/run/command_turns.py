@@ -201,7 +201,10 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
             "or benchhouse batch, or save the results of both commands and use benchhouse compare"
         )
     if shutil.which(words[0]) is None:
-        raise UsageError(f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command")
+        raise UsageError(
+            f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command; a "
+            "model is measured by benchhouse run MODEL"
+        )
     is_named = os.sep not in words[0] and not words[0].startswith("python")
     if is_named and not any(name in word for word in words for name in OURS):
         raise UsageError(f"{letter.upper()}: {words[0]} writes {NOT_OURS}; a script that runs it is given by its path")
