@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
+from itertools import chain
 from statistics import fmean
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -89,7 +90,7 @@ NO_METRICS = ("_bucket", "_created")
 TOTAL = "_total"
 MOST_VALUE = 1e300
 UTILIZATION, USED, POWER = USE_NAMES
-STATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+STATES: Mapping[str, tuple[str | tuple[str, ...], ...]] = MappingProxyType(
     {
         "server_running": (
             *("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
@@ -104,14 +105,17 @@ STATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "llamacpp:kv_cache_usage_ratio",
         ),
         "server_preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
-        "server_prompt_tokens": tuple(CACHE_COUNTERS.values()),
-        "server_prefix_hits": tuple(CACHE_COUNTERS),
+        "server_prompt_tokens": (
+            *CACHE_COUNTERS.values(),
+            ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
+        ),
+        "server_prefix_hits": (*CACHE_COUNTERS, "llamacpp:prompt_tokens_cached_total"),
         "server_queued": ("vllm:request_queue_time_seconds_count", "sglang:queue_time_seconds_count"),
         "server_queue_time": ("vllm:request_queue_time_seconds_sum", "sglang:queue_time_seconds_sum"),
     }
 )
 """What is sampled during a level -> the metrics of vLLM, SGLang, llama-server, TGI and OVMS that state it; the first
-one that a server has counts. The use of the KV cache is a share there."""
+one that a server has counts, of several in brackets their sum. The use of the KV cache is a share there."""
 SHARES = ("server_kv_cache_percent",)
 DEVICES: Mapping[str, tuple[tuple[str, float], ...]] = MappingProxyType(
     {
@@ -167,7 +171,8 @@ def state(found: Mapping[str, list[float]]) -> dict[str, float]:
     the KV cache is that of the fullest one."""
     values: dict[str, float] = {}
     for name, sources in STATES.items():
-        known = next((found[source] for source in sources if found.get(source)), None)
+        parts = ((source,) if isinstance(source, str) else source for source in sources)
+        known = next(([*chain(*(found[one] for one in each))] for each in parts if all(map(found.get, each))), None)
         if known is not None:
             values[name] = 100 * max(known) if name in SHARES else math.fsum(known)
     return values

@@ -149,6 +149,11 @@ def test_a_long_level_is_stored_in_evenly_spaced_samples_with_the_extremes_of_al
         ({"llamacpp:requests_deferred": [0.0]}, {"server_waiting": 0.0}),
         ({"vllm:prefix_cache_hits_total": [5.0, 6.0]}, {"server_prefix_hits": 11.0}),
         ({"sglang:prompt_tokens_total": [7.0]}, {"server_prompt_tokens": 7.0}),
+        (
+            {"llamacpp:prompt_tokens_total": [17.0], "llamacpp:prompt_tokens_cached_total": [15.0]},
+            {"server_prompt_tokens": 32.0, "server_prefix_hits": 15.0},
+        ),
+        ({"llamacpp:prompt_tokens_total": [17.0]}, {}),  # older versions do not count those from the cache
         ({"vllm:request_queue_time_seconds_sum": [0.5]}, {"server_queue_time": 0.5}),
         ({"tgi_queue_size": []}, {}),
         ({"other": [1.0]}, {}),
