@@ -50,6 +50,9 @@ WAIT_SHARE, LEAST_WAIT_S, MOST_WAIT_S = 0.02, 0.01, 0.5
 """The health is read again after this share of the time so far, which is how precisely the start-up time is known."""
 GRACE_S = 15.0
 """Time for a server to clean up after SIGTERM, before it is killed."""
+DYING_S = 10.0
+"""How long a server at whose port nothing listens any more may take to end: its memory is freed, or written to a core
+dump."""
 FREE_S = 5.0
 """How long the port of an ended server may still be in use."""
 LOG_LINES, LOG_BYTES, MOST_TEXT, MOST_ANSWER = 20, 4000, 400, 20_000
@@ -81,10 +84,12 @@ class Keeper:
             raise NotStartedError(f"cannot start the server: {message['error']}")
         self.pid = message["pid"]
 
-    def why_ended(self) -> str | None:
-        """How the server ended, if it did: by itself, since its keeper was not told to end it."""
+    def why_ended(self, limit_s: float = 0.0) -> str | None:
+        """How the server ended, if it did within the limit: by itself, since its keeper was not told to end it."""
         with suppress(queue.Empty):
-            message = self._messages.get_nowait()
+            message = (
+                self._messages.get(timeout=limit_s) if limit_s and self._ended is None else self._messages.get_nowait()
+            )
             self._ended = "its keeper process was killed" if message is None else _exit_words(message["ended"])
         return self._ended
 
@@ -142,7 +147,16 @@ class Server:
 
     def why_ended(self) -> str | None:
         """How the server ended by itself, with the last line of its log; None if it did not."""
+        return self._words(self.keeper.why_ended())
+
+    def why_gone(self) -> str | None:
+        """The same of a server that was up: if nothing listens at its port, it may still be about to end."""
         why = self.keeper.why_ended()
+        if why is None and not _listens(urlsplit(self.target.url).port):
+            why = self.keeper.why_ended(DYING_S)
+        return self._words(why)
+
+    def _words(self, why: str | None) -> str | None:
         return None if why is None else f"the server ended by itself ({why}){self.last_words()}"
 
     def last_words(self) -> str:
@@ -314,12 +328,18 @@ def _is_free(port: int) -> bool:
     """Whether nothing listens on a port, which a killed process may hold for a moment."""
     deadline_s = time.monotonic() + FREE_S
     while time.monotonic() < deadline_s:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
+        if not _listens(port):
             return True
         time.sleep(LEAST_WAIT_S)
     return False
+
+
+def _listens(port: int | None) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port or 0), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _exit_words(code: int) -> str:

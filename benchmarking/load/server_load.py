@@ -155,7 +155,7 @@ class ServerLoad:
         from benchmarking.load.results import result_of
 
         own_server = None if self.own is None else self.own.server
-        if own_server is not None and (why := own_server.why_ended()) is not None:
+        if own_server is not None and (why := own_server.why_gone()) is not None:
             return self.failed(level, why)
         done: list[Requests] = []
         before: dict[str, float] = {}
@@ -204,7 +204,7 @@ class ServerLoad:
             further[launch] = [*about_window(seen, is_accelerator=False), *watched.doubts]
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
         metrics = changes(before, scraped(self.target))
-        if own_server is not None and (why := own_server.why_ended()) is not None:
+        if own_server is not None and (why := own_server.why_gone()) is not None:
             return replace(self.failed(level, why), requests=tuple(done))
         return result_of(
             self.traffic,
@@ -238,7 +238,8 @@ class ServerLoad:
 
         now, point = utc_now(), point_of(self.traffic, level)
         why = Measurement(point=point, launch=0, status="failed", error=error, started_at=now, finished_at=now)
-        return result_of(self.traffic, level, [why], facts=self._facts())
+        ended = {} if self.own is None or self.own.server is None else {"log_end": log_end(self.own.server.log)}
+        return result_of(self.traffic, level, [why], facts={**self._facts(), **ended})
 
     def _facts(self) -> dict[str, Json]:
         return {"url": self.target.url, **({} if self.own is None else {"server": self.own.combination.words})}

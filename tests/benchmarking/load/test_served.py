@@ -48,7 +48,9 @@ script.pages["/metrics"] = "".join(f'vllm:{name}{{engine="{n}"}} {value}\n' for 
 async def serve():
     async with NullServer(script, port=port):
         print("up", os.environ.get("MARK"), flush=True)
-        await asyncio.sleep(1 if kind == "short" else 600)
+        await asyncio.sleep(1 if kind in ("short", "dying") else 600)
+    if kind == "dying":  # nothing listens any more
+        time.sleep(2.5)
     sys.exit(7)
 
 if kind == "never":
@@ -221,16 +223,19 @@ def test_no_vendor_is_asked_for_gpus_where_no_driver_shows_one(tmp_path, monkeyp
     assert observer.may_have_gpus()
 
 
-def test_a_server_that_ends_during_a_level_fails_it_and_those_after(command, tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["short", "dying"])
+def test_a_server_that_ends_during_a_level_fails_it_and_those_after(command, kind, capsys):
+    """Also one that takes its time to end after it has stopped listening, such as for a core dump."""
     code = load_server.main(
         [
-            *("--serve", command("short", "1"), "--concurrency", "1,2", "--duration", "2", "--output-length", "2"),
+            *("--serve", command(kind, "1"), "--concurrency", "1,2", "--duration", "2", "--output-length", "2"),
             *("--capacity-seconds", "0", "--json", "--quiet", "--no-save"),
         ]
     )
     ((run,), code_of_short) = json.loads(capsys.readouterr().out), code
     assert code_of_short == 1
     assert [one["error"] for one in run["results"]] == ["the server ended by itself (exit code 7): up None"] * 2
+    assert [one["extra"]["load"]["log_end"] for one in run["results"]] == ["up None"] * 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
