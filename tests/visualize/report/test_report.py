@@ -352,6 +352,12 @@ def test_the_first_screen_has_the_findings_and_one_chart_and_the_rest_is_folded(
         assert figure.count("<tr>") > 1, "a table of its values"
 
 
+@pytest.mark.parametrize(("lengths", "is_folded"), [(20, False), (21, True)])
+def test_a_long_table_of_results_is_folded(store, report, lengths, is_folded):
+    store(make_run(batch_sizes=(1,), sequence_lengths=tuple(range(16, 16 * lengths + 1, 16))))
+    assert (f"<details><summary>{lengths} results</summary>" in report(name="r.html")) is is_folded
+
+
 def test_load_tests_are_drawn_by_level_with_separate_loops(store, report):
     store(make_load(rates=(1.0, 4.0), **SESSION), make_load(concurrency=(2, 8), **SESSION))
     page = report(name="r.html")
