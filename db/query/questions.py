@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -465,8 +466,23 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard_limit < 0 else min(limit, hard_limit), hard_limit))
 
 
+OTHER_TABLES = {
+    **dict.fromkeys(("result", "results", "benchmark", "benchmarks", "measurements", "metrics"), "benchmark_results"),
+    **dict.fromkeys(("run", "runs", "models", "sessions"), "benchmark_runs"),
+    **dict.fromkeys(("hardware", "devices", "machines"), "hardware_info"),
+    **dict.fromkeys(("samples", "raw", "raw_data", "latencies"), "raw_samples"),
+}
+"""Names that people guess -> our table, which DuckDB would not find similar."""
+NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
+
+
 def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
     """The error for the user."""
+    if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
+        example = f"SELECT * FROM {OTHER_TABLES.get(word[1].lower(), 'benchmark_results')}"
+        return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")
+    if (table := NO_TABLE.match(problem.message)) and (ours := OTHER_TABLES.get(table[1].lower())):
+        return UsageError(f"there is no table {table[1]}: did you mean {ours}?")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     position = "" if problem.position is None else f"{error_position(sql, problem.position)}: "
