@@ -40,8 +40,8 @@ WHERE target_id IN (SELECT unnest(?::VARCHAR[])) AND target_kind IN ('run', 'res
 """
 MOST_SERIES = 12
 COLUMNS, WIDTH_IN = 2, 9.6
-PANEL_IN, LOW_PANEL_IN, FEW = 2.5, 2.1, 4
-"""Height of a panel, the lower height of many panels, and the number of panels up to which the first is used."""
+PANEL_IN = 2.5
+"""Height of a panel: room for the title of its axis."""
 MOST_LISTED, MOST_TRENDS = 6, 3
 """Maximum versions and user notes, and slow trends, in the caption."""
 ORDER = "by commit time, or by run time without a commit"
@@ -155,8 +155,7 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     shown = ordered[:MOST_SERIES]
     columns = min(COLUMNS, len(shown))
     listed: list[str] = []
-    panel_in = PANEL_IN if len(shown) <= FEW else LOW_PANEL_IN
-    panels = tuple(_panel(rows, listed, panel_in) for rows in shown)
+    panels = tuple(_panel(rows, listed) for rows in shown)
     drawn = [row for rows in shown for row in rows]
     metric, rest = str(drawn[0]["metric"].column), len(series) - len(shown)
     more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
@@ -236,7 +235,7 @@ def _heading(row: Row) -> str:
     return words.unbroken(f"{words.cell(row)}: {words.point(row)}")
 
 
-def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
+def _panel(rows: Sequence[Row], listed: list[str]) -> Panel:
     """Runs, levels and changes of a series. Versions and notes are appended to `listed`, and marked by number or
     letter."""
     times = [seconds_of(row[_time_of(rows)]) for row in rows]
@@ -269,7 +268,7 @@ def _panel(rows: Sequence[Row], listed: list[str], height_in: float) -> Panel:
         colour: Colour = "ink" if any(map(str.isalpha, of)) else "grey"
         elements.append(_note(times, time, 0.95, " ".join(of), colour))
     y = close_axis(words.metric_title(rows[-1]["metric"]), ends(rows))
-    return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=_heading(rows[-1]), height_in=height_in)
+    return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=_heading(rows[-1]), height_in=PANEL_IN)
 
 
 def _time_of(rows: Sequence[Row]) -> str:
