@@ -299,7 +299,16 @@ def chosen_settings(
     """
     names = [option.name for option in offered]
     if unknown := sorted(set(given) - set(names)):
-        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}{where}; it has {', '.join(names) or 'none'}")
+        from benchmarking.core import plugins  # which loads the modules of all runtimes
+
+        others = [
+            one.name
+            for one in plugins.runtimes()
+            if one.name != runtime and any(unknown[0] == option.name for option in one.declared_options)
+        ]
+        elsewhere = f"; --runtime {' or '.join(others)} has {unknown[0]}" if others else ""
+        it_has = ", ".join(names) or "none"
+        raise UsageError(f"runtime {runtime} has no option {unknown[0]!r}{where}; it has {it_has}{elsewhere}")
     return {
         option.name: option.chosen(runtime, given.get(option.name))
         for option in offered

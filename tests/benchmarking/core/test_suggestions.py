@@ -549,6 +549,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("recommend gpt2 --explain", "the reasons are part of what is printed"),
         ("ab run gpt2 --runtime eager", "ab A B takes each in quotes"),
         ("ab gpt2 gpt2", "a model is measured by benchhouse run MODEL"),
+        ("run tiny-bert --device cpu --runtime eager --dry-run --provider x", "; --runtime onnxruntime or"),
         ("check --branch main", "results are selected by branch=VALUE"),
         ("check --alert-threshold 150%", "there is no threshold to set"),
         ("check --sarif x", "it is called --junit here"),
