@@ -112,8 +112,11 @@ def main(argv: Sequence[str]) -> int:
     check_measuring("measuring")
     if arguments.b is None and arguments.worktree_a == arguments.worktree_b:
         raise UsageError("B is missing: only in different worktrees (--worktree-a, --worktree-b) is it the same as A")
-    second = arguments.a if arguments.b is None else arguments.b
-    arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", second, arguments.worktree_b))
+    if arguments.b is None:  # one command in two folders, so the one without a flag has the modules of this folder
+        first_folder, second_folder = arguments.worktree_a or Path.cwd(), arguments.worktree_b or Path.cwd()
+        arms = (arm("a", arguments.a, first_folder), arm("b", arguments.a, second_folder))
+    else:
+        arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
     check_metric(arguments.metric, *arms)
     looks = looks_of(arguments)
     check_commands(arms)
@@ -364,7 +367,8 @@ def _parser() -> Parser:
             f"--worktree-{letter}",
             type=Path,
             metavar="DIR",
-            help=f"folder to run {letter.upper()} in; its modules are imported first (default: this folder)",
+            help=f"folder to run {letter.upper()} in; its modules are imported first (default: this folder; with a "
+            "command of its own for B, the installed modules)",
         )
     add_measurement_flags(parser.add_argument_group("measurement"))
     output = parser.add_argument_group("output")

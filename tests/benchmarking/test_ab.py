@@ -107,6 +107,23 @@ def test_the_second_side_may_be_left_out_only_in_another_worktree(capsys):
     assert "B is missing: only in different worktrees" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("flag", "folders"), [("--worktree-a", ["main", "here"]), ("--worktree-b", ["here", "main"])])
+def test_one_command_runs_in_the_worktree_and_in_this_folder(flag, folders, tmp_path, monkeypatch):
+    """Also if another folder's modules are the installed ones, which would be measured as those of this folder."""
+    seen = []
+
+    def stop(metric, *arms):
+        seen.extend(side.folder for side in arms)
+        raise UsageError("seen")
+
+    for name in ("main", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(ab, "check_metric", stop)
+    assert ab.main([command(FLAGS), flag, str(tmp_path / "main")]) == 2
+    assert seen == [tmp_path / name for name in folders]
+
+
 def test_missing_worktrees_are_errors(tmp_path):
     with pytest.raises(UsageError, match="is not a folder"):
         arm("a", FLAGS, tmp_path / "none")
