@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from benchmarking.commands.ml_runtime_profiler import MLRuntimeProfiler
     from benchmarking.measure.memory import flush_memory
     from benchmarking.measure.monitor import CPUMonitor, DeviceMonitor, GPUMonitor
-    from benchmarking.measure.timing_result import TimingResult
+    from benchmarking.measure.timing import TimingResult
 
 __version__ = "0.2.0"
 __all__ = [
@@ -42,7 +42,7 @@ HOMES = {
     "GPUMonitor": "benchmarking.measure.monitor",
     "MLRuntimeProfiler": "benchmarking.commands.ml_runtime_profiler",
     "ModelBenchmark": "benchmarking.benches",
-    "TimingResult": "benchmarking.measure.timing_result",
+    "TimingResult": "benchmarking.measure.timing",
     "benchmark_model": "benchmarking.api",
     "benchmark_script": "benchmarking.api",
     "create_config_variants": "benchmarking.benches",

@@ -40,12 +40,12 @@ from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_al
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
-from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
+from benchmarking.workloads.support.given_modules import BuildSequence, read_sequence
 
 if TYPE_CHECKING:
     import torch
 
-    from benchmarking.scripts.analysis import Analysis
+    from benchmarking.scripts.script_models import Analysis
 
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""

@@ -29,7 +29,7 @@ from benchmarking.core.quality import Quality
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.storage_paths import database_exists, is_lake
 from benchmarking.core.terminal import guarded_streams
-from benchmarking.core.untrusted.secret_texts import know_secrets_in
+from benchmarking.core.untrusted.redaction import know_secrets_in
 from benchmarking.core.verdicts.words import EXIT_GATE_FAILED, FLAG, HELP, conditions
 from db.warehouse import Warehouse
 
@@ -153,7 +153,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _peaks(arguments: argparse.Namespace) -> int:
     """Print the peak rates; empty for a device that was never calibrated, and without a database."""
-    from db.stored_profiles import measured_peaks
+    from db.run_records import measured_peaks
 
     peaks = {}
     if database_exists(arguments.database):

@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
         confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
     report: Report = {"database": arguments.db_path}
     if arguments.rebuild_from:
-        from db.upkeep.rebuild import rebuild
+        from db.upkeep.merging import rebuild
 
         files = ingestion.run_files(arguments.rebuild_from)
         rebuilt = rebuild(Path(arguments.db_path), files, lock_timeout_s=arguments.lock_timeout)

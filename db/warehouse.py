@@ -21,7 +21,7 @@ from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from db import catalog, ingestion, lake, migrate, stored_profiles
+from db import catalog, ingestion, lake, migrate, run_records
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -392,10 +392,10 @@ class Warehouse:
         plugins.check_family(profile.run.cell.workload.family, f"profile {profile.profile_id}")
 
         def store_new(connection: DuckDB) -> bool:
-            if stored_profiles.is_stored(connection, profile, source_sha256):
+            if run_records.is_stored(connection, profile, source_sha256):
                 return False
             now = naive_now()
-            rows = stored_profiles.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
+            rows = run_records.profile_rows(profile, source=source, source_sha256=source_sha256, now=now)
             insert_profiles(connection, rows, self._columns)
             return True
 

@@ -51,7 +51,7 @@ OWN_NAMES = {
         "options": "constants and `literal`, or columns with `quoted` names",
     },
     "migrate.py": {"relation": "`quoted`"},
-    "stored_profiles.py": {"table": "of TABLES"},
+    "run_records.py": {"table": "of TABLES"},
     "query/questions.py": {"kind": "DuckDB's name for the kind of a statement, in a message"},
     "upkeep/merging.py": {
         **dict.fromkeys(("table", "key", "raw_key", "self._new(table)"), "of CONTENTS"),
@@ -60,7 +60,6 @@ OWN_NAMES = {
         **dict.fromkeys(("self.theirs(table)", "relation('series_alias')"), "`quoted`"),
         "finer": "FINER, with names of ours",
     },
-    "upkeep/rebuild.py": {"table": "of CONTENTS"},
     "upkeep/verify.py": {
         **dict.fromkeys(("table", "key", "column", "other", "other_column", "which", "kind"), "of KEYS, REFERENCES"),
         **dict.fromkeys(("columns", "key.split(',')[0]"), "of these, or `quoted`"),

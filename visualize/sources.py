@@ -18,7 +18,7 @@ from db.analysis.selection import EVERYTHING
 from db.analysis.selection import Selection as Words
 from db.connection import MEMORY, quoted
 from db.ingestion import load_files, run_files
-from db.stored_profiles import selected_profiles
+from db.run_records import selected_profiles
 from db.warehouse import Warehouse
 from visualize.drawing.rows import CHOSEN, SELECTED, TABLES, Selection, bound
 

@@ -38,8 +38,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import TAGS, TEXT, Kind
-from benchmarking.core.untrusted.input_files import read_text
-from benchmarking.core.untrusted.yaml_files import MAX_BYTES, Node, read_yaml
+from benchmarking.core.untrusted.input_files import MAX_BYTES, Node, read_text, read_yaml
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 
 SettingValues = Mapping[str, Any]

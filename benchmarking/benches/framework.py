@@ -23,7 +23,7 @@ from benchmarking.core.scenario_file import NO_GPU, gpu_summary
 from benchmarking.measure.memory import flush_memory
 from benchmarking.measure.monitor import INTERVAL_S, USED, UTILIZATION, DeviceMonitor, MonitorError
 from benchmarking.measure.monitor import GPUMonitor as Monitor
-from benchmarking.measure.timing_result import TimingResult
+from benchmarking.measure.timing import TimingResult
 
 __all__ = [
     "BenchmarkConfig",

@@ -13,10 +13,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
-from benchmarking.cluster.execution import clock_s, execute, forget, offer_text
-from benchmarking.cluster.messages import Offer, Order, Report, message_text, read_message
-from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, local_workers
-from benchmarking.cluster.security import security
+from benchmarking.cluster.execution import (
+    Offer,
+    Order,
+    Report,
+    clock_s,
+    execute,
+    forget,
+    message_text,
+    offer_text,
+    read_message,
+)
+from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, local_workers, security
 from benchmarking.cluster.slurm import slurm_jobs
 from benchmarking.cluster.ssh import ssh_workers
 from benchmarking.cluster.target import LOCAL, SLURM, SSH, slurm_settings, ssh_settings

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from benchmarking.cluster.cluster_connection import Cluster
-from benchmarking.cluster.messages import Offer, Order, Report
+from benchmarking.cluster.execution import Offer, Order, Report
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import DeviceState, MachineProgress

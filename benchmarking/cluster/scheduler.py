@@ -2,25 +2,220 @@
 
 This module has workers on this machine (`local:N`) and everything that such clusters share. Slurm jobs and workers over
 SSH have their own modules.
+
+The remote side of a connection: how benchhouse is started there, and its check before it becomes a worker.
+
+`--setup` selects the environment: `venv:DIR` is a virtual environment, created over SSH if missing; `conda:NAME` an
+existing environment; `docker:IMAGE` a container. By default it is `python3` of the remote machine, or in Slurm jobs,
+whose nodes share this machine's folders, the Python that runs this command.
+
+Security of cluster connections: Dask's TLS, and without TLS loopback only, unless the user asks for more.
+
+Dask's messages are pickles, so anyone who can connect to a scheduler or worker can run code there. TLS with a private
+certificate authority admits only peers that have one of its certificates.
 """
 
 from __future__ import annotations
 
+import argparse
+import ipaddress
 import json
 import logging
+import re
+import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
-from typing import Any
+from typing import IO, Any, Literal
+from urllib.parse import urlsplit
 
-from benchmarking.cluster.remote_setup import WORKER
-from benchmarking.cluster.security import INSTALL
+from benchmarking import __version__
 from benchmarking.core.child_process import module_command, start
+from benchmarking.core.command_line import Parser
+from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import from_home
+
+INSTALL = 'pip install "benchhouse[cluster]"'
+"""How Dask, cryptography and dask-jobqueue are installed."""
+ROLES = ("client", "worker", "scheduler")
+IN_MEMORY = "\n"
+"""By which Dask distinguishes the text of a certificate from a path."""
+MAX_CERTIFICATE_BYTES = 100_000
+TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
+
+
+def add_tls(parser: Parser) -> None:
+    """Add the flags of the connection."""
+    group = parser.add_argument_group("connection to the cluster")
+    few_need(group)
+    group.add_argument(
+        "--tls-ca-file", metavar="FILE", help="certificate authority of the cluster, PEM (default: no TLS)"
+    )
+    group.add_argument("--tls-cert", metavar="FILE", help="certificate of this machine, PEM (default: no TLS)")
+    group.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert, PEM (default: no TLS)")
+    group.add_argument(
+        "--insecure",
+        action="store_true",
+        help="connect to other machines without TLS, so that anyone on that network can run code on them "
+        "(default: without TLS on this machine only)",
+    )
+
+
+def check_exposure(address: str, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for an invalid address, for incomplete or missing TLS files, and for another machine
+    without TLS."""
+    scheme, host = _parts(address)
+    given = {flag: getattr(arguments, flag) for flag in TLS_FLAGS}
+    if scheme == "tls":
+        absent = [f"--{flag.replace('_', '-')}" for flag, path in given.items() if path is None]
+        if absent:
+            raise UsageError(f"{address}: TLS needs {', '.join(absent)}")
+        for path in given.values():
+            if IN_MEMORY not in path and not Path(path).is_file():
+                raise UsageError(f"{address}: no file {path}: check the --tls flags")
+        return
+    if any(given.values()):
+        raise UsageError(f"{address} does not use TLS, so certificates have no effect: write tls://")
+    if not is_loopback(address) and not arguments.insecure:
+        raise UsageError(
+            f"{address}: {host} is another machine, and without TLS anyone on the network in between could run code on "
+            "both: use tls:// with certificates, an SSH tunnel, or --insecure on a network that you trust"
+        )
+
+
+def read_certificates(stream: IO[str], arguments: argparse.Namespace) -> None:
+    """Replace the TLS files by the texts in a line of JSON, which Dask accepts as well. Raises UsageError."""
+    try:
+        found = json.loads(stream.readline(MAX_CERTIFICATE_BYTES))
+        texts = {f"tls_{part}": found[part] for part in ("ca_file", "cert", "key")}
+    except (ValueError, LookupError, TypeError) as error:
+        raise UsageError("--tls-stdin: expected one JSON object with ca_file, cert and key on stdin") from error
+    for key, text in texts.items():
+        if not isinstance(text, str) or IN_MEMORY not in text:
+            raise UsageError(f"--tls-stdin: {key.removeprefix('tls_')} is not in PEM format")
+        setattr(arguments, key, text)
+
+
+def security(arguments: argparse.Namespace) -> Any:
+    """Dask's security settings; None without TLS. Raises UsageError for certificates that cannot be used."""
+    if getattr(arguments, "tls_ca_file", None) is None:
+        return None
+    from distributed.security import Security
+
+    files = {f"tls_{role}_{part}": getattr(arguments, f"tls_{part}") for role in ROLES for part in ("cert", "key")}
+    settings = Security(tls_ca_file=arguments.tls_ca_file, require_encryption=True, **files)
+    try:
+        settings.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "--tls-ca-file, --tls-cert and --tls-key: no certificates in PEM that belong together: "
+            f"{getattr(error, 'strerror', None) or error}"
+        ) from error
+    return settings
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is of this machine alone."""
+    _, host = _parts(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parts(address: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(address)
+        if parts.scheme in ("tcp", "tls") and parts.hostname and parts.port:
+            return parts.scheme, parts.hostname
+    except ValueError:
+        pass
+    raise UsageError(f"invalid scheduler address {address!r}: expected tcp://HOST:PORT or tls://HOST:PORT")
+
+
+WORKER = "benchmarking.cluster.worker"
+MODULE = "benchmarking.cluster.scheduler"
+DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
+"""Relative to the home folder on the remote side."""
+PACKAGE = f"benchhouse[cluster,measure]=={__version__}"
+SETUPS = {"venv": r"[^\x00-\x1f-][^\x00-\x1f]*", "conda": r"[\w.][\w./-]*", "docker": r"\w[\w./:@-]*"}
+"""Kind of setup -> what its value names."""
+PORTS = 2
+LOCKS = "/tmp/benchhouse-locks"  # noqa: S108 - the folder of device locks, shared with the container
+MAKE_VENV = """\
+set -e
+if ! [ -x "$1/bin/python" ]; then python3 -m venv "$1"; fi
+same='import sys, benchmarking; sys.exit(benchmarking.__version__ != sys.argv[1])'
+"$1/bin/python" -P -c "$same" "$2" 2>/dev/null || "$1/bin/python" -m pip install --quiet -- "$3"
+"""
+"""A constant script; folder, version and package are its arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How benchhouse is started on another machine."""
+
+    kind: Literal["python", "venv", "conda", "docker"] = "python"
+    what: str = "python3"
+    """The Python, folder, environment or image."""
+
+
+def read_setup(text: str) -> Setup:
+    """The value of --setup. Raises UsageError."""
+    kind, _, what = text.partition(":")
+    if kind == "venv":
+        what = what or DEFAULT_VENV
+    if kind not in SETUPS or not re.fullmatch(SETUPS[kind], what):
+        raise UsageError(f"--setup {text}: expected venv, venv:DIR, conda:NAME, or docker:IMAGE")
+    return Setup(kind=kind, what=what)  # type: ignore[arg-type]
+
+
+def remote_command(
+    setup: Setup, module: str, *arguments: str, devices: Sequence[str] | None = None, volumes: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The command line that runs a module of benchhouse there. A container gets access to `devices` (None: to none in
+    particular) and to the folders `volumes`."""
+    run = ("-P", "-m", module, *arguments)
+    if setup.kind == "conda":
+        return ("conda", "run", "--no-capture-output", "--name", setup.what, "python", *run)
+    if setup.kind == "docker":
+        from benchmarking.devices.support.kinds import kinds
+
+        named = {name.partition(":")[0] for name in devices or ()}
+        shared = [word for folder in (LOCKS, *volumes) for word in ("--volume", f"{folder}:{folder}")]
+        shared += [word for kind in kinds() if named & {kind.name, *kind.aliases} for word in kind.container_flags]
+        return ("docker", "run", "--rm", "--interactive", "--network", "host", *shared, setup.what, "python", *run)
+    return (f"{setup.what}/bin/python" if setup.kind == "venv" else setup.what, *run)
+
+
+def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
+    """The command line that prepares the remote side; None if there is nothing to do."""
+    if setup.kind != "venv":
+        return None
+    return ("sh", "-c", MAKE_VENV, "sh", setup.what, __version__, package)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """On the remote side: print the version of benchhouse and free ports as JSON."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(PORTS)]
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        print(json.dumps({"benchhouse": __version__, "ports": [free.getsockname()[1] for free in sockets]}))
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
 
 START_S = 120.0
 """Time limit for workers started as processes, since probing a driver may take a minute."""

@@ -15,15 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarking.cluster.remote_setup import WORKER, Setup, remote_command
 from benchmarking.cluster.scheduler import (
+    INSTALL,
+    ROLES,
+    WORKER,
     ClusterEndpoint,
+    Setup,
     WorkerRequirements,
     own_scratch_folder,
     quiet_dask,
+    remote_command,
     temporary_security,
 )
-from benchmarking.cluster.security import INSTALL, ROLES
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, NotInstalledError, UsageError, storage_errors
@@ -31,7 +34,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import counted
-from benchmarking.core.untrusted.yaml_files import Node, read_yaml
+from benchmarking.core.untrusted.input_files import Node, read_yaml
 
 PROGRAMS = ("sbatch", "squeue", "scancel")
 POLL_S = 2.0

@@ -15,9 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
-from benchmarking.cluster.scheduler import WorkerRequirements
-from benchmarking.cluster.security import INSTALL, TLS_FLAGS, add_tls, check_exposure
+from benchmarking.cluster.scheduler import (
+    INSTALL,
+    PACKAGE,
+    TLS_FLAGS,
+    Setup,
+    WorkerRequirements,
+    add_tls,
+    check_exposure,
+    read_setup,
+)
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice
 from benchmarking.core.errors import UsageError

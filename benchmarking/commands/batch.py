@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.batch import cell_plans, summary
-from benchmarking.batch.estimate import Estimate, estimate
-from benchmarking.batch.summary import BatchSummary, cells_table, plan_table
+from benchmarking.batch.summary import BatchSummary, Estimate, cells_table, estimate, plan_table
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
 from benchmarking.core.command_line import default_database, note, run_command
@@ -38,8 +37,7 @@ from benchmarking.core.records import to_json
 from benchmarking.core.storage_paths import absolute_database, check_folder, database_exists
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import visible_lines
-from benchmarking.core.untrusted.redaction import from_home, redacted
-from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.core.untrusted.redaction import from_home, redacted, without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan, Machine, foreign_code
 from benchmarking.sweep.run import command_session, journal, spool
@@ -139,7 +137,7 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
     """The estimated time of the plans, from the database if there is one that answers soon."""
-    from benchmarking.batch.estimate import earlier_points
+    from benchmarking.batch.summary import earlier_points
 
     path = arguments.db_path or default_database()
     if not database_exists(path):
@@ -221,7 +219,7 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
 def _measure_and_show(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
     from benchmarking.sweep.show.compared_runtimes import comparison_text
-    from benchmarking.sweep.show.thread_scaling import scaling_text
+    from benchmarking.sweep.show.report import scaling_text
 
     with _logging(batch):
         try:

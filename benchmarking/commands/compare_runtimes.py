@@ -20,7 +20,7 @@ from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model, with_defaults
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options

@@ -30,9 +30,18 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
 from benchmarking.devices.support.kinds import processor
-from benchmarking.graphs.export_folder import FORMATS, Export, FinishedExport, check_request, export_to_folder, pack
-from benchmarking.graphs.export_folder import PRECISIONS as EXPORTED_PRECISIONS
-from benchmarking.graphs.exported_model import DEFAULT_OPSET, missing, why_not
+from benchmarking.graphs.exported_model import (
+    DEFAULT_OPSET,
+    FORMATS,
+    Export,
+    FinishedExport,
+    check_request,
+    export_to_folder,
+    missing,
+    pack,
+    why_not,
+)
+from benchmarking.graphs.exported_model import FOLDER_PRECISIONS as EXPORTED_PRECISIONS
 from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.workloads.support.families import plugin_of

@@ -34,8 +34,7 @@ from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.signals import run_tasks
 from benchmarking.core.text import visible
-from benchmarking.core.untrusted.redaction import redacted, redacted_record
-from benchmarking.core.untrusted.secret_texts import know_secret
+from benchmarking.core.untrusted.redaction import know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import load_table, server_plan
 from benchmarking.load.connections import Target, client_of
@@ -48,8 +47,8 @@ from benchmarking.load.curve import (
     with_knee,
 )
 from benchmarking.load.generator import Level
-from benchmarking.load.latency_limits import WORDS
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
+from benchmarking.load.observer import PATH, device_use, read
 from benchmarking.load.served import models_at
 from benchmarking.load.server_load import (
     MOST_NAMED,
@@ -63,9 +62,8 @@ from benchmarking.load.server_load import (
     server_processes,
     tokenizer,
 )
-from benchmarking.load.server_pages import PATH, device_use, read
 from benchmarking.load.server_quality import OF_TEXT, server_quality
-from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
+from benchmarking.load.traffic import LIMIT_WORDS, MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
 from benchmarking.sweep.run import journal, spool
@@ -94,7 +92,7 @@ exit codes: 0 measured; 1 failed, or --fail-on; 2 usage; 3 no rate fits, unknown
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    limits = parse_limits(",".join(arguments.limit), WORDS) if arguments.limit else {}
+    limits = parse_limits(",".join(arguments.limit), LIMIT_WORDS) if arguments.limit else {}
     _check_subject(arguments)
     traffics = _traffics(arguments)
     is_server = _is_server(arguments)
@@ -259,7 +257,7 @@ def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool)
 def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Generator:
     """The generator, bound to its processors and with its capacity measured. Raises UsageError and BenchhouseError if
     no request could be sent."""
-    from benchmarking.load.capacity import capacity_per_s
+    from benchmarking.load.generator import capacity_per_s
 
     target = _target(arguments)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))

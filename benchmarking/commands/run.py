@@ -20,7 +20,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine

@@ -2,6 +2,8 @@
 
 Everything that can run here gets one short launch. What is behind, or cannot meet a limit, is left there; the rest is
 measured longer, in turns. All launches are stored, with the tag tune. Ctrl-C prints the answer so far.
+
+The settings of `benchhouse tune`, beside those that it shares with other measuring commands.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
@@ -29,12 +32,12 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.quality import QualitySettings
-from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import SHARED, parse_limits
+from benchmarking.core.settings import PATH, SECONDS, Setting, add_settings, one_of, table
+from benchmarking.core.shared_settings import COMMON, SHARED, parse_limits
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
 from benchmarking.core.text import wrapped
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -45,13 +48,51 @@ from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.quality_pass import why_not_quality
 from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.tuning import space as spaces
-from benchmarking.tuning.goal import LIMITS, Goal
 from benchmarking.tuning.search import TAG, Configuration, Search, race_plan
-from benchmarking.tuning.space import Choices, Space
-from benchmarking.tuning.tuning_settings import TUNING
+from benchmarking.tuning.space import LIMITS, Choices, Goal, Space
 
 if TYPE_CHECKING:
     from benchmarking.tuning.race import Out, Standing
+
+
+OBJECTIVES = ("throughput", "latency", "energy", "cost")
+DEFAULT_BUDGET_S = 600.0
+
+TUNING: Mapping[str, Setting] = MappingProxyType(
+    {**MEASURING}
+    | table(
+        replace(
+            COMMON["limit"],
+            metavar="LIMIT",
+            default=(),
+            help="such as latency_p95:50ms; repeatable: the most latency (median), latency_p90, latency_p95, "
+            "latency_p99, ttft, memory, energy (per item), kl, perplexity_increase; the least throughput, agreement",
+        ),
+        Setting(
+            name="objective",
+            kind=one_of(OBJECTIVES, "objective"),
+            help="what to optimize within the limits",
+            default="throughput",
+        ),
+        Setting(
+            name="budget",
+            kind=SECONDS,
+            metavar="TIME",
+            help="time for the whole search, builds included",
+            default=DEFAULT_BUDGET_S,
+            default_words="10m",
+        ),
+        Setting(
+            name="space",
+            kind=PATH,
+            help="YAML file that restricts or extends it (see --help-all)",
+            default_words="none",
+        ),
+        replace(COMMON["price"], is_rare=True),
+        replace(COMMON["resume"], help="go on with the interrupted search in --output-dir"),
+    )
+)
+
 
 NAME = "benchhouse tune"
 EXAMPLES = """\

@@ -40,7 +40,7 @@ from benchmarking.core.suggestions import (
 )
 from benchmarking.core.terminal import guarded_streams, unguarded
 from benchmarking.core.text import visible
-from benchmarking.core.untrusted.secret_texts import know_secrets_in, without_secrets
+from benchmarking.core.untrusted.redaction import know_secrets_in, without_secrets
 
 PLACE_ERRORS = {
     errno.EROFS: "choose another path",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import duration, terminal_text, visible, visible_lines
-from benchmarking.core.untrusted.secret_texts import without_formatted_secrets, without_secrets
+from benchmarking.core.untrusted.redaction import without_formatted_secrets, without_secrets
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -28,13 +28,16 @@ from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import ProcessorGauge, usable_processors
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
-from benchmarking.devices.support.host_linux import (
+from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
+from benchmarking.devices.support.system_values import (
+    UnreadableError,
+    all_missing,
+    gather,
     last_level_cache_bytes,
     processor_clock_hz,
     processor_temperature_c,
+    read_int,
 )
-from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
-from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, read_int
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16", "int8", "int4")
 """Precisions that PyTorch runs on any CPU. Without native support it converts, at a cost (fact `native_precisions`)."""

@@ -18,7 +18,7 @@ from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.load.curve import NOT_MET, disturbances, facts_of, holds, is_search, offered
-from benchmarking.load.latency_limits import WORDS, limits_text
+from benchmarking.load.traffic import LIMIT_WORDS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
 FEW_OUTSIDE = 2
@@ -75,7 +75,7 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     from benchmarking.sweep.show.report import doubt_remarks  # not before the levels are measured
 
     page, slo = stdout_page(), run.cell.runtime_mode.get("slo")
-    limits = parse_limits(str(slo), WORDS) if slo else {}
+    limits = parse_limits(str(slo), LIMIT_WORDS) if slo else {}
     levels = [one for one in run.results if not is_search(one)]
     table = table_of(_columns(levels, limits), levels, page)
     by_error: dict[str, list[str]] = {}

@@ -32,9 +32,8 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.kinds import is_processor
 from benchmarking.load.generator import Level
-from benchmarking.load.latency_limits import judged, limits_text
 from benchmarking.load.results import result_of
-from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic
+from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic, judged, limits_text
 from benchmarking.measure.doubt_rules import about_window
 from benchmarking.measure.loadgen import Scenario, ScenarioSettings
 from benchmarking.measure.request_loop import LoopSettings

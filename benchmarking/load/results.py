@@ -42,9 +42,8 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
 from benchmarking.load.generator import Level
-from benchmarking.load.latency_limits import why_unknown
 from benchmarking.load.steady import Window, about_window, window_of
-from benchmarking.load.traffic import Traffic
+from benchmarking.load.traffic import Traffic, why_unknown
 from benchmarking.measure.aggregate import summarise
 
 TAILS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}

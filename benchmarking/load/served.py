@@ -26,10 +26,10 @@ from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import parse_json
-from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import one_token
-from benchmarking.load.server_pages import LIMIT_S, ClosedError, fetch
+from benchmarking.load.observer import LIMIT_S, ClosedError, fetch
 from benchmarking.load.server_plan import Combination
 
 HEALTH = ("/health", "/v2/health/ready", "/v1/models")

@@ -47,9 +47,8 @@ from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.load_settings import LOAD
-from benchmarking.load.observer import Observed, ServerObserver, observed
+from benchmarking.load.observer import CACHE_COUNTERS, Observed, ServerObserver, changes, observed, scraped
 from benchmarking.load.served import NotStartedError, Own, log_end, served
-from benchmarking.load.server_pages import CACHE_COUNTERS, changes, scraped
 from benchmarking.load.server_plan import Combination
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure import machine_state

@@ -20,8 +20,8 @@ from benchmarking.core.child_process import program
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Scalar
-from benchmarking.core.untrusted.secret_texts import know_secrets_in
-from benchmarking.core.untrusted.yaml_files import Node, read_yaml
+from benchmarking.core.untrusted.input_files import Node, read_yaml
+from benchmarking.core.untrusted.redaction import know_secrets_in
 
 PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 PORT, MODEL = "port", "model"

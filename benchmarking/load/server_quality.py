@@ -26,7 +26,7 @@ from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, wit
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json
 from benchmarking.core.untrusted.input_files import parse_json
 from benchmarking.load.connections import Target
-from benchmarking.load.server_pages import fetch
+from benchmarking.load.observer import fetch
 from benchmarking.measure.quality_measures import WindowScores, text_values
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.core.untrusted.secret_texts import without_secrets
-from benchmarking.devices.support import host_linux
+from benchmarking.core.untrusted.redaction import without_secrets
+from benchmarking.devices.support import system_values
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text, escaped_threads
 from benchmarking.devices.support.handles import GPU_IDLE
 from benchmarking.devices.support.host import host_facts
@@ -75,7 +75,7 @@ def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
             "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
             "cpu_pressure": lambda: _pressure(root),
             "run_queue": lambda: dict(_run_queue(root, processes)),
-            "throttling": lambda: dict(host_linux.throttling(root)),
+            "throttling": lambda: dict(system_values.throttling(root)),
             "usage": lambda: _usage(root, processes),
             "swapped_in_pages": lambda: _swapped_in_pages(root),
             "cpu_frequency_hz": lambda: _frequency_hz(root),

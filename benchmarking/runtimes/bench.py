@@ -54,8 +54,7 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.devices.support.kinds import has, kind_of, names_with
-from benchmarking.measure.timing import LATENCY_WALL
-from benchmarking.measure.timing_result import TimingResult
+from benchmarking.measure.timing import LATENCY_WALL, TimingResult
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE
 
 OPTION = "variant"

@@ -14,7 +14,7 @@ from benchmarking.core.contracts import Option, Session
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
 from benchmarking.devices.support.kinds import has
-from benchmarking.runtimes.support.torch.quantization import QUANTIZATION
+from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
 
 if TYPE_CHECKING:

@@ -27,8 +27,16 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.support.kinds import is_processor
 from benchmarking.runtimes.support import deployment
-from benchmarking.runtimes.support.engines import engine_options as common
-from benchmarking.runtimes.support.engines.checkpoint import (
+from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
+from benchmarking.runtimes.support.engines.engine_session import (
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+    EngineSettings,
+)
+from benchmarking.runtimes.support.engines.weight_files import (
     BEGIN,
     END,
     legacy_rope_keys,
@@ -36,9 +44,6 @@ from benchmarking.runtimes.support.engines.checkpoint import (
     torch_model,
     vocabulary_size,
 )
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
-from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
 from benchmarking.workloads.support.engine_file import model_of, vocabulary_of
 
 if TYPE_CHECKING:

@@ -27,10 +27,8 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.runtimes.support import deployment
-from benchmarking.runtimes.support.engines import engine_options as common
-from benchmarking.runtimes.support.engines import ggml_devices
-from benchmarking.runtimes.support.engines.checkpoint import token_of
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines import llama_cpp_python
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, LibraryLog, draft_workload
 from benchmarking.runtimes.support.engines.engine_session import (
     UNKNOWN_TOKEN,
@@ -38,23 +36,26 @@ from benchmarking.runtimes.support.engines.engine_session import (
     EngineModel,
     EngineReport,
     EngineRequest,
+    EngineSettings,
 )
-from benchmarking.runtimes.support.engines.ggml_devices import GgmlDevice, Placement
-from benchmarking.runtimes.support.engines.gguf_build import (
+from benchmarking.runtimes.support.engines.llama_cpp_python import (
+    N_GRAM_DRAFT,
+    ON_CPU,
+    GgmlDevice,
+    LlamaModel,
+    Placement,
+    check_parameters,
+    layer_count,
+    not_loaded,
+)
+from benchmarking.runtimes.support.engines.weight_files import (
     ARCHITECTURES,
     FILE,
     FLOAT_TYPES,
     QUANTIZED,
     gguf_build,
+    token_of,
     why_not,
-)
-from benchmarking.runtimes.support.engines.llama_cpp_python import (
-    N_GRAM_DRAFT,
-    ON_CPU,
-    LlamaModel,
-    check_parameters,
-    layer_count,
-    not_loaded,
 )
 from benchmarking.workloads.support.footprint import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
@@ -112,10 +113,10 @@ class LlamaCpp(GenerativeEngine):
     runs_on_several = True
 
     def drives(self, kind: DeviceKind) -> bool:
-        return kind.runs_torch and kind.gpu_vendor in ggml_devices.BACKENDS
+        return kind.runs_torch and kind.gpu_vendor in llama_cpp_python.BACKENDS
 
     def why_not_here(self, device: Device) -> str | None:
-        ggml_devices.placement(device, _listed(), 1, None)
+        llama_cpp_python.placement(device, _listed(), 1, None)
         return None
 
     def missing(self) -> str | None:
@@ -179,7 +180,7 @@ class LlamaCpp(GenerativeEngine):
                 key, _ = gguf_build(draft_model, _type_of(cell))
                 draft = BuildStore().require(key, draft_model.model_id)[0] / FILE
         has_token_ids = cell.workload.source != "file"
-        placed = ggml_devices.placement(cell.device, _listed(), layer_count(file), settings.gpu_layers)
+        placed = llama_cpp_python.placement(cell.device, _listed(), layer_count(file), settings.gpu_layers)
         with stage("to_device"):
             if is_installed(MAIN):
                 return InProcessServer(file, settings, points, draft, placed, has_token_ids=has_token_ids)
@@ -254,7 +255,7 @@ def _with_counted_layers(device: Device, workload: Workload, options: Mapping[st
 
 def _listed() -> tuple[GgmlDevice, ...]:
     """The devices of the library that is used."""
-    return ggml_devices.listed_by_xllamacpp() if is_installed(MAIN) else ggml_devices.listed_by_binding()
+    return llama_cpp_python.listed_by_xllamacpp() if is_installed(MAIN) else llama_cpp_python.listed_by_binding()
 
 
 class InProcessServer(LlamaModel):
@@ -277,7 +278,7 @@ class InProcessServer(LlamaModel):
         self.batches_calls = not settings.context_depth  # a context is in one slot, and requests may go to any
         self._has_token_ids = has_token_ids
         parameters = self._parameters(file, draft)
-        before, log = ggml_devices.listed_by_xllamacpp(), LibraryLog()
+        before, log = llama_cpp_python.listed_by_xllamacpp(), LibraryLog()
         try:
             with log:
                 self.server: Any = xllamacpp.Server(parameters)
@@ -289,8 +290,8 @@ class InProcessServer(LlamaModel):
             op_offload=not parameters.no_op_offload,
             kv_offload=not parameters.no_kv_offload,
         )
-        after = ggml_devices.listed_by_xllamacpp()
-        ggml_devices.check_memory(before, after, placed, self.weights_bytes or 0)
+        after = llama_cpp_python.listed_by_xllamacpp()
+        llama_cpp_python.check_memory(before, after, placed, self.weights_bytes or 0)
         devices: list[Json] = [device.label for device in after]
         self.facts: Mapping[str, Json] = {
             **self.header,

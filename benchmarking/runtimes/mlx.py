@@ -19,11 +19,16 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support.kinds import is_processor
-from benchmarking.runtimes.support.engines import engine_options as common
-from benchmarking.runtimes.support.engines.checkpoint import checkpoint
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, draft_workload
-from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.runtimes.support.engines.engine_session import (
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+    EngineSettings,
+)
+from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.workloads.support.weights import check_whole, value_count, weight_files
 
 if TYPE_CHECKING:

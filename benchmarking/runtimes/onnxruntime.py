@@ -12,9 +12,8 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import read_bundle
-from benchmarking.graphs.fused import PRECISIONS as FUSED_PRECISIONS
-from benchmarking.graphs.fused import ensure_fused, find_fused, why_not_fused
-from benchmarking.graphs.next_token import ensure_next_token, find_next_token
+from benchmarking.graphs.ort_graphs import PRECISIONS as FUSED_PRECISIONS
+from benchmarking.graphs.ort_graphs import ensure_fused, ensure_next_token, find_fused, find_next_token, why_not_fused
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.runtimes.support.torch.torch_settings import AT_THE_END, TOKEN_SYNC

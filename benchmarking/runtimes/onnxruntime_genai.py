@@ -32,11 +32,16 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.kinds import is_processor
-from benchmarking.runtimes.support.engines import engine_options as common
-from benchmarking.runtimes.support.engines.checkpoint import checkpoint
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
+from benchmarking.runtimes.support.engines.engine_session import (
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+    EngineSettings,
+)
+from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.workloads.support.weights import weight_files
 

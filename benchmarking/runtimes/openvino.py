@@ -87,7 +87,7 @@ class OpenVino(Runtime):
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         from benchmarking.graphs.exported_model import why_not
-        from benchmarking.runtimes.support.openvino.build import missing_for
+        from benchmarking.runtimes.support.openvino.compile import missing_for
 
         if (wrong_device := self.why_not_on(device)) is not None:
             return wrong_device
@@ -139,8 +139,7 @@ class OpenVino(Runtime):
         return mode["hint"] == THROUGHPUT
 
     def prepare(self, cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> Mapping[str, Json]:
-        from benchmarking.runtimes.support.openvino.build import ensure_builds
-        from benchmarking.runtimes.support.openvino.compile import ensure_caches
+        from benchmarking.runtimes.support.openvino.compile import ensure_builds, ensure_caches
 
         facts = ensure_builds(cell, points, store, rebuild)
         return {**facts, **ensure_caches(cell, points, store, rebuild)}
@@ -148,8 +147,14 @@ class OpenVino(Runtime):
     def deployment(self, cell: Cell, point: Point) -> str | None:
         from benchmarking.graphs.bundle import read_bundle
         from benchmarking.runtimes.support import deployment
-        from benchmarking.runtimes.support.openvino.build import find_build, graph_file
-        from benchmarking.runtimes.support.openvino.compile import device_name, is_concurrent, is_fixed, properties
+        from benchmarking.runtimes.support.openvino.compile import (
+            device_name,
+            find_build,
+            graph_file,
+            is_concurrent,
+            is_fixed,
+            properties,
+        )
 
         if cell.workload.source == "file":
             return None

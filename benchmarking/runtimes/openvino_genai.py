@@ -29,11 +29,16 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.devices.openvino import import_openvino
-from benchmarking.runtimes.support.engines import engine_options as common
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import STDOUT, GenerativeEngine, LibraryLog
-from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
-from benchmarking.runtimes.support.engines.gguf_build import FILE, FLOAT_TYPES, gguf_build, why_not
+from benchmarking.runtimes.support.engines.engine_session import (
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+    EngineSettings,
+)
+from benchmarking.runtimes.support.engines.weight_files import FILE, FLOAT_TYPES, gguf_build, why_not
 from benchmarking.workloads.support.gguf_file import read_gguf
 
 if TYPE_CHECKING:

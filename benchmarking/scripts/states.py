@@ -25,7 +25,7 @@ from benchmarking.core.records import Json, Run, canonical_hash
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, size_text
-from benchmarking.core.untrusted.yaml_files import read_yaml
+from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.workloads.support.given_modules import GivenModule
 

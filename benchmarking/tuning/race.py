@@ -29,7 +29,7 @@ from typing import Literal
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.judging import Pair, judge
-from benchmarking.core.verdicts.rounds import MIN_ROUNDS, ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
 
 Out = Literal["failed", "unknown", "misses", "behind", "no room"]

@@ -27,7 +27,7 @@ from benchmarking.core.records import Measurement, Point, Result, Run
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE, random_order
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE, random_order
 from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
@@ -37,9 +37,8 @@ from benchmarking.sweep.run.process import OUT_OF_TIME
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.sweep.run.warehouse_process import Ingest
-from benchmarking.tuning.goal import Goal
 from benchmarking.tuning.race import MOST_ROUNDS, SHARES, Entrant, Race
-from benchmarking.tuning.space import Candidate, Space
+from benchmarking.tuning.space import Candidate, Goal, Space
 
 TAG = "tune"
 SHORT_S, LONG_S = 0.5, 2.0

@@ -27,7 +27,7 @@ from benchmarking.workloads.support.generation import (
     host_array,
     non_finite,
 )
-from benchmarking.workloads.support.image_prompts import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
+from benchmarking.workloads.support.synthetic_inputs import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
 from benchmarking.workloads.support.transformers_models import DEFAULT_NEW_TOKENS, TransformersFamily
 
 if TYPE_CHECKING:

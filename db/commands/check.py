@@ -46,8 +46,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from db.analysis.gate.findings import Finding, FlaggedRun, Verdict
-    from db.analysis.gate.quality_gate import QualityCheck
+    from db.analysis.gate.findings import Finding, FlaggedRun, QualityCheck, Verdict
 
 NAME = "benchhouse check"
 STDOUT = Path("-")
@@ -89,8 +88,14 @@ def main(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.candidates import Scope, candidates
-    from db.analysis.gate.findings import confirm, exit_code, flagged_runs, judge_candidates, with_commands
-    from db.analysis.gate.quality_gate import check_quality
+    from db.analysis.gate.findings import (
+        check_quality,
+        confirm,
+        exit_code,
+        flagged_runs,
+        judge_candidates,
+        with_commands,
+    )
 
     if not arguments.no_alerts:
         from db.analysis.history.changes import refresh_changes

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarking.core.records import Doubt, Json, Result
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_exports import (
+from db.importers.support.load_clients import (
     EXPORT_DEFINITIONS,
     export_result,
     export_task,

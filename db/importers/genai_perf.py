@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_exports import (
+from db.importers.support.load_clients import (
     EXPORT_DEFINITIONS,
     export_result,
     export_task,

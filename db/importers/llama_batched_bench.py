@@ -17,8 +17,8 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
 from db.importers.support.measures import block, foreign_result
+from db.importers.support.names import GPU, cells_of, end_of_table, is_heading, model_name
 from db.importers.support.reading import Fields, json_objects, mostly, understood
 
 NEEDED = {"pp", "tg", "t_pp", "speed_pp", "t_tg", "speed_tg"}

@@ -19,9 +19,8 @@ from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Family, Json, Point, Precision, Result, Scalar
 from db.importers.support.building import ForeignRun, Format, iso
 from db.importers.support.files import ForeignFile
-from db.importers.support.llama_logs import GPU, cells_of, end_of_table, is_heading, model_name
 from db.importers.support.measures import SAME_RATE, block, foreign_result, measured, median_of
-from db.importers.support.names import family_of, precision_of
+from db.importers.support.names import GPU, cells_of, end_of_table, family_of, is_heading, model_name, precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
 
 DEFINITIONS = {

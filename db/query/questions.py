@@ -479,7 +479,7 @@ NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
     """The error for the user."""
     if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
-        example = f"SELECT * FROM {OTHER_TABLES.get(word[1].lower(), 'benchmark_results')}"
+        example = "SELECT * FROM " + OTHER_TABLES.get(word[1].lower(), "benchmark_results")
         return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")
     if (table := NO_TABLE.match(problem.message)) and (ours := OTHER_TABLES.get(table[1].lower())):
         return UsageError(f"there is no table {table[1]}: did you mean {ours}?")

@@ -22,7 +22,7 @@ from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
-from db import latest_results, migrate
+from db import ingestion, migrate
 from db.connection import FILE_FORMAT, MEMORY, connect, copy_database, database_files, quoted
 from db.driver_errors import DamagedError, problem_of
 from db.warehouse import OutdatedError, Warehouse
@@ -328,7 +328,7 @@ ORDER BY result_id
 CALIBRATION = f"""
 SELECT hardware_id AS subject,
     'hardware_info: ' || hardware_id || ' differs from its calibration runs' AS problem
-FROM hardware_info h LEFT JOIN ({latest_results.NEWEST_CALIBRATION}) n USING (hardware_id)
+FROM hardware_info h LEFT JOIN ({ingestion.NEWEST_CALIBRATION}) n USING (hardware_id)
 WHERE (h.peak_flops, h.peak_copy_bytes_per_sec, h.calibrated_at, h.calibration_run_id)
     IS DISTINCT FROM (n.peak_flops, n.peak_copy_bytes_per_sec, n.calibrated_at, n.calibration_run_id)
 ORDER BY hardware_id
@@ -403,9 +403,9 @@ LATEST_RESULTS = f"""
 SELECT DISTINCT series_id AS subject,
     'series_heads: the latest results of ' || series_id || ' are outdated' AS problem
 FROM (
-    (SELECT {LATEST_COLUMNS} FROM ({latest_results.LATEST_RESULTS}) EXCEPT SELECT {LATEST_COLUMNS} FROM series_heads)
+    (SELECT {LATEST_COLUMNS} FROM ({ingestion.LATEST_RESULTS}) EXCEPT SELECT {LATEST_COLUMNS} FROM series_heads)
     UNION
-    (SELECT {LATEST_COLUMNS} FROM series_heads EXCEPT SELECT {LATEST_COLUMNS} FROM ({latest_results.LATEST_RESULTS}))
+    (SELECT {LATEST_COLUMNS} FROM series_heads EXCEPT SELECT {LATEST_COLUMNS} FROM ({ingestion.LATEST_RESULTS}))
 )
 ORDER BY ALL
 """

@@ -19,9 +19,8 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking import batch_benchmark
-from benchmarking.cluster import execution, messages, worker
-from benchmarking.cluster.scheduler import WorkerRequirements, local_workers
-from benchmarking.cluster.security import add_tls, check_exposure
+from benchmarking.cluster import execution, worker
+from benchmarking.cluster.scheduler import WorkerRequirements, add_tls, check_exposure, local_workers
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import uuid7
@@ -244,11 +243,11 @@ def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_c
 
 
 def test_messages_of_other_program_versions_are_refused(order_plan, monkeypatch):
-    monkeypatch.setattr(messages, "__version__", "9.9.9")
-    text = messages.message_text(messages.Order(plan=order_plan(), launches=(0,)))
+    monkeypatch.setattr(execution, "__version__", "9.9.9")
+    text = execution.message_text(execution.Order(plan=order_plan(), launches=(0,)))
     monkeypatch.undo()
     with pytest.raises(UnsupportedError, match=r"the order is from benchhouse 9\.9\.9, this worker is benchhouse"):
-        messages.read_message(messages.Order, text)
+        execution.read_message(execution.Order, text)
 
 
 def test_plans_with_foreign_code_or_devices_are_refused(tmp_path, order_plan):

@@ -15,8 +15,7 @@ from benchmarking.batch.batch_run import Batch, Manifest
 from benchmarking.batch.summary import BatchInfo
 from benchmarking.cluster.cluster_connection import Membership
 from benchmarking.cluster.coordinator import ClusterSweep
-from benchmarking.cluster.execution import WorkerContext
-from benchmarking.cluster.messages import Report
+from benchmarking.cluster.execution import Report, WorkerContext
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import WorkersLostError
 from benchmarking.core.records import Measurement, Samples

@@ -13,7 +13,7 @@ from benchmarking.commands import ab
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support import kinds
 from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND

@@ -24,7 +24,7 @@ from benchmarking.measure.context import PROFILES
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.runtimes.support.torch.model_loading import verify
 from benchmarking.scripts import script_models, states
-from benchmarking.scripts.analysis import (
+from benchmarking.scripts.script_models import (
     KERAS_ELSEWHERE,
     NO_MODELS,
     TENSORFLOW_MODELS,
@@ -33,13 +33,12 @@ from benchmarking.scripts.analysis import (
     analyse,
     analysed,
     choose,
+    targets,
 )
-from benchmarking.scripts.script_models import targets
 from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
-from benchmarking.workloads.support.given_modules import PLUGIN
+from benchmarking.workloads.support.given_modules import PLUGIN, BuildSequence, read_sequence
 from benchmarking.workloads.support.script_runs import capture_module, module_hash
-from benchmarking.workloads.support.sequences import BuildSequence, read_sequence
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 from tests.helpers.records import make_run

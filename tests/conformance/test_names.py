@@ -30,11 +30,11 @@ HOMONYMS = {
     "benchmarking/benches/model_benchmark.py": {"bench": "who times the calls"},
     "benchmarking/benches/runner.py": {"bench": "the source of a workload, and a key of its facts"},
     "benchmarking/core/codec.py": {"null": "JSON"},
-    "benchmarking/core/untrusted/secret_texts.py": {
+    "benchmarking/core/untrusted/redaction.py": {
         "onnxruntime": "a word of other texts",
         "openvino": "a word of other texts",
     },
-    "benchmarking/core/untrusted/yaml_files.py": {"null": "YAML"},
+    "benchmarking/core/untrusted/input_files.py": {"null": "YAML"},
     "benchmarking/core/model_contracts.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/core/provenance.py": {
         "bench": "the source of a workload",
@@ -47,7 +47,7 @@ HOMONYMS = {
     "benchmarking/devices/mps.py": {"onnxruntime": "a package"},
     "benchmarking/devices/qnn.py": {"cpu": "a backend of QNN", "onnxruntime": "a package"},
     "benchmarking/devices/support/binding.py": {"cpu": "a folder of sysfs"},
-    "benchmarking/devices/support/host_linux.py": {"cpu": "a control group's controller, a key of /proc/cpuinfo"},
+    "benchmarking/devices/support/system_values.py": {"cpu": "a control group's controller, a key of /proc/cpuinfo"},
     "benchmarking/devices/support/ort_providers.py": {
         "cpu": "ONNX Runtime's name of memory",
         "cuda": "ONNX Runtime's name of memory",
@@ -61,10 +61,9 @@ HOMONYMS = {
     },
     "benchmarking/workloads/support/exported_folder.py": {"encoder-decoder": "a kind of bundle of graphs"},
     "benchmarking/graphs/bundle.py": {"openvino": "a file format"},
-    "benchmarking/graphs/export_folder.py": {"openvino": "a file format"},
+    "benchmarking/graphs/exported_model.py": {"openvino": "a file format", "onnxruntime": "a package"},
     "benchmarking/graphs/export/agreement.py": {"onnxruntime": "a package"},
-    "benchmarking/graphs/exported_model.py": {"onnxruntime": "a package"},
-    "benchmarking/load/server_pages.py": {"llamacpp": "the beginning of the metrics of llama-server"},
+    "benchmarking/load/observer.py": {"llamacpp": "the beginning of the metrics of llama-server"},
     "benchmarking/measure/machine_state.py": {"cpu": "a folder of sysfs"},
     "benchmarking/runtimes/ctranslate2.py": {"cpu": "CTranslate2's device", "cuda": "CTranslate2's device"},
     "benchmarking/runtimes/onnxruntime_genai.py": {
@@ -74,18 +73,16 @@ HOMONYMS = {
     },
     "benchmarking/runtimes/openvino_genai.py": {"openvino": "a package"},
     "benchmarking/runtimes/qnn.py": {"onnxruntime": "a package"},
-    "benchmarking/runtimes/support/onnxruntime/libraries.py": {"onnxruntime": "a package", "tensorrt": "a package"},
     "benchmarking/runtimes/support/onnxruntime/ort_runtime.py": {
         "cuda": "a part of a library's name",
         "onnxruntime": "a package",
-        "tensorrt": "a part of a library's name",
+        "tensorrt": "a package, and a part of a library's name",
     },
-    "benchmarking/runtimes/support/openvino/build.py": {"openvino": "a package, and the kind of its builds"},
     "benchmarking/runtimes/support/openvino/compile.py": {
-        "openvino": "a package",
+        "openvino": "a package, and the kind of its builds",
         "compiled": "a key of a build's facts",
     },
-    "benchmarking/runtimes/support/openvino/nodes.py": {"cpu": "a part of a kernel's name"},
+    "benchmarking/runtimes/support/openvino/openvino_session.py": {"cpu": "a part of a kernel's name"},
     "benchmarking/runtimes/support/torch/attention_kernels.py": {"eager": "transformers' plain attention"},
     "benchmarking/runtimes/support/torch/model_loading.py": {"cpu": "torch's device", "mps": "torch's device"},
     "benchmarking/runtimes/webnn.py": {"cpu": "WebNN's kind of device"},

@@ -12,8 +12,7 @@ from db import catalog, migrate, service, setup_benchmark_db
 from db.commands import compare, export_results, query, sql
 from db.commands import merge as merge_command
 from db.connection import has_triggers, quoted
-from db.upkeep.merging import merge
-from db.upkeep.rebuild import rebuild
+from db.upkeep.merging import merge, rebuild
 from db.warehouse import MEMORY, Warehouse
 from visualize import visualize_benchmarks
 

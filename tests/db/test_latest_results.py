@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from db import latest_results
+from db import ingestion
 from db.upkeep.verify import verify
 
 KEPT = "SELECT * FROM series_heads ORDER BY series_id"
@@ -58,7 +58,7 @@ def test_the_latest_results_equal_those_computed_from_the_results(warehouse, mak
     kept = warehouse.query(KEPT).dicts()
     assert len(kept) == warehouse.query("SELECT count(*) AS n FROM series").dicts()[0]["n"]
     with warehouse.transaction() as connection:
-        latest_results.compute(connection)
+        ingestion.compute(connection)
     assert warehouse.query(KEPT).dicts() == kept
 
 

@@ -29,8 +29,7 @@ def sql_texts():
 
 ONE_TRY = {
     "db/warehouse.py",  # its own `change`, and what it repeats as a whole
-    "db/upkeep/merging.py",  # repeated with what is attached
-    "db/upkeep/rebuild.py",  # of files only
+    "db/upkeep/merging.py",  # repeated with what is attached; a rebuild's is of files only
     "visualize/pages/public_copy.py",  # of a file that is made anew
 }
 

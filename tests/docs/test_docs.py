@@ -19,7 +19,7 @@ import pytest
 from benchmarking.core import child_process
 from benchmarking.core.doubts import KINDS
 from benchmarking.devices import cuda, rocm
-from benchmarking.runtimes.support.onnxruntime import libraries
+from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from db.warehouse import Warehouse
 from tests.docs import cli_page
 from tests.helpers.child_server import Popen, is_like_the_server
@@ -346,6 +346,6 @@ def test_the_command_of_each_platform_takes_the_pinned_torch_from_the_index_that
 
 def test_onnxruntime_and_the_advised_torch_have_cuda_of_one_major():
     """The CUDA libraries of torch serve ONNX Runtime's provider, as the page says."""
-    if libraries.provider_library("cuda") is None:
+    if ort_runtime.provider_library("cuda") is None:
         pytest.skip("onnxruntime-gpu is not installed")
-    assert cuda.WHEEL_INDEX.startswith(f"cu{libraries.linked('cuda').cuda}")
+    assert cuda.WHEEL_INDEX.startswith(f"cu{ort_runtime.linked('cuda').cuda}")

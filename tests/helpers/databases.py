@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.records import Run
-from db import latest_results, migrate
+from db import ingestion, migrate
 from db.connection import WRITER
 from db.file_copy import make_folder, publish, temporary_sibling
 from db.ingestion import RUN_TABLES, SHARED_TABLES
@@ -113,7 +113,7 @@ def store_as_then(connection: Any, run: Run) -> None:
         again = "ON CONFLICT DO NOTHING" if table in SHARED_TABLES else ""
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
     if connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'series_heads'").fetchall():
-        latest_results.compute(connection)
+        ingestion.compute(connection)
 
 
 def write_history(

@@ -688,7 +688,7 @@ def changed(redact: Callable[[str], str]) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    from benchmarking.core.untrusted.secret_texts import without_secrets
+    from benchmarking.core.untrusted.redaction import without_secrets
 
     os.environ.update(KNOWN)
     left, spoiled = remaining(without_secrets), changed(without_secrets)

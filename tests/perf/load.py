@@ -17,9 +17,8 @@ import psutil
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.load_doubts import lateness
 from benchmarking.core.sample_statistics import quantile
-from benchmarking.load.capacity import capacity_per_s
 from benchmarking.load.connections import Target
-from benchmarking.load.generator import Level, run_level
+from benchmarking.load.generator import Level, capacity_per_s, run_level
 from benchmarking.load.results import Series
 from benchmarking.load.traffic import Lengths, Traffic
 
@@ -76,7 +75,7 @@ def main() -> None:
     for http2, words in ((False, "HTTP/1.1"), (True, "HTTP/2")):
         found = asyncio.run(capacity_per_s(5.0, http2=http2, cpus=others))
         print(f"{words}, closed loop, 32 in flight: {found:.0f} requests/s of 4 chunks")
-    url, child = served("benchmarking.load.capacity", others)
+    url, child = served("benchmarking.load.generator", others)
     for rate in (250, 500, 1000, 2000):
         asyncio.run(at_rate(url, rate))
     child.kill()

@@ -58,8 +58,7 @@ def case_of(arguments: argparse.Namespace, folder: Path) -> Case:
     from benchmarking.core.records import Cell, Point
     from benchmarking.devices.cpu import PLUGIN as CPU
     from benchmarking.runtimes.openvino import PLUGIN
-    from benchmarking.runtimes.support.openvino.build import find_build
-    from benchmarking.runtimes.support.openvino.compile import properties
+    from benchmarking.runtimes.support.openvino.compile import find_build, properties
     from benchmarking.workloads.support.families import plugin_of
     from benchmarking.workloads.support.resolve import resolve
 

@@ -26,7 +26,7 @@ if __package__ in (None, ""):
 import numpy as np
 
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE, random_order
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE, random_order
 from benchmarking.tuning.race import Entrant, Launch, Race
 from tests.helpers.verdict_replay import TURN_CASES
 

@@ -31,7 +31,7 @@ from benchmarking.core.records import (
     canonical_hash,
 )
 from benchmarking.measure.aggregate import summarise
-from db import latest_results, migrate
+from db import ingestion, migrate
 from db.analysis.history.changes import update_changes
 from db.connection import FILE_FORMAT, connect
 from db.warehouse import Warehouse
@@ -104,7 +104,7 @@ def fill(path: Path, results: int) -> None:
             for week in range(1, RUNS_A_CELL):
                 for statement in (COPY_RUNS, COPY_RESULTS, COPY_SAMPLES):
                     connection.execute(statement, {"week": week})
-            latest_results.compute(connection)
+            ingestion.compute(connection)
         connection.execute("CHECKPOINT")
     with Warehouse.open(path) as warehouse:
         update_changes(warehouse, JUDGED[DEFAULT_METRIC])

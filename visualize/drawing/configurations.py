@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Direction
 from benchmarking.core.text import number as exact
-from benchmarking.core.verdicts import speedups
+from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.core.verdicts.words import Judgement
 from visualize.drawing import words
@@ -109,13 +109,13 @@ def speedup(baseline: Row, row: Row) -> Ratio:
     if row is baseline:
         return Ratio(value=1.0)
     (judged,) = judgements(row, [baseline])
-    found = speedups.speedup(judged, _median(baseline), _median(row))
+    found = judging.speedup(judged, _median(baseline), _median(row))
     assert found is not None  # rows with a value above 0 are drawn
     return Ratio(value=found.ratio, low=found.low, high=found.high)
 
 
-def _median(row: Row) -> speedups.Median:
-    return speedups.Median(value=row["value"], low=row["low"], high=row["high"])
+def _median(row: Row) -> judging.Median:
+    return judging.Median(value=row["value"], low=row["low"], high=row["high"])
 
 
 APART = (

@@ -25,8 +25,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unknown_models
-from db.run_records import GROUP_SIZE, stored_runs
-from db.stored_profiles import TABLES, selected_profiles
+from db.run_records import GROUP_SIZE, TABLES, selected_profiles, stored_runs
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
 

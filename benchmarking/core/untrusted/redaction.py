@@ -5,6 +5,14 @@ of a URL is removed.
 
 The home folder in paths becomes `~`. An anonymous record contains neither host nor user name; a name by which records
 must stay distinguishable becomes a `pseudonym`.
+
+Finds secrets in text, and replaces them by `***`: by value, by format, and by the name before them.
+
+By value: environment variables with the name of a secret, passwords in URLs, and what `know_secret` was given. By
+format: `secret_formats`, logins and parameters of URLs. By name: `HF_TOKEN=...`, `--api-key ...`, headers, fields of
+JSON, YAML and XML, SQL.
+
+The patterns are compiled with the first text, so that a command that prints none starts faster.
 """
 
 from __future__ import annotations
@@ -12,24 +20,238 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from benchmarking.core.codec import SURROGATE, from_json, to_json
 from benchmarking.core.errors import StorageError, storage_errors
-from benchmarking.core.untrusted.secret_texts import (
-    LEFT_OUT,
-    PLAIN_VALUE,
-    Known,
-    is_secret_field,
-    is_secret_name,
-    known_secrets,
-    without_formatted_secrets,
-    without_secret_arguments,
-    without_secrets,
+
+LEFT_OUT = "***"
+"""What replaces a secret."""
+
+NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+ALWAYS_SECRET = (
+    *("secret", "password", "passwd", "passphrase", "credential", "credentials", "authorization", "apikey"),
+    *("webhook", "dockerconfigjson"),
 )
+SECRET_AT_THE_END = (
+    *ALWAYS_SECRET,
+    "token",
+    "key",
+    "pass",
+    "pwd",
+    "auth",
+    "cookie",
+    "bearer",
+    "signature",
+    "pat",
+    "sig",
+)
+SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
+"""Endings of the names of several secrets."""
+JOINED_ENDINGS = ("token", "apikey", "secret", "password", "passwd")
+NO_SECRET_TOKENS = (
+    *("first", "last", "next", "new", "per", "output", "input", "prompt", "time", "image", "audio", "video", "start"),
+    *("end", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "special", "tokens"),
+)
+"""Words before "token" in the vocabulary of language models."""
+NO_SECRET_KEYS = (
+    *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash", "lookup", "dict", "row", "series"),
+    *(
+        "explain",
+        "join",
+        "unique",
+        "object",
+        "index",
+        "build",
+        "map",
+        "metric",
+        "state",
+        "query",
+        "attention",
+        "hashed",
+    ),
+)
+"""Words before "key" in the vocabulary of data and models."""
+KEY_DATA = ["key", "data"]
+"""The last words of the names of keys in a kubeconfig."""
+NO_SECRET_ENDINGS = ("file", "path", "dir", "folder", "type", "length", "policy", "count", "name")
+"""Words after "password" and others, of properties of a secret."""
+KEY_FILE = re.compile(r"(?i)[\w~./\\:-]{1,200}\.(?:pem|key|crt|cer|p12|pfx)")
+"""The name of a file with a key or certificate, which is no secret."""
+PLAIN_VALUE = re.compile(
+    rf"""(?ix) [\d.]{{1,6}} | none | null | true | false | yes | no | on | off | unset | empty | unknown | missing
+    | default | required | optional | enabled | disabled | failed | denied | refused | rejected | invalid | expired
+    | not | is | was | \*{{3,}} | <\w+> | \[\w+\] | \$\{{?\w+\}}?
+    | {KEY_FILE.pattern.removeprefix("(?i)")}"""
+)
+"""What is no secret after the name of one: counts, switches, outcomes, placeholders, files of keys."""
+URL_PASSWORD = re.compile(r"""://[^/@:\s'"<>?#]{0,100}:(?!\d{1,5}(?:[/?#]|$))([^\s'"<>]{1,300})@(?!sha256:)""")
+MIN_KNOWN = 6
+MIN_WORD = 8
+"""Minimum length of a known secret that consists of letters of one case, and may thus be a word of other texts."""
+NO_SECRETS = (
+    *("password", "postgres", "postgresql", "benchhouse", "benchmark", "no-key", "no_key", "not-needed", "localhost"),
+    *("required", "optional", "disabled", "enabled", "default", "external", "internal", "anonymous", "undefined"),
+    *("production", "development", "token-abc123", "transformers", "runtimes", "openvino", "onnxruntime"),
+)
+"""Usual values of variables with the name of a secret that protect nothing, and are words of other texts."""
+Known = frozenset[str]
+_given: set[str] = set()
+
+
+def know_secret(value: str) -> None:
+    """From now on, this value is replaced in every text."""
+    if _is_telling(value, MIN_WORD):
+        _given.add(value)
+
+
+def know_secrets_in(arguments: Iterable[str]) -> None:
+    """Know the passwords in URLs and the values of secret flags among a command's arguments."""
+    words = list(arguments)
+    for before, word in zip(["", *words], words, strict=False):
+        name, equals, value = word.partition("=")
+        if before.startswith("-") and "=" not in before and is_secret_flag(before) and not KEY_FILE.fullmatch(word):
+            know_secret(word)
+        elif equals and is_secret_name(name) and not (KEY_FILE.fullmatch(value) or any(map(str.isspace, value))):
+            know_secret(value)  # with spaces it is a sentence
+        for password in _passwords(word):
+            know_secret(password)
+
+
+def known_secrets() -> Known:
+    """The values of all known secrets at this moment."""
+    found = set(_given)
+    for name, value in os.environ.items():
+        if len(value) < MIN_KNOWN:
+            continue
+        if "://" in value:
+            found.update(one for one in _passwords(value) if _is_telling(one, MIN_WORD))
+        if _is_secret_variable(name):
+            words = words_of(name)
+            shortest = MIN_KNOWN if any(word in ALWAYS_SECRET for word in words) else MIN_WORD
+            if _is_telling(value, shortest) and not (os.path.isabs(value) and os.path.exists(value)):
+                found.add(value)
+            found.update(one for one in _lines_and_password(value) if _is_telling(one, MIN_WORD))
+        if len(value) > MIN_KNOWN and any(sign in value for sign in "=:"):
+            found.update(one for one in _named_in(value) if _is_telling(one, MIN_WORD))
+    return frozenset(found)
+
+
+def _lines_and_password(value: str) -> list[str]:
+    """The lines of a secret variable with several, and the password of one of the form user:password."""
+    lines = [line.strip() for line in value.splitlines() if not line.startswith("-----")]
+    _, colon, password = value.partition(":")
+    is_login = bool(colon) and "://" not in value and not any(map(str.isspace, value))
+    return [*(lines if len(lines) > 1 else []), *([password] if is_login else [])]
+
+
+@lru_cache(maxsize=256)
+def _named_in(value: str) -> tuple[str, ...]:
+    """The values with a digit after names of secrets within a variable's value: a connection string, or JSON."""
+    pairs = re.findall(r"""["']?([\w.-]{2,60})["']?\s?[=:]\s?["']?([^\s"';,{}]{6,500})""", value[:20_000])
+    return tuple(secret for name, secret in pairs if is_secret_field(name) and any(map(str.isdigit, secret)))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of this name is a secret: HF_TOKEN, api-key, dbPassword; not new_tokens or eos_token."""
+    words = words_of(name)
+    words = words[:-1] if words[-2:] == KEY_DATA else words
+    if words in ([], ["key"]) or words[-1] in NO_SECRET_ENDINGS:  # "key=value" is not a secret
+        return False
+    if len(words) > 1 and words[-2] in {"token": NO_SECRET_TOKENS, "key": NO_SECRET_KEYS}.get(words[-1], ()):
+        return False
+    return (
+        any(word in ALWAYS_SECRET for word in words)
+        or words[-1] in SECRET_AT_THE_END
+        or words[-1].endswith((*JOINED_ENDINGS, *SEVERAL))
+        or words[-2:] == ["api", "keys"]
+    )
+
+
+def is_secret_flag(name: str) -> bool:
+    """Whether the argument after this flag is a secret."""
+    return is_secret_name(name) or name.lstrip("-") == "key"
+
+
+def is_secret_field(name: str) -> bool:
+    """Whether a header or field of this name almost always has a secret: in prose, a colon follows other words too."""
+    words = words_of(name)
+    return is_secret_name(name) and (
+        len(words) > 1
+        or words[-1] in ("cookie", *ALWAYS_SECRET)
+        or (words[-1] != "token" and words[-1].endswith(JOINED_ENDINGS))
+    )
+
+
+def words_of(name: str) -> list[str]:
+    return [word.lower() for word in NAME_WORDS.findall(re.sub("%5[Ff]", "_", name))]
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_variable(name: str) -> bool:
+    return is_secret_name(name)
+
+
+def _is_telling(value: str, shortest_word: int) -> bool:
+    """Whether a value can be told from other words of a text."""
+    return len(value) >= (shortest_word if is_word(value) else MIN_KNOWN) and value.lower() not in NO_SECRETS
+
+
+def is_word(text: str) -> bool:
+    return text.isalpha() and (text.islower() or text.isupper() or text.istitle())
+
+
+def _passwords(text: str) -> list[str]:
+    return [unquote(found[1]) for found in URL_PASSWORD.finditer(text)] if "://" in text else []
+
+
+def is_flag(argument: str) -> bool:
+    """Whether an argument is the next flag rather than a value that begins with a dash."""
+    return re.fullmatch(r"-[A-Za-z]|--[a-z][a-z-]*(?:=.*)?", argument, re.DOTALL) is not None
+
+
+def without_secrets(text: str, known: Known | None = None) -> str:
+    """The text without recognised secrets. `known` is `known_secrets()`, for callers with many texts."""
+    from benchmarking.core.untrusted import secret_patterns
+
+    redact = secret_patterns.without_secrets
+    if len(text) <= secret_patterns.MAX_CACHED:
+        redact = secret_patterns.short_without_secrets
+    return redact(text, known_secrets() if known is None else known)
+
+
+def compile_patterns() -> None:
+    """Import what finds secrets, before a user's folder, with an `html.py` perhaps, is first on the module path."""
+    from benchmarking.core.untrusted import secret_patterns  # noqa: F401
+
+
+def without_formatted_secrets(text: str, known: Known | None = None) -> str:
+    """The text without known values, published formats, and logins and parameters of URLs; names are not looked at."""
+    from benchmarking.core.untrusted import secret_patterns
+
+    return secret_patterns.without_formatted_secrets(text, known_secrets() if known is None else known)
+
+
+def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
+    """Command-line arguments without secrets: the values of `--api-key VALUE`, NAME=VALUE and known formats."""
+    result: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, _ = argument.partition("=")
+        before = arguments[position - 1] if position else ""
+        if KEY_FILE.fullmatch(argument.rpartition("=")[2]):
+            result.append(without_secrets(argument))
+        elif before.startswith("-") and "=" not in before and is_secret_flag(before) and not is_flag(argument):
+            result.append(LEFT_OUT)
+        elif equals and " " not in name and is_secret_name(name):
+            result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
+        else:
+            result.append(without_secrets(argument))
+    return result
+
 
 Record = TypeVar("Record")
 

@@ -12,8 +12,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
-from benchmarking.core.untrusted.secret_formats import without_formats
-from benchmarking.core.untrusted.secret_texts import (
+from benchmarking.core.untrusted.redaction import (
     LEFT_OUT,
     MIN_KNOWN,
     NO_SECRET_TOKENS,
@@ -27,6 +26,7 @@ from benchmarking.core.untrusted.secret_texts import (
     is_word,
     words_of,
 )
+from benchmarking.core.untrusted.secret_formats import without_formats
 
 LOGINS = re.compile(
     r"""(?xm)(?P<sign>(?<![\w-])(?:-u|-U|--user|--proxy-user|--auth)[ =]["']?[^\s:"']{1,100}:

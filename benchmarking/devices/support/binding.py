@@ -17,8 +17,7 @@ from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.host_linux import limits
-from benchmarking.devices.support.system_values import UnreadableError, gather, read_int, read_text
+from benchmarking.devices.support.system_values import UnreadableError, gather, limits, read_int, read_text
 
 ROOT = Path("/")
 MAX_CPU = 65_535

@@ -22,8 +22,16 @@ from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
 from benchmarking.devices.support.handles import Monitor, parts
-from benchmarking.devices.support.host_linux import limits, processor_clock_hz, processor_temperature_c
-from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, read_int, text_or_empty
+from benchmarking.devices.support.system_values import (
+    UnreadableError,
+    all_missing,
+    gather,
+    limits,
+    processor_clock_hz,
+    processor_temperature_c,
+    read_int,
+    text_or_empty,
+)
 
 PERCENT = 100
 NS_PER_US = 1_000

@@ -52,9 +52,9 @@ def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
     system = system or platform.system()
     common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
     if system == "Linux":
-        from benchmarking.devices.support import host_linux
+        from benchmarking.devices.support import system_values
 
-        facts = host_linux.linux_facts(root)
+        facts = system_values.linux_facts(root)
     else:
         facts = all_missing(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
         if system == "Darwin":
@@ -93,7 +93,7 @@ def free_host_bytes(root: Path = Path("/")) -> int:
     available = int(psutil.virtual_memory().available)
     if sys.platform != "linux":
         return available
-    from benchmarking.devices.support.host_linux import free_in_groups
+    from benchmarking.devices.support.system_values import free_in_groups
 
     return min([available, *free_in_groups(root)])
 

@@ -1,12 +1,25 @@
-"""Reads system values, and records why a value cannot be read."""
+"""Reads system values, and records why a value cannot be read.
+
+The machine's facts on Linux, from /proc and /sys under a root, and the limits of control groups (version 1 or 2).
+
+Control groups give limits of CPU time and memory, free memory, and throttling by the CPU quota (see cgroup-v2 and
+sched-bwc in the kernel's documentation).
+
+The kernel's log says why a GPU failed (NVIDIA's Xid messages). It is readable for root, or for everybody where
+kernel.dmesg_restrict is 0, and seldom in containers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarking.core.child_process import program, run_program
-from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.metrics import BYTES_PER_KIB
+from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
 RunCommand = Callable[[Sequence[str]], str]
 """Runs a command and returns its stdout. Raises UnreadableError."""
@@ -103,3 +116,360 @@ def run_command(arguments: Sequence[str]) -> str:
     if done.exit_code != 0:
         raise UnreadableError(f"{FAILED}: {name}: {done.last_line or f'exit code {done.exit_code}'}")
     return done.stdout
+
+
+VENDORS = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "HygonGenuine": "Hygon",
+    "CentaurHauls": "Centaur",
+    "0x41": "Arm",
+    "0x42": "Broadcom",
+    "0x46": "Fujitsu",
+    "0x48": "HiSilicon",
+    "0x4e": "NVIDIA",
+    "0x51": "Qualcomm",
+    "0x61": "Apple",
+    "0xc0": "Ampere",
+}
+"""x86 vendor strings and the implementer codes of Arm's main ID register."""
+
+ARM_PARTS = {
+    "0xd03": "Cortex-A53",
+    "0xd08": "Cortex-A72",
+    "0xd0b": "Cortex-A76",
+    "0xd0c": "Neoverse N1",
+    "0xd40": "Neoverse V1",
+    "0xd49": "Neoverse N2",
+    "0xd4f": "Neoverse V2",
+    "0xd83": "Neoverse V3",
+    "0xd8e": "Neoverse N3",
+}
+"""Part numbers of Arm's own cores (implementer 0x41)."""
+
+CONTAINERS = {
+    "docker": "docker",
+    "kubepods": "kubernetes",
+    "libpod": "podman",
+    "lxc": "lxc",
+    "containerd": "containerd",
+}
+"""Kinds of container by substrings of PID 1's cgroup path."""
+
+
+def linux_facts(root: Path) -> Readings:
+    """The machine's facts, with the names in `host.NAMES`."""
+    try:
+        processor = _processor(read_text(root / "proc/cpuinfo"))
+    except UnreadableError as error:
+        processor = all_missing(str(error), ("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_threads"))
+    rest = gather(
+        {
+            "cpu_cores": lambda: len(_cores(root)),
+            "cpu_sockets": lambda: len({package for package, _ in _cores(root)}),
+            "is_smt_active": lambda: read_int(root / "sys/devices/system/cpu/smt/active") == 1,
+            "numa_nodes": lambda: _numa_nodes(root),
+            "memory_bytes": lambda: _memory_bytes(root),
+            "os_version": lambda: _os_version(root),
+            "is_virtual_machine": lambda: _virtual_machine(root) is not None,
+            "virtual_machine": lambda: _value_or_reason(_virtual_machine(root), "no virtual machine"),
+            "is_container": lambda: _container(root) is not None,
+            "container": lambda: _value_or_reason(_container(root), "no container"),
+        }
+    )
+    return processor | rest | limits(root)
+
+
+def _processor(cpuinfo: str) -> Readings:
+    """Model, vendor, capabilities and logical processors from /proc/cpuinfo, for x86 and Arm."""
+    blocks: list[dict[str, str]] = []
+    for block in cpuinfo.split("\n\n"):
+        pairs = (line.partition(":") for line in block.splitlines() if ":" in line)
+        blocks.append({key.strip(): " ".join(value.split()) for key, _, value in pairs})
+    processors = [block for block in blocks if "processor" in block]
+    first = processors[0] if processors else {}
+
+    def model() -> Json:
+        if "model name" in first:
+            return first["model name"]
+        part, implementer = first.get("CPU part"), first.get("CPU implementer")
+        if part and implementer:
+            part_name = ARM_PARTS.get(part) if implementer == "0x41" else None
+            return f"{VENDORS.get(implementer, implementer)} {part_name or f'part {part}'}"
+        fallback = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
+        return _value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
+
+    vendor = first.get("vendor_id") or first.get("CPU implementer")
+    flags = first.get("flags") or first.get("Features")
+    return gather(
+        {
+            "cpu_model": model,
+            "cpu_vendor": lambda: _value_or_reason(
+                vendor and VENDORS.get(vendor, vendor), "no vendor in /proc/cpuinfo", NOT_SUPPORTED
+            ),
+            "cpu_capabilities": lambda: _value_or_reason(
+                sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED
+            ),
+            "cpu_threads": lambda: _value_or_reason(
+                len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED
+            ),
+        }
+    )
+
+
+def _value_or_reason(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
+    if value is None:
+        raise UnreadableError(f"{reason}: {what}")
+    return value
+
+
+def _cores(root: Path) -> set[tuple[int, int]]:
+    """Physical cores as (package, core). Offline processors have no topology and are not counted."""
+    folder = root / "sys/devices/system/cpu"
+    topologies = [path for path in folder.glob("cpu[0-9]*/topology") if path.is_dir()]
+    if not topologies:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}/cpu0/topology")
+    return {(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies}
+
+
+def _numa_nodes(root: Path) -> int:
+    folder = root / "sys/devices/system/node"
+    nodes = [path for path in folder.glob("node[0-9]*") if path.is_dir()]
+    if not nodes:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
+    return len(nodes)
+
+
+def _memory_bytes(root: Path) -> int:
+    path = root / "proc/meminfo"
+    match = re.search(r"^MemTotal:\s+(\d+) kB", read_text(path), re.MULTILINE)
+    if match is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no MemTotal in {path}")
+    return int(match[1]) * BYTES_PER_KIB
+
+
+def _os_version(root: Path) -> str:
+    path = root / "etc/os-release"
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(path), re.MULTILINE)
+    if match is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no PRETTY_NAME in {path}")
+    return match[1]
+
+
+def _virtual_machine(root: Path) -> str | None:
+    """The hypervisor, from the CPU's flag, the firmware's tables or Xen's folder; None on bare metal."""
+    product = " ".join(text_or_empty(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
+    has_flag = " hypervisor" in text_or_empty(root / "proc/cpuinfo")
+    hypervisor = text_or_empty(root / "sys/hypervisor/type")
+    is_virtual_product = re.search(r"QEMU|KVM|VMware|VirtualBox|Virtual Machine|Bochs|Xen", product) is not None
+    if not (has_flag or hypervisor or is_virtual_product):
+        return None
+    return product.strip() or hypervisor or "unknown hypervisor"
+
+
+def _container(root: Path) -> str | None:
+    """The kind of container this process runs in; None outside containers."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    systemd_name = text_or_empty(root / "run/systemd/container")
+    groups = text_or_empty(root / "proc/1/cgroup")
+    return systemd_name or next((kind for mark, kind in CONTAINERS.items() if mark in groups), None)
+
+
+UNLIMITED_BYTES = 1 << 62
+"""Version 1 represents "no limit" by the largest page-aligned number below 2^63."""
+MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""File names of limit and use, in versions 2 and 1."""
+RECLAIMABLE = frozenset({"inactive_file", "active_file", "total_inactive_file", "total_active_file"})
+"""Lines of memory.stat for page cache, which counts as used but is reclaimed on demand."""
+
+
+def limits(root: Path) -> Readings:
+    """cgroup_version, cgroup_cpu_quota_cores and cgroup_memory_limit_bytes; the last two are missing if unlimited. The
+    version is 2 if only the unified hierarchy is mounted, 1 if controllers have mounts of their own."""
+
+    def version() -> int:
+        mount = root / "sys/fs/cgroup"
+        if not mount.is_dir():
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {mount}")
+        return 2 if (mount / "cgroup.controllers").exists() else 1
+
+    return gather(
+        {
+            "cgroup_version": version,
+            "cgroup_cpu_quota_cores": lambda: _value_or_reason(min(_quotas(root), default=None), "no CPU quota"),
+            "cgroup_memory_limit_bytes": lambda: _value_or_reason(
+                min(_memory_limits(root), default=None), "no memory limit"
+            ),
+        }
+    )
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """CPU quotas in cores, of this group and its ancestors."""
+    for folder in controller_folders(root, "cpu"):
+        path, old_path = folder / "cpu.max", folder / "cpu.cfs_quota_us"  # of versions 2 and 1
+        quota, _, period = (read_text(path) if path.exists() else "max").partition(" ")
+        if quota != "max":
+            yield int(quota) / int(period)
+        quota_us = int(read_text(old_path)) if old_path.exists() else -1
+        if quota_us > 0:
+            yield quota_us / int(read_text(folder / "cpu.cfs_period_us"))
+
+
+def _memory_limits(root: Path) -> Iterator[int]:
+    """Memory limits in bytes, of this group and its ancestors."""
+    for folder in controller_folders(root, "memory"):
+        for name, _ in MEMORY_FILES:
+            text = read_text(folder / name) if (folder / name).exists() else "max"
+            if text != "max" and int(text) < UNLIMITED_BYTES:
+                yield int(text)
+
+
+def free_in_groups(root: Path) -> Iterator[int]:
+    """Memory left in each control group of this process that has a limit. An unreadable file counts as no limit."""
+    try:
+        for folder in controller_folders(root, "memory"):
+            for limit_name, used_name in MEMORY_FILES:
+                if not (folder / limit_name).exists() or (limit := read_text(folder / limit_name)) == "max":
+                    continue
+                used = int(read_text(folder / used_name))
+                # Less the page cache. In version 1, totals that include child groups have lines of their own.
+                lines = [line.split() for line in read_text(folder / "memory.stat").splitlines()]
+                pairs = (line for line in lines if len(line) == 2)
+                sizes = {name: int(value) for name, value in pairs if name in RECLAIMABLE}
+                totals = {name: value for name, value in sizes.items() if name.startswith("total_")}
+                yield max(int(limit) - used + sum((totals or sizes).values()), 0)
+    except UnreadableError:
+        return
+
+
+def controller_folders(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of this process's group and its ancestors, in the controller's own hierarchy and the unified one.
+
+    Inside a container the path in /proc may be the host's, which is not mounted there. The root of the mount is then
+    the container's group, so it is always included.
+    """
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mounts = [controllers, controller] if controllers else ["", "unified"]
+        mount = next((m for name in mounts if (m := root / "sys/fs/cgroup" / name).is_dir()), None)
+        if mount is not None:
+            path_parts = [part for part in path.split("/") if part and part != ".."]
+            yield from (mount.joinpath(*path_parts[:depth]) for depth in range(len(path_parts), -1, -1))
+
+
+def throttling(root: Path) -> dict[str, int]:
+    """`periods` in which the quota ran out and `ns` lost to it, summed over this process's group and its ancestors.
+
+    A group's own file does not count throttling by its parents' quotas. Raises UnreadableError if no group counts it.
+    """
+    counts: list[tuple[int, int]] = []
+    for path in (folder / "cpu.stat" for folder in controller_folders(root, "cpu")):
+        lines = read_text(path).splitlines() if path.exists() else []
+        fields = {words[0]: int(words[1]) for line in lines if len(words := line.split()) == 2}
+        if "nr_throttled" in fields:  # the root of version 2 has none
+            old_ns = fields.get("throttled_time", 0)
+            lost_ns = fields["throttled_usec"] * 1000 if "throttled_usec" in fields else old_ns
+            counts.append((fields["nr_throttled"], lost_ns))
+    if not counts:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no control group of this process counts throttling")
+    return {"periods": sum(periods for periods, _ in counts), "ns": sum(ns for _, ns in counts)}
+
+
+CACHE_SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def last_level_cache_bytes(cpus: Path) -> int | None:
+    """Total size of the highest-level caches, each shared by several processors; None if any size is unknown."""
+    levels: dict[int, dict[str, int]] = {}
+    try:
+        for folder in cpus.glob("cpu[0-9]*/cache/index[0-9]*"):
+            if read_text(folder / "type") != "Instruction":
+                shared = levels.setdefault(read_int(folder / "level"), {})
+                shared[read_text(folder / "shared_cpu_list")] = cache_size_bytes(read_text(folder / "size"))
+    except (UnreadableError, ValueError):
+        return None  # containers and some boards hide caches, and the sum would be too small
+    return sum(levels[max(levels)].values()) if levels else None
+
+
+def cache_size_bytes(text: str) -> int:
+    """A cache size in Linux's notation ("32768K") as bytes."""
+    return int(text.rstrip("KMG")) * CACHE_SIZE_UNITS.get(text[-1:], 1)
+
+
+TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+"""Drivers of CPU temperature sensors."""
+HZ_PER_KHZ = 1_000
+MILLI = 1_000
+
+
+def processor_clock_hz(sys: Path, name: str = "scaling_cur_freq") -> float:
+    """The mean clock of the processors, or the mean of another cpufreq file. Raises UnreadableError."""
+    paths = sorted(sys.glob(f"devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
+    if not paths:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no {sys}/devices/system/cpu/cpu0/cpufreq/{name}")
+    return sum(read_int(path) for path in paths) / len(paths) * HZ_PER_KHZ
+
+
+def processor_temperature_c(sys: Path) -> float:
+    """The highest temperature of the CPU's sensors. Raises UnreadableError."""
+    folders = [name.parent for name in sys.glob("class/hwmon/hwmon*/name") if read_text(name) in TEMPERATURE_SENSORS]
+    readings = [read_int(path) / MILLI for folder in folders for path in folder.glob("temp*_input")]
+    if not readings:
+        raise UnreadableError(f"{NOT_SUPPORTED}: no CPU sensor in {sys}/class/hwmon")
+    return max(readings)
+
+
+LOG = Path("/dev/kmsg")
+XID = re.compile(
+    r"^\d+,\d+,(?P<since_boot_us>\d+),[^;]*;"
+    r"NVRM: Xid \(PCI:(?P<address>[0-9a-fA-F:.]+)\): (?P<number>\d+), (?P<text>[^\n]+)"
+)
+"""A record of NVIDIA's driver: "4,1021,16612594736,-;NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."."""
+MAX_RECORDS = 100_000
+MAX_TEXT = 160
+RECENT_S = 300.0
+"""Age of the messages that may be about a failure of just now."""
+
+
+def last_xid(address: object, log: Path = LOG) -> str | None:
+    """The last Xid in five minutes of the GPU with this PCI address ("0000:1b:00"), in words: "Xid 79 in the kernel's
+    log: GPU has fallen off the bus."; None if there is none, or if the log cannot be read."""
+    if not isinstance(address, str) or not address:
+        return None
+    found = None
+    for line in _lines(log):
+        match = XID.search(line)
+        if match is None or not match["address"].lower().startswith(address.lower()):
+            continue
+        if time.monotonic() - int(match["since_boot_us"]) / 1e6 <= RECENT_S:
+            found = f"Xid {match['number']} in the kernel's log: {match['text'].strip()[:MAX_TEXT]}"
+    return found
+
+
+def _lines(log: Path) -> list[str]:
+    """The records of the kernel's log. It is read without waiting for further ones."""
+    try:
+        descriptor = os.open(log, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return []
+    records: list[str] = []
+    try:
+        for _ in range(MAX_RECORDS):
+            try:
+                record = os.read(descriptor, 8192)
+            except BrokenPipeError:  # a record was overwritten before it was read
+                continue
+            if not record:
+                break
+            records.append(record.decode(errors="replace"))
+    except OSError:  # no further record
+        pass
+    finally:
+        os.close(descriptor)
+    return "".join(one if one.endswith("\n") else f"{one}\n" for one in records).splitlines()

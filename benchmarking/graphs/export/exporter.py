@@ -164,15 +164,15 @@ def build_facts(bundle: Bundle) -> dict[str, Json]:
 
 def _bundle_of_plan(model: Any, workload: Workload, recipe: Recipe, point: Point, folder: Path, opset: int) -> Bundle:
     """The bundle of the graphs that the recipe's plan traces, each exported, rewritten by its family and checked."""
-    from benchmarking.graphs.export import graph_plans, recurrent, three_graphs
+    from benchmarking.graphs.export import graph_plans, several_graphs
 
     functions: dict[ExportPlan, Callable[[Any, Workload, Recipe, Point], Plan]] = {
         "forward": graph_plans.forward_plan,
         "decoder": graph_plans.decoder_plan,
-        "recurrent": recurrent.plan,
+        "recurrent": several_graphs.recurrent_plan,
         "picture-prompt": graph_plans.picture_prompt_plan,
-        "sequence-to-sequence": three_graphs.plan,
-        "caption": three_graphs.caption_plan,
+        "sequence-to-sequence": several_graphs.plan,
+        "caption": several_graphs.caption_plan,
         "denoiser": graph_plans.denoiser_plan,
     }
     plan = functions[recipe.plan](model, workload, recipe, point)

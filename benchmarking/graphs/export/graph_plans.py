@@ -26,7 +26,7 @@ from benchmarking.graphs.export.agreement import TRACED_BATCH_SIZE, TRACED_SEQUE
 from benchmarking.workloads.diffusion import denoiser_of, latents_input, schedule_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import floats_as, last_logits_only
-from benchmarking.workloads.support.image_prompts import prompt_of
+from benchmarking.workloads.support.synthetic_inputs import prompt_of
 
 BATCH, SEQUENCE, PAST, ENCODED = "batch", "sequence", "past", "encoded"
 """Names of free dimensions."""

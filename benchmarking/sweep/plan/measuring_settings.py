@@ -40,7 +40,7 @@ from benchmarking.core.suggestions import unknown_name
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import wrapped
-from benchmarking.core.verdicts.rounds import ROUNDS_TO_PROVE
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES, Settings, settings
 
 DEFAULT_TIMEOUT_S = 600.0

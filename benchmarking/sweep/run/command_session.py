@@ -272,8 +272,7 @@ def _print(runs: Sequence[Run], show: Show) -> None:
 def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     """A table for each run, a comparison for each model that several runtimes ran, and the scaling over threads."""
     from benchmarking.sweep.show.compared_runtimes import comparison_text, comparisons
-    from benchmarking.sweep.show.report import table
-    from benchmarking.sweep.show.thread_scaling import scaling_text, scalings
+    from benchmarking.sweep.show.report import scaling_text, scalings, table
 
     texts = [table(run, page) for run in runs]
     texts += [comparison_text(comparison, page) for comparison in comparisons(runs)]

@@ -22,7 +22,7 @@ from benchmarking.core.child_process import environment, module_command, run_bou
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.signals import pass_on
-from benchmarking.core.verdicts.rounds import random_order
+from benchmarking.core.verdicts.launches import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.command_session import finish_run, recover_finished

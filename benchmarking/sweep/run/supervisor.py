@@ -33,7 +33,7 @@ from benchmarking.core.records import (
     Status,
 )
 from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.core.verdicts.rounds import random_order
+from benchmarking.core.verdicts.launches import random_order
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.peaks import with_peak
 from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, work

@@ -17,8 +17,8 @@ from benchmarking.core.records import Result, Run, Samples, Status, Validity, ca
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import counted, number, wrapped
+from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE
-from benchmarking.core.verdicts.speedups import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.words import verdict_sentence
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.show.report import left_out

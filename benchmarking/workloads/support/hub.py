@@ -23,7 +23,7 @@ from typing import Any
 from benchmarking.core.child_process import ChildError, ChildTimeLimitError, run_module_json
 from benchmarking.core.errors import BenchhouseError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.untrusted.secret_texts import without_secrets
+from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.workloads.support.configuration import CONFIG_FILES, DENOISERS, has_config, model_folder
 from benchmarking.workloads.support.processing import HUB_FILES, has_processors
 

@@ -9,27 +9,238 @@ in Wonderland (Lewis Carroll, 1865), Moby-Dick (Herman Melville, 1851), A Tale o
 Scandal in Bohemia (Arthur Conan Doyle, 1891), the Declaration of Independence (1776) and The Time Machine (H. G. Wells,
 1895), and the end of On the Origin of Species (Charles Darwin, 1872). All are in the public domain. Models have read
 them, so the perplexity is lower than that of unknown text; the differences between runtimes are what counts.
+
+A user's own task: a file of prompts with expected answers, one JSON object a line, and its tokens.
+
+    {"prompt": "The capital of France is", "answer": "Paris"}
+    {"prompt": "2 + 2 =", "answer": ["4", "four"], "stop": ["\\n", "."]}
+    {"prompt": "Water freezes at", "choices": ["0 °C", "50 °C", "90 °C"], "answer": 0}
+
+With choices, the answer is the index of the right one, its text, or a letter (B is the second); without, the text that
+the model has to generate, or several that are all right. A line that is no such question is left out and named by its
+number; nothing that a line contains is repeated.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOWS, QualitySettings
 from benchmarking.core.records import Json, Workload
-from benchmarking.core.untrusted.input_files import open_regular, read_text
+from benchmarking.core.text import listed
+from benchmarking.core.untrusted.input_files import open_regular, parse_json, read_text
 from benchmarking.workloads.support import processing
-from benchmarking.workloads.support.questions import read_questions
 from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
+
+
+MAX_BYTES = 50_000_000
+MAX_LINES = 20_000
+MAX_LINE_BYTES = 1_000_000
+MAX_CHOICES = 100
+MAX_TEXTS = 1000
+"""Right answers of a question, and its texts of stop."""
+DEFAULT_STOP = "\n"
+"""Where a generated answer ends, besides the token that ends a text."""
+PROMPTS = ("prompt", "question", "input")
+ANSWERS = ("answer", "expected", "target")
+"""Names of the fields; the first that a line has counts."""
+MORE_TOKENS = 8
+"""Tokens that an answer may take beyond those of the expected one: for its end, and for other tokens of the same
+text."""
+MAX_ANSWER_TOKENS = 1024
+"""Tokens of a choice or an answer: a call returns a number for each of them and each token of the vocabulary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A line of the file."""
+
+    line: int
+    prompt: str
+    answers: tuple[str, ...]
+    """Texts without space around them, each of which is right; with choices the one that is."""
+    choices: tuple[str, ...] = ()
+    stops: tuple[str, ...] = (DEFAULT_STOP,)
+
+    @property
+    def metric(self) -> str:
+        """The measure of quality that it counts for."""
+        return "choice_accuracy" if self.choices else "exact_match"
+
+    @property
+    def content(self) -> Json:
+        """What two files must have in common for their scores to be comparable."""
+        return [self.prompt, list(self.answers), list(self.choices), list(self.stops)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionFile:
+    """The questions of a file."""
+
+    name: str
+    sha256: str
+    questions: tuple[Question, ...]
+    left_out: Mapping[int, str]
+    """Number of a line -> why it is no question."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The measures of quality that it has questions for."""
+        return tuple(dict.fromkeys(sorted((one.metric for one in self.questions), reverse=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionTokens:
+    """A question in a model's tokens."""
+
+    question: Question
+    prompt: list[int]
+    continuations: tuple[list[int], ...]
+    """The tokens after the prompt, of each choice or each right answer."""
+
+    @property
+    def most_new(self) -> int:
+        """Tokens after the prompt that are looked at, at most."""
+        longest = max(map(len, self.continuations))
+        return longest if self.question.choices else longest + MORE_TOKENS
+
+
+def read_questions(path: str) -> QuestionFile:
+    """The questions of a file. Raises UnreadableError, FormatError for one that is too large, and UsageError if no line
+    is a question."""
+    file = Path(path).expanduser()
+    with open_regular(file) as opened:
+        content = opened.read(min(os.fstat(opened.fileno()).st_size, MAX_BYTES) + 1)
+    lines = content.removeprefix(b"\xef\xbb\xbf").rstrip().split(b"\n")
+    if len(content) > MAX_BYTES or len(lines) > MAX_LINES:
+        raise FormatError(f"{path}: larger than {MAX_BYTES / 1e6:g} MB or {MAX_LINES} lines")
+    questions, left_out = list[Question](), dict[int, str]()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            if len(line) > MAX_LINE_BYTES:
+                raise FormatError(f"longer than {MAX_LINE_BYTES / 1e6:g} MB")
+            questions.append(_question(parse_json(line, "the line"), number))
+        except FormatError as error:
+            left_out[number] = str(error).removeprefix("the line: ")
+    if not questions:
+        why = listed([f"line {number}: {reason}" for number, reason in left_out.items()], 1, "; ") or "it is empty"
+        raise UsageError(f"--quality-file {path} has no question: {why}")
+    return QuestionFile(
+        name=file.name, sha256=hashlib.sha256(content).hexdigest(), questions=tuple(questions), left_out=left_out
+    )
+
+
+def _question(value: Any, number: int) -> Question:
+    """The question of a line. Raises FormatError without repeating anything of it."""
+    if not isinstance(value, dict):
+        raise FormatError("not an object")
+    prompt = next((value[name] for name in PROMPTS if name in value), None)
+    answer = next((value[name] for name in ANSWERS if name in value), None)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise FormatError(f"no text in {' or '.join(PROMPTS)}")
+    if answer is None:
+        raise FormatError(f"no {' or '.join(ANSWERS)}")
+    if (choices := value.get("choices")) is not None:
+        if not _are_texts(choices) or not 2 <= len(choices) <= MAX_CHOICES:
+            raise FormatError(f"choices is not a list of 2 to {MAX_CHOICES} texts")
+        texts = [one.strip() for one in choices]
+        if len(set(texts)) < len(texts):
+            raise FormatError("two choices are the same")
+        right = _index(answer, texts)
+        return Question(line=number, prompt=prompt, answers=(texts[right],), choices=tuple(choices))
+    stops = value.get("stop", [DEFAULT_STOP])
+    stops = [stops] if isinstance(stops, str) else stops
+    if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
+        raise FormatError("stop is not a text or a list of texts")
+    answers = [answer] if isinstance(answer, str) else answer
+    if not _are_texts(answers) or not answers:
+        raise FormatError("the answer is not a text or a list of texts")
+    if max(len(stops), len(answers)) > MAX_TEXTS:
+        raise FormatError(f"more than {MAX_TEXTS} texts in stop or in the answer")
+    texts = [one.strip() for one in answers]
+    if any(stop in text for stop in stops for text in texts):
+        raise FormatError("a text of stop is in the answer, which could never be generated")
+    return Question(line=number, prompt=prompt, answers=tuple(dict.fromkeys(texts)), stops=tuple(stops))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) and one.strip() for one in value)
+
+
+def _index(answer: Any, choices: Sequence[str]) -> int:
+    """The index of the right choice. Raises FormatError."""
+    if isinstance(answer, str):
+        if answer.strip() in choices:
+            return choices.index(answer.strip())
+        answer = ord(answer) - ord("A") if len(answer) == 1 and "A" <= answer <= "Z" else None
+    if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(choices):
+        raise FormatError("the answer is not one of the choices, its index from 0, or its letter")
+    return answer
+
+
+def question_tokens(
+    questions: Sequence[Question], encode: Callable[[str], list[int]], workload: Workload, vocabulary: int | None
+) -> tuple[list[QuestionTokens], dict[int, str]]:
+    """The questions in a model's tokens, and the lines that the model cannot take, with the reason. `encode` makes the
+    tokens of a text, with the one that begins it. Raises UnsupportedError if no question is left.
+
+    A space stands between a prompt and what follows, unless one of them has a white space there. At the border two
+    tokens may become one: what follows are the tokens of both together after those that they share with the prompt's.
+    """
+    found, left_out = list[QuestionTokens](), dict[int, str]()
+    limit = workload.max_sequence_length
+    for one in questions:
+        lead = one.prompt.rstrip(" ")
+        prompt = encode(lead)
+        if limit is not None and len(prompt) > 2 * limit:  # the choices, each after the prompt, would take long
+            left_out[one.line] = f"{len(prompt)} tokens, of which the model takes {limit}"
+            continue
+        wholes = [
+            encode(f"{lead}{'' if lead[-1:].isspace() or text[:1].isspace() else ' '}{text}")
+            for text in one.choices or one.answers
+        ]
+        shared = [_shared(prompt, whole) for whole in wholes]
+        if one.choices:  # all are scored from the same token on
+            prompt, shared = prompt[: min(shared)], [min(shared)] * len(shared)
+        tails = tuple(whole[start:] for whole, start in zip(wholes, shared, strict=True))
+        tokens = QuestionTokens(question=one, prompt=prompt, continuations=tails)
+        longest = max(map(len, tokens.continuations))
+        total = len(prompt) + longest
+        largest = max((token for whole in wholes for token in whole), default=0)
+        if not prompt or not all(tokens.continuations):
+            left_out[one.line] = "the tokenizer makes no tokens of its own of the prompt or of an answer"
+        elif limit is not None and total > limit:
+            left_out[one.line] = f"{total} tokens, of which the model takes {limit}"
+        elif longest > MAX_ANSWER_TOKENS:
+            left_out[one.line] = f"an answer of {longest} tokens, more than {MAX_ANSWER_TOKENS}"
+        elif vocabulary is not None and largest >= vocabulary:
+            left_out[one.line] = f"the tokenizer makes id {largest}, but the model's vocabulary has {vocabulary} ids"
+        else:
+            found.append(tokens)
+    if not found:
+        raise UnsupportedError(next(iter(left_out.values())))
+    return found, left_out
+
+
+def _shared(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    pairs = zip(tokens, others, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(tokens), len(others)))
+
 
 OWN_TEXT = "quality_text.txt"
 MAX_TEXT_BYTES = 50_000_000

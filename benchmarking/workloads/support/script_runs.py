@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.untrusted.input_files import lfs_pointer
-from benchmarking.core.untrusted.secret_texts import compile_patterns
+from benchmarking.core.untrusted.redaction import compile_patterns
 
 if TYPE_CHECKING:
     import torch

@@ -19,9 +19,9 @@ from benchmarking.core.sample_statistics import describe
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible, wrapped
-from benchmarking.core.verdicts.speedups import Median, speedup
+from benchmarking.core.verdicts.judging import Median, speedup
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
-from db.stored_profiles import newest_profile, profile_parts
+from db.run_records import newest_profile, profile_parts
 from db.values import percent_change
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
 from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
-from db.analysis.common_shift import Shift, common_shift
 from db.analysis.compare.matching import (
     Matched,
     MayDiffer,
@@ -37,6 +36,7 @@ from db.analysis.compare.matching import (
 )
 from db.analysis.compare.series_sessions import session_mean, session_scatter
 from db.analysis.compare.stored_results import Details, read_details, read_results
+from db.analysis.gate.gate import Shift, common_shift
 from db.analysis.selection import Selection
 from db.run_records import evaluations_beside, qualities
 from db.values import SETTINGS

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
-from db.analysis.gate.findings import Finding
+from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
+from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
+from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.gate.quality_gate import DETECTOR as QUALITY_DETECTOR
-from db.analysis.gate.quality_gate import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
-from db.analysis.gate.quality_gate import QualityCheck
 from db.analysis.history.regressions import Regression
 from db.analysis.selection import EVERYTHING, Selection
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words

@@ -31,9 +31,18 @@ from benchmarking.core.text import (
     visible,
     wrapped,
 )
-from db.analysis.gate.findings import BAD, JUDGED, NOT_POSSIBLE, Finding, Verdict, counts, exit_code
+from db.analysis.gate.findings import (
+    BAD,
+    JUDGED,
+    NOT_POSSIBLE,
+    WORDS,
+    Finding,
+    QualityCheck,
+    Verdict,
+    counts,
+    exit_code,
+)
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.gate.quality_gate import WORDS, QualityCheck
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4

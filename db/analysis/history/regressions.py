@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from db.analysis.common_shift import CommonShift, Shift, common_shift
+from db.analysis.gate.gate import CommonShift, Shift, common_shift
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal

@@ -28,7 +28,7 @@ from typing import Literal
 from benchmarking.core.errors import UsageError
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
 from benchmarking.core.records import Point
-from benchmarking.core.untrusted.yaml_files import read_yaml
+from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 
 Quantity = Literal[

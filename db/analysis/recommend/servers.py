@@ -95,7 +95,7 @@ WITH judged AS (
 SELECT result_id, count(*) AS n, count(is_met) FILTER (WHERE is_met) AS met, count(*) - count(is_met) AS unknown
 FROM limited GROUP BY result_id
 """
-"""A limit on an unknown time is unknown, as for `--limit`: see `benchmarking.load.latency_limits`."""
+"""A limit on an unknown time is unknown, as for `--limit`: see `benchmarking.load.traffic`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

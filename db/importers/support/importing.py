@@ -29,8 +29,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.records import FORMAT, Json, Precision, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
-from benchmarking.core.untrusted.redaction import redacted_record
-from benchmarking.core.untrusted.secret_texts import known_secrets, without_secrets
+from benchmarking.core.untrusted.redaction import known_secrets, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
 from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importers_for, read_file, recognising
 from db.ingestion import FileRuns

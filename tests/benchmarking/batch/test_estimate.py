@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.batch.estimate import EarlierPoint, cell_key, earlier_points, estimate
+from benchmarking.batch.summary import EarlierPoint, cell_key, earlier_points, estimate
 from benchmarking.core.records import Point
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan

@@ -174,7 +174,7 @@ def test_secrets_are_found_beside_a_module_that_is_named_like_one_of_pythons(fol
     write("one.py", plain("A"))
     code = (
         "import sys; from pathlib import Path; from benchmarking.benches.discovery import load_module\n"
-        "from benchmarking.core.untrusted.secret_texts import without_secrets\n"
+        "from benchmarking.core.untrusted.redaction import without_secrets\n"
         "load_module(Path(sys.argv[1])); print(without_secrets('--api-key abc12345xyz'))"
     )
     command = [sys.executable, "-c", code, str(folder / "one.py")]

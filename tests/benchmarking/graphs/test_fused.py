@@ -11,7 +11,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.exported_model import bundle_key
-from benchmarking.graphs.fused import PATTERNS, ensure_fused, fused_key, why_not_fused, write_fused
+from benchmarking.graphs.ort_graphs import PATTERNS, ensure_fused, fused_key, why_not_fused, write_fused
 from benchmarking.runtimes.onnxruntime import PLUGIN
 from tests.benchmarking.graphs.conftest import CPU
 

@@ -13,7 +13,8 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.devices import cpu
 from benchmarking.graphs.bundle import Graph
-from benchmarking.graphs.next_token import (
+from benchmarking.graphs.operations import operation_of
+from benchmarking.graphs.ort_graphs import (
     LOGITS,
     TOKENS,
     ensure_next_token,
@@ -21,7 +22,6 @@ from benchmarking.graphs.next_token import (
     next_token_key,
     write_next_token,
 )
-from benchmarking.graphs.operations import operation_of
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import SessionSettings
 from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, load_graphs, runner_of
 from benchmarking.workloads.support.families import plugin_of

@@ -12,11 +12,11 @@ import pytest
 
 from benchmarking.core.child_process import OWN_PYTHON, environment, run_program
 from benchmarking.core.records import to_json
-from benchmarking.graphs.next_token import write_next_token
-from benchmarking.runtimes.support.onnxruntime import libraries
+from benchmarking.graphs.ort_graphs import write_next_token
+from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from tests.helpers.nvidia_stubs import RUNNING, build_stubs
 
-CUDA_PROVIDER = libraries.provider_library("cuda")
+CUDA_PROVIDER = ort_runtime.provider_library("cuda")
 pytestmark = pytest.mark.skipif(
     CUDA_PROVIDER is None or sys.platform != "linux", reason="onnxruntime-gpu for Linux is not installed"
 )

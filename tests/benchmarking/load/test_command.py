@@ -26,8 +26,8 @@ from benchmarking.core.terminal import Page
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load import curve, load_table, server_load
 from benchmarking.load.connections import Target
-from benchmarking.load.latency_limits import why_unknown
-from benchmarking.load.server_pages import scraped
+from benchmarking.load.observer import scraped
+from benchmarking.load.traffic import why_unknown
 from db.commands import compare, history, recommend, show
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse

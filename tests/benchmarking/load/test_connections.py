@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("httptools")
 
 from benchmarking.core.errors import UsageError
-from benchmarking.load import server_pages
+from benchmarking.load import observer
 from benchmarking.load.connections import MAX_HEAD_BYTES, RequestError, Target, client_of
 from benchmarking.load.generator import Level, run_level
 from benchmarking.load.traffic import Lengths, Traffic
@@ -230,19 +230,17 @@ def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatc
         thread.start()
         begun_s = time.monotonic()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        assert server_pages.scraped(Target(url=url, model="m")) == expected
+        assert observer.scraped(Target(url=url, model="m")) == expected
         assert time.monotonic() - begun_s < 30  # not the minute that the server takes
         thread.join()
 
 
 def test_an_unknown_change_of_a_server_metric_is_left_out():
     after = {"served_total": 3.0, "new_total": 2.0, "waiting": 1.0}
-    found = server_pages.changes({"served_total": 5.0, "waiting": 4.0}, after)
+    found = observer.changes({"served_total": 5.0, "waiting": 4.0}, after)
     assert found["served_total"] == {"after": 3.0}, "the server started again"
     assert (found["new_total"], found["waiting"]) == ({"after": 2.0, "change": 2.0}, {"after": 1.0, "change": -3.0})
-    assert server_pages.changes({}, {"served_total": 3.0}) == {"served_total": {"after": 3.0}}, (
-        "nothing was read before"
-    )
+    assert observer.changes({}, {"served_total": 3.0}) == {"served_total": {"after": 3.0}}, "nothing was read before"
 
 
 def test_a_connection_is_used_again_until_the_server_ends_it():

@@ -16,7 +16,7 @@ pytest.importorskip("httptools")
 
 from benchmarking.core.load_doubts import HighestRate, over_saturation
 from benchmarking.core.sample_statistics import quantile
-from benchmarking.load import capacity, generator, results
+from benchmarking.load import generator, results
 from benchmarking.load.connections import Target
 from benchmarking.load.curve import facts_of, search
 from benchmarking.load.generator import Level, Sent, _Reply, run_level
@@ -422,7 +422,7 @@ def test_a_request_takes_so_few_calls_that_a_processor_sends_2000_a_second():
             nonlocal calls
             calls += event in ("call", "c_call")
 
-        async with capacity.answering_at_once() as target, generator.Generator(target) as own:
+        async with generator.answering_at_once() as target, generator.Generator(target) as own:
             await own.run(SHORT, Level(concurrency=32, number=32))
             sys.setprofile(count)
             try:

@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from benchmarking.core.records import Requests
-from benchmarking.load.observer import observed
-from benchmarking.load.server_pages import device_use, state
+from benchmarking.load.observer import device_use, observed, state
 from benchmarking.measure.monitor import Sample, Usage
 
 S = 1_000_000_000

@@ -16,10 +16,9 @@ from benchmarking.core.records import LOOP, Point
 from benchmarking.devices import null
 from benchmarking.devices.null import NullHandle, Script
 from benchmarking.load.generator import Level
-from benchmarking.load.latency_limits import judged
 from benchmarking.load.model import LoopLoad
 from benchmarking.load.results import Series, result_of
-from benchmarking.load.traffic import Lengths, Traffic
+from benchmarking.load.traffic import Lengths, Traffic, judged
 from benchmarking.measure import request_loop
 from benchmarking.measure.request_loop import LoopSettings, run_loop
 from benchmarking.runtimes.null import NullOperation

@@ -16,10 +16,9 @@ from benchmarking.commands import load_server
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import LOOP, SCENARIO, Point, run_from_json
 from benchmarking.devices.null import NullHandle, Script
-from benchmarking.load.latency_limits import judged
 from benchmarking.load.model import verdicts
 from benchmarking.load.results import result_of
-from benchmarking.load.traffic import Lengths, Traffic
+from benchmarking.load.traffic import Lengths, Traffic, judged
 from benchmarking.measure.loadgen import ScenarioSettings, issue_delays_ns, run_scenario
 from benchmarking.runtimes.null import NullOperation
 from db.commands import check, history, recommend

@@ -12,9 +12,8 @@ import pytest
 from benchmarking.core.errors import UsageError
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.load.curve import knee
-from benchmarking.load.latency_limits import WORDS, limits_text
 from benchmarking.load.results import tails
-from benchmarking.load.traffic import Lengths, Pauses, Traffic, slowed
+from benchmarking.load.traffic import LIMIT_WORDS, Lengths, Pauses, Traffic, limits_text, slowed
 
 DRAWN = {"lengths_in": Lengths("16"), "lengths_out": Lengths("8")}
 SHAREGPT = [{"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "It is so."}]}, {"id": "x"}]
@@ -195,7 +194,7 @@ def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
 
 def test_the_keys_of_a_series_name_what_differs():
     traffic = Traffic(arrivals="gamma", variation=2.0, **DRAWN)
-    limits = parse_limits("tpot:50ms,ttft:0.5s", WORDS)
+    limits = parse_limits("tpot:50ms,ttft:0.5s", LIMIT_WORDS)
     assert limits_text(limits) == "tpot:50ms,ttft:500ms"
     assert traffic.keys(limits, is_open=True)["variation"] == 2.0
     closed = traffic.keys({}, is_open=False)
@@ -205,7 +204,7 @@ def test_the_keys_of_a_series_name_what_differs():
 @pytest.mark.parametrize("text", ["", "ttft", "ttft:5", "itl:5ms", "ttft:5ms;tpot:5ms"])
 def test_limits_that_are_none_are_refused(text):
     with pytest.raises(UsageError, match="--limit"):
-        parse_limits(text, WORDS)
+        parse_limits(text, LIMIT_WORDS)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from benchmarking.core.contracts import Operation
 from benchmarking.core.device_contracts import DeviceHandle, KernelTracer
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.measure.context import MeasureContext, Settings
-from benchmarking.measure.device_time import covered_ns, host_gap_pass, pipelined_pass
+from benchmarking.measure.point import covered_ns, host_gap_pass, pipelined_pass
 
 WORK_S, HOST_S = 0.008, 0.06
 MS = 1e6

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.records import Readings
-from benchmarking.devices.support import host_linux
+from benchmarking.devices.support import system_values
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.measure import machine_state
 from benchmarking.measure.latency import latency_pass
@@ -104,13 +104,13 @@ def test_throttling_of_version_1_groups_is_in_nanoseconds(tmp_path):
             "sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.stat": V1_STAT.format(periods=6, ns=1_500),
         },
     )
-    assert host_linux.throttling(tmp_path) == {"periods": 6, "ns": 1_500}
+    assert system_values.throttling(tmp_path) == {"periods": 6, "ns": 1_500}
 
 
 def test_control_groups_without_throttling_counts_are_a_reason(tmp_path):
     write(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "usage_usec 9\n"})
     with pytest.raises(UnreadableError, match="not_supported: no control group"):
-        host_linux.throttling(tmp_path)
+        system_values.throttling(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")

@@ -14,7 +14,7 @@ import pytest
 from benchmarking.core import plugins
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Workload
-from benchmarking.runtimes.support.engines.gguf_build import gguf_build
+from benchmarking.runtimes.support.engines.weight_files import gguf_build
 from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
 
 pytestmark = pytest.mark.usefixtures("engine_cache")

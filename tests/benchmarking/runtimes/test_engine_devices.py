@@ -17,18 +17,18 @@ from benchmarking.core.records import Device, Readings, Workload
 from benchmarking.devices import cuda, rocm
 from benchmarking.devices.support.handles import combine_devices
 from benchmarking.runtimes import llamacpp, onnxruntime_genai, openvino_genai
-from benchmarking.runtimes.support.engines import ggml_devices
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
+from benchmarking.runtimes.support.engines import llama_cpp_python
 from benchmarking.runtimes.support.engines.engine_runtime import why_not_available
-from benchmarking.runtimes.support.engines.ggml_devices import (
+from benchmarking.runtimes.support.engines.engine_session import EngineSettings
+from benchmarking.runtimes.support.engines.llama_cpp_python import (
     GgmlDevice,
+    LlamaModel,
     Placement,
     check_memory,
     check_offloaded,
     placement,
 )
-from benchmarking.runtimes.support.engines.gguf_build import gguf_build
-from benchmarking.runtimes.support.engines.llama_cpp_python import LlamaModel
+from benchmarking.runtimes.support.engines.weight_files import gguf_build
 from benchmarking.runtimes.support.lookup import open_device
 from tests.helpers.engines import CPU, POINT, installed, opened
 
@@ -318,7 +318,7 @@ def test_layers_are_offloaded_to_a_software_gpu(llama: Workload, eager: Any, eng
     from tests.helpers.engines import called, prompts_at
 
     pytest.importorskip("llama_cpp", reason="pip install llama-cpp-python, built with -DGGML_VULKAN=on")
-    if not any(one.is_software for one in ggml_devices.listed_by_binding()):
+    if not any(one.is_software for one in llama_cpp_python.listed_by_binding()):
         pytest.skip("llama.cpp lists no software GPU")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llamacpp, "is_installed", lambda name: name != llamacpp.MAIN)

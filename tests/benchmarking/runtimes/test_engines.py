@@ -25,10 +25,9 @@ from benchmarking.core.errors import BenchhouseError, FormatError, UnsupportedEr
 from benchmarking.core.records import Workload, canonical_hash, run_from_json
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes import llamacpp
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
-from benchmarking.runtimes.support.engines.engine_session import Arrivals
-from benchmarking.runtimes.support.engines.gguf_build import gguf_build, write
+from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineSettings
 from benchmarking.runtimes.support.engines.llama_cpp_python import ON_CPU, LlamaModel, check_parameters
+from benchmarking.runtimes.support.engines.weight_files import gguf_build, write
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
@@ -582,8 +581,8 @@ def test_other_runtimes_refuse_an_engine_s_file(given: Path) -> None:
 
 
 def test_every_common_option_an_engine_lacks_has_a_reason() -> None:
-    from benchmarking.runtimes.support.engines.engine_options import COMMON
     from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
+    from benchmarking.runtimes.support.engines.engine_session import COMMON
 
     engines = [plugins.load("benchmarking.runtimes", name) for name in plugins.names("benchmarking.runtimes")]
     for engine in (one for one in engines if isinstance(one, GenerativeEngine)):

@@ -17,9 +17,9 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import is_installed
 from benchmarking.core.records import Workload
 from benchmarking.runtimes import llamacpp
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
-from benchmarking.runtimes.support.engines.gguf_build import gguf_build
+from benchmarking.runtimes.support.engines.engine_session import EngineSettings
 from benchmarking.runtimes.support.engines.llama_cpp_python import PythonBinding
+from benchmarking.runtimes.support.engines.weight_files import gguf_build
 from tests.helpers.engines import CPU, POINT, called, opened, prompts_at
 
 NAME = "llamacpp"

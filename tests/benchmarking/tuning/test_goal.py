@@ -7,7 +7,7 @@ import pytest
 from benchmarking import cli
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Point, Result
-from benchmarking.tuning.goal import Goal
+from benchmarking.tuning.space import Goal
 
 OK = Result(
     result_id="r",

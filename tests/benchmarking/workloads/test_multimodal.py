@@ -15,8 +15,8 @@ from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.multimodal import PLUGIN
 from benchmarking.workloads.support import model_catalog
 from benchmarking.workloads.support.families import family_of
-from benchmarking.workloads.support.image_prompts import prompt_of
 from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.synthetic_inputs import prompt_of
 
 PUBLISHED = {
     "llava-hf/llava-1.5-7b-hf": 7_063_427_072,

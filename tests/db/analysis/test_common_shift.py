@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.analysis.common_shift import Shift, common_shift, sign_chance
+from db.analysis.gate.gate import Shift, common_shift, sign_chance
 
 
 def shifts(ratios, *, findings=(0,), groups=None):

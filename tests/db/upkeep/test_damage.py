@@ -12,7 +12,7 @@ from benchmarking.core.errors import FormatError, StorageError, UsageError
 from benchmarking.core.records import dumps
 from db.ingestion import run_files
 from db.setup_benchmark_db import main
-from db.upkeep.rebuild import rebuild
+from db.upkeep.merging import rebuild
 from db.upkeep.verify import damage, verify
 from db.warehouse import Warehouse
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarking.core.errors import FormatError, LockedError, UsageError
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Doubt
-from db import latest_results
+from db import ingestion
 from db.commands import compact
 from db.commands.merge import main
 from db.run_records import qualities, store_quality
@@ -224,7 +224,7 @@ def test_quantiles_of_other_samples_are_a_contradiction(make, make_run):
 def test_calibration_values_are_computed_from_both(make, make_run):
     def calibrating(name, peak, started_at):
         run = make_run(**ONE, model_id="device-calibration", started_at=started_at)
-        workload = replace(run.cell.workload, task=latest_results.CALIBRATION)
+        workload = replace(run.cell.workload, task=ingestion.CALIBRATION)
         result = replace(run.results[0], metrics={**run.results[0].metrics, "peak_flops_per_sec": peak})
         return replace(run, cell=replace(run.cell, workload=workload), results=(result,))
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.codec import dumps
 from benchmarking.core.profiles import ModuleTime
-from db.stored_profiles import TABLES
+from db.run_records import TABLES
 from tests.helpers.records import make_profile
 from visualize.charts import profiles
 from visualize.drawing.figure import NotDrawn

@@ -235,8 +235,7 @@ def query_browser(kind: str) -> Mapping[str, Any]:
 
 def main() -> int:
     """Query the browser about the kind of device in the first argument and print the answer as JSON."""
-    from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser
-    from benchmarking.runtimes.support.browser.browser_server import Site
+    from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, Site
     from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES
 
     executable = find_browser()

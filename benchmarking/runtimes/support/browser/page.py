@@ -29,8 +29,7 @@ from benchmarking.core.records import Json, Point, Rebuild
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.export.onnx_files import weight_files
-from benchmarking.runtimes.support.browser.browser import Browser
-from benchmarking.runtimes.support.browser.browser_server import MAX_BODY_BYTES, Site
+from benchmarking.runtimes.support.browser.browser import MAX_BODY_BYTES, Browser, Site
 
 if TYPE_CHECKING:
     import numpy as np

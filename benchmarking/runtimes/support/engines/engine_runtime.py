@@ -50,14 +50,15 @@ from benchmarking.core.records import (
 )
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.kinds import has, is_processor, names_with, processor
-from benchmarking.runtimes.support.engines.engine_options import (
+from benchmarking.runtimes.support.engines.engine_session import (
     COMMON,
     QUANTIZATION,
+    EngineModel,
+    EngineSession,
     EngineSettings,
     checked_settings,
     quantized_mode,
 )
-from benchmarking.runtimes.support.engines.engine_session import EngineModel, EngineSession
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
 

@@ -1,9 +1,19 @@
 """llama.cpp through llama-cpp-python, which is driven token by token; and what both of llama.cpp's libraries for Python
 share: the facts in a model's file, checks after loading, and the reason when loading fails.
+
+The devices that llama.cpp lists, and the ones among them that compute for a request.
+
+llama.cpp names a device after its backend: "CUDA0", "ROCm0", "Vulkan0", "MTL0", "SYCL0". The backend of the GPU's
+vendor sees only the requested GPU, since the process hides the others from it. Vulkan sees all, so its devices are
+matched by PCI address or name.
+
+2026-11-26: seen running with a Vulkan build on Mesa's software device. The names of the other backends are those of
+llama.cpp's sources; no machine with a GPU was available.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -18,16 +28,259 @@ from benchmarking.core.errors import (
     first_line,
     is_out_of_memory,
 )
-from benchmarking.core.records import Json, Point
-from benchmarking.runtimes.support.engines import engine_options as common
-from benchmarking.runtimes.support.engines import ggml_devices
-from benchmarking.runtimes.support.engines.engine_options import EngineSettings
-from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineModel, EngineReport, EngineRequest
-from benchmarking.runtimes.support.engines.ggml_devices import Placement
+from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.records import Device, Json, Point
+from benchmarking.devices.support.handles import parts
+from benchmarking.devices.support.kinds import is_processor, is_software, kind_of
+from benchmarking.runtimes.support.engines import engine_session as common
+from benchmarking.runtimes.support.engines.engine_session import (
+    Arrivals,
+    EngineModel,
+    EngineReport,
+    EngineRequest,
+    EngineSettings,
+)
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+BACKENDS = {
+    "nvidia": ("CUDA", "Vulkan"),
+    "amd": ("ROCm", "Vulkan"),
+    "apple": ("MTL", "Metal"),
+    "intel": ("SYCL", "Vulkan"),
+}
+"""GPU vendor -> llama.cpp's backends for it, the vendor's own first. Metal's name was "Metal" before it was "MTL"."""
+BUILDS = {
+    "nvidia": ("whl/cu128 (or cu132)", "-DGGML_CUDA=on"),
+    "amd": ("whl/rocm-7.2.4", "-DGGML_HIP=on"),
+    "intel": ("whl/vulkan", "-DGGML_VULKAN=on"),
+}
+"""GPU vendor -> folder of xllamacpp's wheels, and CMake's flag for llama-cpp-python."""
+WHEELS = "https://xorbitsai.github.io/xllamacpp"
+GPU, INTEGRATED_GPU = 1, 2
+"""llama.cpp's types of devices (ggml_backend_dev_type); 0 is the CPU, 3 a library such as BLAS."""
+MIN_SHARE_ON_GPU = 0.5
+"""Of the bytes of offloaded layers, what a GPU's free memory must lose. The rest may be memory that it had in reserve,
+or that other processes released."""
+OFFLOADED = re.compile(r"offloaded (?P<layers>\d+)/(?P<of>\d+) layers to GPU")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgmlDevice:
+    """A device as llama.cpp lists it."""
+
+    name: str
+    description: str
+    type: int
+    address: str = ""
+    """Its PCI address ("0000:01:00.0"); empty where the backend reports none."""
+    free_bytes: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f"{self.name}: {self.description}"
+
+    @property
+    def is_software(self) -> bool:
+        """Whether it is a renderer on the CPU."""
+        return is_software(self.description)
+
+
+def listed_by_xllamacpp() -> tuple[GgmlDevice, ...]:
+    """The devices of the installed xllamacpp."""
+    import xllamacpp
+
+    return tuple(
+        GgmlDevice(
+            name=str(one["name"]),
+            description=str(one["description"]),
+            type=int(one["type"]),
+            address=str(one.get("device_id") or ""),
+            free_bytes=int(one["memory_free"]),
+        )
+        for one in xllamacpp.get_device_info()
+    )
+
+
+def listed_by_binding() -> tuple[GgmlDevice, ...]:
+    """The devices of the installed llama-cpp-python. It has no function for them, so ggml's own are called, which are
+    in the library that it loads (ggml-backend.h)."""
+    from llama_cpp import _ggml
+
+    library: Any = _ggml.libggml
+    count, get = library.ggml_backend_dev_count, library.ggml_backend_dev_get
+    count.restype, count.argtypes = ctypes.c_size_t, []
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    texts = (library.ggml_backend_dev_name, library.ggml_backend_dev_description)
+    for function in texts:
+        function.restype, function.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    kind = library.ggml_backend_dev_type
+    kind.restype, kind.argtypes = ctypes.c_int, [ctypes.c_void_p]
+    found = []
+    for device in (get(index) for index in range(count())):
+        name, description = (function(device).decode(errors="replace") for function in texts)
+        found.append(GgmlDevice(name=name, description=description, type=int(kind(device))))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What llama.cpp is told about devices: the ones that compute, and how many of the model's layers."""
+
+    devices: tuple[GgmlDevice, ...] = ()
+    """Empty for the CPU."""
+    main: int = 0
+    """The number of the first device among those that llama.cpp would use."""
+    layers: int = 0
+    total_layers: int = 0
+    """All layers, the output's included."""
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether a GPU computes, if only a part of the layers."""
+        return bool(self.devices)
+
+    @property
+    def main_gpu(self) -> int:
+        """llama.cpp's parameter main_gpu; with -1 it uses no GPU, not even for buffers. It refuses 0 where it has
+        no GPU (llama_model_load_from_file_impl)."""
+        return self.main if self.is_on_gpu else -1
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What is stored of it; `adapter` and `is_simulated` as for a browser's."""
+        facts: dict[str, Json] = {"gpu_layers": self.layers, "layers": self.total_layers}
+        if self.devices:
+            facts["compute_devices"] = [device.label for device in self.devices]
+        if any(device.is_software for device in self.devices):
+            facts |= {"is_simulated": True, "adapter": {"architecture": self.devices[0].label}}
+        return facts
+
+
+def used_by_default(listed: Sequence[GgmlDevice]) -> tuple[GgmlDevice, ...]:
+    """The devices that llama.cpp would use: GPUs, or integrated ones if there are no others. A GPU that a second
+    backend lists again, by its address, is left out."""
+    for kind in (GPU, INTEGRATED_GPU):
+        found: dict[str, GgmlDevice] = {}
+        for device in listed:
+            if device.type == kind:
+                found.setdefault(device.address or device.name, device)
+        if found:
+            return tuple(found.values())
+    return ()
+
+
+def placement(
+    device: Device, listed: Sequence[GgmlDevice], total_layers: int, requested_layers: int | None
+) -> Placement:
+    """Where the layers of a model go on a device. Raises UnsupportedError if llama.cpp cannot use the device.
+
+    On the CPU that is nowhere, unless layers are requested for a software GPU, which runs on the CPU.
+    """
+    usable = used_by_default(listed)
+    layers = total_layers if requested_layers is None else min(requested_layers, total_layers)
+    if is_processor(device.type):
+        if not requested_layers:
+            return Placement(total_layers=total_layers)
+        if not usable or not usable[0].is_software:
+            there = f"which is {usable[0].label}: use --device for it" if usable else "but llama.cpp lists none"
+            raise UnsupportedError(f"--gpu-layers {requested_layers}: layers are offloaded to a GPU, {there}")
+        return Placement(devices=usable[:1], layers=layers, total_layers=total_layers)
+    if layers == 0:
+        raise UnsupportedError(f"--gpu-layers 0 leaves nothing to {device.selector}: use --device cpu instead")
+    devices = _matching(device, usable, listed)
+    if len(devices) > 1 and len(devices) < len(usable):
+        others = ", ".join(other.label for other in usable if other not in devices)
+        raise UnsupportedError(f"llama.cpp would use {others} beside {device.selector}: hide it from this process")
+    return Placement(devices=devices, main=usable.index(devices[0]), layers=layers, total_layers=total_layers)
+
+
+def _matching(device: Device, usable: Sequence[GgmlDevice], listed: Sequence[GgmlDevice]) -> tuple[GgmlDevice, ...]:
+    """llama.cpp's devices that are the requested ones, in the order of the request."""
+    kind = kind_of(device.type)
+    vendor = "" if kind is None else kind.gpu_vendor or ""
+    backends, requested = BACKENDS.get(vendor, ()), parts(device)
+    for backend in backends:
+        of_backend = [one for one in usable if re.fullmatch(rf"{backend}\d*", one.name)]
+        if not of_backend:
+            continue
+        sees_all = backend == "Vulkan"
+        if not sees_all and len(of_backend) == len(requested):
+            return tuple(of_backend)  # the process sees no others, in the order of the request
+        return tuple(_one(part, of_backend) for part in requested)
+    found = ", ".join(one.label for one in listed) or "no device"
+    raise UnsupportedError(f"llama.cpp has no backend for {device.selector} here: it lists {found}: {advice(vendor)}")
+
+
+def _one(device: Device, candidates: Sequence[GgmlDevice]) -> GgmlDevice:
+    """The candidate that is this GPU: with its address, else the only one with its name."""
+    address = str(device.facts.values.get("pci_address") or "").lower()
+    for one in candidates:
+        if address and one.address.lower().startswith(address):
+            return one
+    wanted = _plain(device.name or "")
+    plain = {one.name: _plain(one.description) for one in candidates}
+    named = [one for one in candidates if wanted and (wanted in plain[one.name] or plain[one.name] in wanted)]
+    if len(named) == 1 and not named[0].is_software:
+        return named[0]
+    listed = ", ".join(one.label for one in candidates)
+    why = f"{len(named)} have its name" if len(named) > 1 else "none has its name"
+    raise UnsupportedError(
+        f"llama.cpp's devices do not tell which one is {device.selector} ({device.name}): {why}. It lists {listed}: "
+        "leave one visible to it (GGML_VK_VISIBLE_DEVICES)"
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\((r|tm)\)|\s+", " ", name.lower()).strip()
+
+
+def advice(vendor: str) -> str:
+    """How to install a llama.cpp with a backend for a vendor's GPUs."""
+    if vendor not in BUILDS:
+        return "install a build for this GPU"
+    wheel, flag = BUILDS[vendor]
+    return (
+        f"pip install xllamacpp --force-reinstall --index-url {WHEELS}/{wheel}, or "
+        f'CMAKE_ARGS="{flag}" pip install llama-cpp-python --force-reinstall --no-binary llama-cpp-python'
+    )
+
+
+def check_offloaded(log: str, placed: Placement) -> dict[str, Json]:
+    """What llama.cpp's log says of the layers that it offloaded, as facts. Raises BenchhouseError if it is not what
+    was requested."""
+    match = OFFLOADED.search(log)
+    if match is None:
+        if placed.is_on_gpu:
+            raise BenchhouseError(f"requested {placed.devices[0].label}, but llama.cpp reports no offloaded layers")
+        return {}
+    layers = int(match["layers"])
+    if layers != placed.layers:
+        where = placed.devices[0].label if placed.is_on_gpu else "the CPU"
+        raise BenchhouseError(
+            f"requested {placed.layers} layers on {where}, but llama.cpp offloaded {layers} of {match['of']} to a GPU"
+        )
+    return {"gpu_layers_reported": layers}
+
+
+def check_memory(before: Sequence[GgmlDevice], after: Sequence[GgmlDevice], placed: Placement, weights: int) -> None:
+    """Raise BenchhouseError if a GPU's free memory shows that the layers are not there. A backend that reports the
+    same number before and after (Vulkan without a memory budget) shows nothing."""
+    names = {device.name for device in placed.devices}
+    free = [[one.free_bytes for one in listed if one.name in names] for listed in (before, after)]
+    if not placed.is_on_gpu or None in (*free[0], *free[1]):
+        return
+    taken = sum(filter(None, free[0])) - sum(filter(None, free[1]))
+    expected = weights * placed.layers / max(1, placed.total_layers)
+    if taken != 0 and taken < MIN_SHARE_ON_GPU * expected:
+        raise BenchhouseError(
+            f"requested {placed.layers} layers on {placed.devices[0].label}, but loading took {taken / 1e6:.0f} MB of "
+            f"its memory, and the layers have {expected / 1e6:.0f} MB"
+        )
 
 
 N_GRAM_DRAFT = 8
@@ -141,7 +394,7 @@ class PythonBinding(LlamaModel):
             op_offload=bool(getattr(parameters, "op_offload", False)),
             kv_offload=bool(parameters.offload_kqv),
         )
-        devices: list[Json] = [device.label for device in ggml_devices.listed_by_binding()]
+        devices: list[Json] = [device.label for device in listed_by_binding()]
         flash = {
             llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED: "enabled",
             llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED: "disabled",
@@ -149,7 +402,7 @@ class PythonBinding(LlamaModel):
         self.facts: Mapping[str, Json] = {
             **self.header,
             **placed.facts,
-            **ggml_devices.check_offloaded(log.text, placed),
+            **check_offloaded(log.text, placed),
             "engine": f"llama-cpp-python {llama_cpp.__version__}",
             "engine_system": llama_cpp.llama_print_system_info().decode().strip(),
             "engine_devices": devices,

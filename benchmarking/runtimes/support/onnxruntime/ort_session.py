@@ -19,8 +19,7 @@ from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
 from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights
 from benchmarking.graphs.exported_model import graph_operation
-from benchmarking.graphs.fused import fused_operators
-from benchmarking.graphs.next_token import LOGITS, TOKENS
+from benchmarking.graphs.ort_graphs import LOGITS, TOKENS, fused_operators
 from benchmarking.runtimes.support.onnxruntime.kernel_profile import placement, read_profile
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import (
     SessionSettings,

@@ -27,9 +27,8 @@ from benchmarking.core.records import Cell, Point
 from benchmarking.graphs.bundle import Graph
 from benchmarking.graphs.exported_model import find_bundle
 from benchmarking.graphs.profiling import NodeTime, Origins, breakdown, infer_modules
-from benchmarking.runtimes.support.openvino.build import SOURCE_PRECISION
-from benchmarking.runtimes.support.openvino.nodes import NO_WORK
-from benchmarking.runtimes.support.openvino.openvino_session import OpenVinoRunner
+from benchmarking.runtimes.support.openvino.compile import SOURCE_PRECISION
+from benchmarking.runtimes.support.openvino.openvino_session import NO_WORK, OpenVinoRunner
 
 ONNX = ".onnx"
 ORIGINALS = "originalLayersNames"

@@ -18,7 +18,7 @@ from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.kinds import has, kind_of, names_with
 from benchmarking.runtimes.support import deployment
-from benchmarking.runtimes.support.torch import attention_kernels, quantization, torch_settings
+from benchmarking.runtimes.support.torch import attention_kernels, model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
 from benchmarking.workloads.support import quantized_weights
 from benchmarking.workloads.support.exported_folder import is_export
@@ -54,7 +54,7 @@ class TorchRuntime(Runtime):
 
     packages: tuple[str, ...] = PACKAGES
     """Required distributions, with their module names."""
-    declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, quantization.QUANTIZATION)
+    declared_options: tuple[Option, ...] = (*SHARED_OPTIONS, model_loading.QUANTIZATION)
     loads_quantized = True
     compiles: bool = False
     """Whether the model's code is compiled."""
@@ -99,11 +99,11 @@ class TorchRuntime(Runtime):
             return f"{workload.model_id} is {kind}, which has no torch model: choose {reader}"
         if workload.source != "module" and workload.family not in {plugin.name for plugin in families()}:
             return f"runtime {self.name} does not support family {workload.family}"
-        if precision in quantization.METHODS and quantization.QUANTIZATION not in self.declared_options:
+        if precision in model_loading.METHODS and model_loading.QUANTIZATION not in self.declared_options:
             return f"runtime {self.name} does not quantize: use --runtime eager or compiled for {precision}"
         if quantized_weights.quantization_of(workload) is not None:
             return None
-        return quantization.why_not(device, precision, compiles=self.compiles)
+        return model_loading.why_not(device, precision, compiles=self.compiles)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         plugin = plugin_of(workload)
@@ -125,25 +125,25 @@ class TorchRuntime(Runtime):
         attention_kernels.check_model(_attention_of(mode), workload)
         if (stored := quantized_weights.quantization_of(workload)) is None:
             return mode
-        if (requested := mode.get(quantization.OPTION)) is not None:
+        if (requested := mode.get(model_loading.OPTION)) is not None:
             raise UnsupportedError(f"--quantization {requested}: {workload.model_id} holds {stored.setting}: omit it")
-        return {**mode, quantization.OPTION: stored.setting}
+        return {**mode, model_loading.OPTION: stored.setting}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         attention_kernels.check_precision(_attention_of(mode), precision)
-        if quantized_weights.is_setting(mode.get(quantization.OPTION)):
+        if quantized_weights.is_setting(mode.get(model_loading.OPTION)):
             return mode
-        return quantization.with_method(self.name, precision, mode)
+        return model_loading.with_method(self.name, precision, mode)
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
         """For models of transformers that read text."""
         workload, mode = cell.workload, cell.runtime_mode
         classes = AUTO_CLASSES.get(workload.task, ())
-        quantized = quantization.configuration(cell.precision, mode.get(quantization.OPTION))
+        quantized = model_loading.configuration(cell.precision, mode.get(model_loading.OPTION))
         is_text = point.sequence_length is not None and not point.axes
         if workload.source not in ("catalog", "hub", "local") or len(classes) != 1 or not is_text:
             return None
-        if cell.precision in quantization.METHODS and quantized is None:
+        if cell.precision in model_loading.METHODS and quantized is None:
             return None
         if quantized and workload.config.get("model_type") in WITH_CONV1D:
             return None
@@ -241,10 +241,10 @@ class TorchRuntime(Runtime):
             loaded |= quantized_weights.read_back(model, stored)
         if cell.workload.weights == "pretrained":
             model_loading.check_finite(model, cell.workload.model_id)
-        if precision in quantization.METHODS and stored is None:
-            method = str(quantization.with_method(self.name, precision, cell.runtime_mode)[quantization.OPTION])
+        if precision in model_loading.METHODS and stored is None:
+            method = str(model_loading.with_method(self.name, precision, cell.runtime_mode)[model_loading.OPTION])
             with stage("quantize"):
-                loaded |= quantization.quantize(model, precision, method, torch_name.partition(":")[0])
+                loaded |= model_loading.quantize(model, precision, method, torch_name.partition(":")[0])
         verified = model_loading.verify(
             model, precision, torch_name, implementation, is_stored_quantized=stored is not None
         )

@@ -12,19 +12,17 @@ import pytest
 from benchmarking.core.errors import StorageError
 from benchmarking.core.untrusted.redaction import (
     from_home,
+    is_secret_name,
+    know_secrets_in,
     pseudonym,
     redacted,
     to_home,
     without_folders,
     without_names,
-)
-from benchmarking.core.untrusted.secret_formats import TOKENS
-from benchmarking.core.untrusted.secret_texts import (
-    is_secret_name,
-    know_secrets_in,
     without_secret_arguments,
     without_secrets,
 )
+from benchmarking.core.untrusted.secret_formats import TOKENS
 from tests.helpers import secret_texts
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -120,7 +118,7 @@ def test_every_format_of_a_token_has_a_source():
 
 
 def test_passwords_among_a_commands_arguments_are_replaced_in_every_text(monkeypatch):
-    monkeypatch.setattr("benchmarking.core.untrusted.secret_texts._given", set())
+    monkeypatch.setattr("benchmarking.core.untrusted.redaction._given", set())
     know_secrets_in(["--db-path", "pg://ann:swordfish99@db/x", "--api-key", "-q7w8e9", "--tag", "t_token=z1x2c3"])
     text = "swordfish99 and -q7w8e9 and z1x2c3, not swordfish999"
     assert without_secrets(text) == "*** and *** and ***, not swordfish999"

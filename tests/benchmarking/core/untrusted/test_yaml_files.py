@@ -5,7 +5,7 @@ import time
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.untrusted.yaml_files import MAX_BYTES, parse_yaml, read_yaml
+from benchmarking.core.untrusted.input_files import MAX_BYTES, parse_yaml, read_yaml
 
 
 def merges(levels: int, width: int = 10) -> str:

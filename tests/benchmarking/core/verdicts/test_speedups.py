@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarking.core.records import Point, Result, Samples
-from benchmarking.core.verdicts.speedups import launch_medians_ms, speedups
+from benchmarking.core.verdicts.judging import launch_medians_ms, speedups
 
 
 def result(medians_ms, interval=None, metric="latency_wall"):

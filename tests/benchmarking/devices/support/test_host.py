@@ -14,8 +14,7 @@ import pytest
 from benchmarking.core.records import Readings
 from benchmarking.devices.support import host
 from benchmarking.devices.support.host import NAMES, free_host_bytes, host_facts, usable_memory_bytes
-from benchmarking.devices.support.host_linux import free_in_groups, limits
-from benchmarking.devices.support.system_values import UnreadableError
+from benchmarking.devices.support.system_values import UnreadableError, free_in_groups, limits
 
 XEON = "Intel(R) Xeon(R) Platinum 8480+"
 

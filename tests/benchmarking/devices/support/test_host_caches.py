@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.devices.support.host_linux import cache_size_bytes, last_level_cache_bytes
+from benchmarking.devices.support.system_values import cache_size_bytes, last_level_cache_bytes
 
 MIB = 1 << 20
 

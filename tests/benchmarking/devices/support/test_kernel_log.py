@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from benchmarking.devices.support.host_linux import last_xid
+from benchmarking.devices.support.system_values import last_xid
 
 ADDRESS = "0000:1b:00"
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.devices.support.torch_gpu import TorchTracer, device_spans
-from benchmarking.measure.device_time import covered_ns
+from benchmarking.measure.point import covered_ns
 
 torch = pytest.importorskip("torch")
 

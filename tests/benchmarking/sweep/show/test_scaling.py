@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from benchmarking import batch_benchmark, run_hardware_benchmark
-from benchmarking.sweep.show.thread_scaling import scaling_text, scalings
+from benchmarking.sweep.show.report import scaling_text, scalings
 
 COMMON = ["--batch-sizes", "1", "--sequence-lengths", "32", "--profile", "quick", "--weights", "random"]
 

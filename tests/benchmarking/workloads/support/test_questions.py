@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.workloads.support.questions import question_tokens, read_questions
+from benchmarking.workloads.support.quality_inputs import question_tokens, read_questions
 from tests.helpers.records import make_workload
 
 GOOD = {"prompt": "1 + 1 =", "answer": "2"}

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from benchmarking.core import plugins
 from benchmarking.core.run_file import LargeSamples
 from db.commands.import_results import main
-from db.importers.support import building, files, json_texts, measures
-from db.importers.support.files import NoResultsError, read_file
-from db.importers.support.json_texts import extract_lists
+from db.importers.support import building, files, measures
+from db.importers.support.files import NoResultsError, extract_lists, read_file
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
@@ -41,7 +40,7 @@ LIMIT_MB = 310
 @pytest.fixture
 def every_list(monkeypatch):
     """Every list of numbers is read into an array, and stays in one."""
-    monkeypatch.setattr(json_texts, "MIN_BYTES", 1)
+    monkeypatch.setattr(files, "MIN_BYTES", 1)
     monkeypatch.setattr(files, "LARGE_BYTES", 0)
     monkeypatch.setattr(measures, "LARGE", 1)
 
@@ -89,8 +88,8 @@ JSON = st.recursive(
 def test_any_json_is_the_same_with_its_lists_taken_out_and_put_back(value, indent):
     text = json.dumps(value, indent=indent).encode()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(json_texts, "MIN_BYTES", 1)
-        patched.setattr(json_texts, "PIECE_BYTES", 50)
+        patched.setattr(files, "MIN_BYTES", 1)
+        patched.setattr(files, "PIECE_BYTES", 50)
         rest, lists = extract_lists(text)
     remaining = iter(lists)
     assert plain(json.loads(rest, parse_constant=lambda _: next(remaining))) == value

@@ -11,13 +11,13 @@ from benchmarking.runtimes.support.browser.browser import (
     SOFTWARE_FALLBACK,
     WEBNN_FLAGS,
     Browser,
+    Site,
     find_browser,
     webgpu_flags,
     why_no_browser,
     with_one_feature_list,
 )
 from benchmarking.runtimes.support.browser.browser_runtime import Adapter
-from benchmarking.runtimes.support.browser.browser_server import Site
 from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES
 
 REAL_BROWSER = pytest.mark.skipif(why_no_browser() is not None, reason=str(why_no_browser()))

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.runtimes.support.browser import browser_server
-from benchmarking.runtimes.support.browser.browser_server import Site, content_type
+from benchmarking.runtimes.support.browser import browser
+from benchmarking.runtimes.support.browser.browser import Site, content_type
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_headers_beyond_any_browsers_are_refused(site):
 
 
 def test_endless_request_is_disconnected(monkeypatch):
-    monkeypatch.setattr(browser_server, "REQUEST_LIMIT_S", 0.2)
+    monkeypatch.setattr(browser, "REQUEST_LIMIT_S", 0.2)
     site = Site()
     try:
         assert raw(site, b"GET /") == b""
@@ -202,7 +202,7 @@ def test_endless_request_is_disconnected(monkeypatch):
 
 
 def test_more_connections_than_a_browser_opens_are_closed_unread(monkeypatch):
-    monkeypatch.setattr(browser_server, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(browser, "MAX_CONNECTIONS", 1)
     site = Site()
     address, port = site.host.split(":")
     try:

@@ -44,7 +44,7 @@ def test_the_browser_ends_with_its_process(open_page):
     code = (
         "import os, sys, time; from pathlib import Path\n"
         "from benchmarking.runtimes.support.browser.browser import Browser\n"
-        "from benchmarking.runtimes.support.browser.browser_server import Site\n"
+        "from benchmarking.runtimes.support.browser.browser import Site\n"
         "site = Site(); site.put('page.html', b'<script>globalThis.benchhouse = {}</script>')\n"
         f"browser = Browser(Path({str(find_browser())!r}), site.url + 'page.html')\n"
         "print('up', flush=True); time.sleep(600)"

@@ -18,12 +18,11 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Precision, Readings
 from benchmarking.devices import cuda
 from benchmarking.runtimes import tensorrt
-from benchmarking.runtimes.support.onnxruntime import libraries
-from benchmarking.runtimes.support.onnxruntime import ort_runtime as ort_runtime
+from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.nvidia_stubs import PARSED, build_stubs, needed
 
-HAS_WHEEL = libraries.provider_library("tensorrt") is not None and sys.platform == "linux"
+HAS_WHEEL = ort_runtime.provider_library("tensorrt") is not None and sys.platform == "linux"
 NVIDIA_WHEEL = pytest.mark.skipif(not HAS_WHEEL, reason="onnxruntime-gpu for Linux is not installed")
 GPU = Device(type="cuda", selector="cuda:0", found=True, name="Test GPU", driver="580.1")
 
@@ -52,7 +51,7 @@ Please install all dependencies as mentioned in the GPU requirements page\x1b[m
 @pytest.fixture(scope="module")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stubs")
-    found = [libraries.provider_library(name) for name in ("cuda", "tensorrt")]
+    found = [ort_runtime.provider_library(name) for name in ("cuda", "tensorrt")]
     build_stubs(folder, tuple(path for path in found if path is not None))
     return folder
 
@@ -106,9 +105,9 @@ def test_the_parser_of_cuda_accepts_its_options(stubs, model, precision):
 @NVIDIA_WHEEL
 @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
 def test_linked_versions_are_those_of_the_library_itself(provider):
-    names = needed(libraries.provider_library(provider))
+    names = needed(ort_runtime.provider_library(provider))
     versions = {name.partition(".so.")[0]: int(name.partition(".so.")[2]) for name in names}
-    assert libraries.linked(provider) == libraries.Linked(
+    assert ort_runtime.linked(provider) == ort_runtime.Linked(
         cuda=versions["libcudart"], tensorrt=versions.get("libnvinfer")
     )
     from onnxruntime.capi import build_and_package_info
@@ -126,14 +125,14 @@ def test_linked_versions_are_those_of_the_library_itself(provider):
 )
 def test_versions_are_read_from_elf_files_and_dlls(tmp_path, content, expected, package):
     (tmp_path / "library").write_bytes(content)
-    found = libraries.linked_by(tmp_path / "library")
+    found = ort_runtime.linked_by(tmp_path / "library")
     assert (found.cuda, found.tensorrt) == expected
     assert found.tensorrt_package == package
 
 
 @pytest.mark.parametrize(("version", "is_usable"), [("10.13.3.9", True), ("11.4.0.106", False), (None, False)])
 def test_another_major_version_of_tensorrt_counts_as_missing(version, is_usable):
-    why_not = tensorrt._why_not_installed(version, libraries.Linked(cuda=13, tensorrt=10))
+    why_not = tensorrt._why_not_installed(version, ort_runtime.Linked(cuda=13, tensorrt=10))
     assert (why_not is None) == is_usable
     if why_not is not None:
         assert why_not.endswith("on a machine with an NVIDIA GPU, pip install 'tensorrt-cu13>=10,<11'")
@@ -141,7 +140,7 @@ def test_another_major_version_of_tensorrt_counts_as_missing(version, is_usable)
 
 
 def test_driver_older_than_the_linked_cuda_is_refused_in_the_plan(monkeypatch):
-    monkeypatch.setattr(libraries, "linked", lambda provider: libraries.Linked(cuda=13))
+    monkeypatch.setattr(ort_runtime, "linked", lambda provider: ort_runtime.Linked(cuda=13))
 
     def gpu(version: str) -> Device:
         facts = Readings(values={"cuda_driver_version": version})
@@ -152,17 +151,17 @@ def test_driver_older_than_the_linked_cuda_is_refused_in_the_plan(monkeypatch):
         "onnxruntime-gpu needs CUDA 13; driver 550.54 of cuda:0 supports CUDA 12.4: update the NVIDIA driver, or "
         "install an onnxruntime-gpu for CUDA 12"
     )
-    assert libraries.why_not_driver(gpu("13.0"), "cuda") is None
-    assert libraries.why_not_driver(GPU, "cuda") is None
+    assert ort_runtime.why_not_driver(gpu("13.0"), "cuda") is None
+    assert ort_runtime.why_not_driver(GPU, "cuda") is None
 
 
 def test_the_reason_is_the_library_that_was_not_found():
-    assert libraries.reason_in(PRINTED) == (
+    assert ort_runtime.reason_in(PRINTED) == (
         "libcublasLt.so.13: cannot open shared object file: No such file or directory"
     )
-    assert libraries.with_packages(PRINTED, "'a[b]'").endswith("No such file or directory: pip install 'a[b]'")
-    assert libraries.reason_in("a warning\n") is None
-    assert libraries.reason_in("[E:onnxruntime:, x.cc:1 f] first\n[E:onnxruntime:, x.cc:2 f] second\n") == "second"
+    assert ort_runtime.with_packages(PRINTED, "'a[b]'").endswith("No such file or directory: pip install 'a[b]'")
+    assert ort_runtime.reason_in("a warning\n") is None
+    assert ort_runtime.reason_in("[E:onnxruntime:, x.cc:1 f] first\n[E:onnxruntime:, x.cc:2 f] second\n") == "second"
 
 
 def test_only_text_printed_since_is_read(tmp_path):
@@ -173,7 +172,7 @@ def test_only_text_printed_since_is_read(tmp_path):
         original = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
-            printed = libraries.StderrCapture()
+            printed = ort_runtime.StderrCapture()
             os.write(2, b"[E:onnxruntime:, x.cc:1 f] why\n")
             text = printed.text()
         finally:

@@ -12,7 +12,7 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices.openvino import OpenVinoHandle
 from benchmarking.runtimes.support.openvino import compile as compiling
-from benchmarking.runtimes.support.openvino import nodes
+from benchmarking.runtimes.support.openvino import openvino_session
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=1)
@@ -233,16 +233,16 @@ def test_kernels_are_read_from_the_run_and_a_cpu_has_no_fallback(core, product):
     ours = compiling.compile_graph(core, product, cell(), POINT, has_states=False)
     request = ours.model.create_infer_request()
     request.infer([np.ones((3, 64), np.float32)])
-    found = nodes.nodes_of(ours.model)
-    facts = nodes.node_facts(found, "CPU")
+    found = openvino_session.nodes_of(ours.model)
+    facts = openvino_session.node_facts(found, "CPU")
     assert facts["matrix_nodes_by_precision"] == {"f32": 1}
     assert facts["nodes"] == len(found) >= 1
     assert "nodes_on_cpu_unasked" not in facts
-    nodes.check_kernels(found, "f32", "CPU")
+    openvino_session.check_kernels(found, "f32", "CPU")
     with pytest.raises(
         UnsupportedError, match="requested bf16 on OpenVINO's CPU, but its matrix products are computed in f32"
     ):
-        nodes.check_kernels(found, "bf16", "CPU")
+        openvino_session.check_kernels(found, "bf16", "CPU")
 
 
 def test_nodes_on_the_cpu_are_counted_without_shape_arithmetic():
@@ -252,7 +252,7 @@ def test_nodes_on_the_cpu_are_counted_without_shape_arithmetic():
         node("Softmax", "softmax_cpu_impl__f16", "FP16"),
         node("Gather", "gather_cpu_impl__i64", "I64"),
     )
-    facts = nodes.node_facts(nodes.nodes_of(FakeCompiled(graph)), "GPU")
+    facts = openvino_session.node_facts(openvino_session.nodes_of(FakeCompiled(graph)), "GPU")
     assert (facts["nodes"], facts["nodes_on_cpu_unasked"]) == (3, 1)
     assert facts["nodes_by_precision"] == {"f16": 2, "i64": 1}
     assert facts["matrix_kernels"] == {"FullyConnected fully_connected_gpu_bf_tiled__f16": 1}
@@ -263,7 +263,7 @@ def test_a_plugin_without_an_execution_graph_is_a_reason():
         def get_runtime_model(self):
             raise RuntimeError("Not Implemented")
 
-    assert nodes.nodes_of(Without()) == "not_supported: the plugin does not provide an execution graph"
+    assert openvino_session.nodes_of(Without()) == "not_supported: the plugin does not provide an execution graph"
 
 
 def test_openvinos_cpu_has_the_warm_up_and_checks_of_device_cpu():

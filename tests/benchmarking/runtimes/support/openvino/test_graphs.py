@@ -15,7 +15,6 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
 from benchmarking.graphs.operations import DecoderGeneration, ForwardCall
-from benchmarking.runtimes.support.openvino import build as build
 from benchmarking.runtimes.support.openvino import compile as loading
 from benchmarking.runtimes.support.openvino.openvino_session import (
     ConcurrentRunner,
@@ -120,7 +119,7 @@ def core() -> Any:
 
 
 def converted(source, folder, precision="float32"):
-    facts = build.convert(source, folder, precision, "by-hand")
+    facts = loading.convert(source, folder, precision, "by-hand")
     return folder, facts
 
 
@@ -255,33 +254,33 @@ def test_quantization_to_4_bits_without_effect_is_refused(decoder, tmp_path):
 
 
 def test_weights_of_the_wrong_precision_are_refused():
-    build.check_weights({"float32": 10, "uint8": 90}, "int8", "m")
+    loading.check_weights({"float32": 10, "uint8": 90}, "int8", "m")
     with pytest.raises(UnsupportedError, match="m has no weights that can become int4; its weights are 90 uint8"):
-        build.check_weights({"uint8": 90}, "int4", "m")
+        loading.check_weights({"uint8": 90}, "int4", "m")
     with pytest.raises(UnsupportedError, match="m has no weights that can become float16; its weights are 9 float32"):
-        build.check_weights({"float32": 9}, "float16", "m")
+        loading.check_weights({"float32": 9}, "float16", "m")
     with pytest.raises(UnsupportedError, match="requested float32, but the weights of m are 9 float16"):
-        build.check_weights({"float16": 9}, "float32", "m")
+        loading.check_weights({"float16": 9}, "float32", "m")
 
 
 def test_build_keys_depend_on_precision_but_not_on_run_settings():
     point = Point(batch_size=1, sequence_length=8)
     digests = {
-        precision: build.build_key(cell(precision=precision), point).digest
+        precision: loading.build_key(cell(precision=precision), point).digest
         for precision in ("float32", "int8", "int4", "bfloat16")
     }
     assert len({digests["float32"], digests["int8"], digests["int4"]}) == 3
     assert digests["bfloat16"] == digests["float32"]  # a hint, on the same files
     other = cell(runtime_mode={"hint": "throughput", "dynamic": "false"}, num_threads=1)
-    assert build.build_key(other, Point(batch_size=8, sequence_length=32)).digest == digests["float32"]
+    assert loading.build_key(other, Point(batch_size=8, sequence_length=32)).digest == digests["float32"]
 
 
 def test_a_missing_build_is_an_error(tmp_path):
     with pytest.raises(Exception, match=r"no openvino build of tiny-bert at b1 s8 .* run it again"):
-        build.find_build(cell(), Point(batch_size=1, sequence_length=8), BuildStore(tmp_path))
+        loading.find_build(cell(), Point(batch_size=1, sequence_length=8), BuildStore(tmp_path))
 
 
 def test_missing_nncf_is_named(monkeypatch):
-    monkeypatch.setattr(build, "is_installed", lambda name: name != "nncf")
-    assert build.missing_for("int8") == "int8 on openvino needs nncf to compress the weights: pip install nncf"
-    assert build.missing_for("float16") is None
+    monkeypatch.setattr(loading, "is_installed", lambda name: name != "nncf")
+    assert loading.missing_for("int8") == "int8 on openvino needs nncf to compress the weights: pip install nncf"
+    assert loading.missing_for("float16") is None

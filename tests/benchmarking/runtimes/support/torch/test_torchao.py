@@ -11,7 +11,7 @@ from benchmarking.measure.correctness import TOLERANCES, about_difference, compa
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.compiled import PLUGIN as COMPILED
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import model_loading, quantization, torch_settings
+from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
@@ -44,7 +44,7 @@ def without(*absent):
 )
 @pytest.mark.parametrize("plugin", [PLUGIN, COMPILED], ids=lambda plugin: plugin.name)
 def test_a_missing_package_of_a_precision_is_named(monkeypatch, plugin, kind, precision, absent, reason):
-    monkeypatch.setattr(quantization, "is_installed", without(*absent))
+    monkeypatch.setattr(model_loading, "is_installed", without(*absent))
     found = plugin.supports(device(kind), resolve("tiny-bert"), precision)
     assert found is None if reason is None else reason in found
 
@@ -108,7 +108,7 @@ def test_int8_products_on_a_gpu_use_bfloat16(any_hardware, precision, method):
         layer = torch.nn.Linear(64, 48, bias=False, device="meta")
         layer.weight = torch.nn.Parameter(torch.empty(48, 64, device="cuda", dtype=dtype), requires_grad=False)
         model = torch.nn.Sequential(layer)
-        facts = quantization.quantize(model, precision, method, "cuda")
+        facts = model_loading.quantize(model, precision, method, "cuda")
         output = model(torch.empty(2, 16, 64, device="cuda", dtype=dtype))
     assert (output.dtype, output.device.type, output.shape) == (torch.bfloat16, "cuda", (2, 16, 48))
     assert (facts["quantization"], facts["quantized_layers"]) == (method, 1)
@@ -226,7 +226,7 @@ def test_conv1d_as_linear_is_the_same_product():
     model = torch.nn.Sequential(Conv1D(3, 5), torch.nn.Sequential(Conv1D(2, 3)))
     inputs = torch.randn(4, 5)
     expected = model(inputs)
-    assert quantization._replace_conv1d(model) == 2
+    assert model_loading._replace_conv1d(model) == 2
     assert [type(module).__name__ for module in model.modules()].count("Linear") == 2
     torch.testing.assert_close(model(inputs), expected)
 
@@ -249,7 +249,7 @@ def test_an_unsupported_quantization_gives_torchaos_reason(open_eager, monkeypat
 
 def test_a_model_without_matrices_has_nothing_to_quantize():
     with pytest.raises(UnsupportedError, match="0 of the model's 0 linear layers, 0%"):
-        quantization.quantize(torch.nn.LayerNorm(4), "int8", "dynamic", "cpu")
+        model_loading.quantize(torch.nn.LayerNorm(4), "int8", "dynamic", "cpu")
 
 
 def test_packed_values_are_named_by_their_bits():

@@ -15,10 +15,10 @@ from benchmarking.commands import load_server
 from benchmarking.core.help_texts import series_flags
 from benchmarking.core.provenance import provenance, utc_now
 from benchmarking.core.shared_settings import SHARED, parse_limits
-from benchmarking.load.latency_limits import WORDS
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.server_load import Generator, Own
 from benchmarking.load.server_plan import servers
+from benchmarking.load.traffic import LIMIT_WORDS
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.request import plan_cell
@@ -148,7 +148,7 @@ def test_every_setting_of_a_run_is_tried():
 def _series_of_load(*line):
     arguments = load_server._parser().parse_args(line)
     load_server._check_subject(arguments)
-    limits = parse_limits(",".join(arguments.limit), WORDS) if arguments.limit else {}
+    limits = parse_limits(",".join(arguments.limit), LIMIT_WORDS) if arguments.limit else {}
     traffic, level = load_server._traffics(arguments)[0], load_server._levels(arguments)[0]
     generator = Generator(cpus=None, others=(), capacity_per_s=None, tokenizer=None)
     load = load_server._server_load(arguments, limits, traffic, generator, lambda text: None)
