@@ -212,7 +212,7 @@ def benchmark_script(
         if analyze_only:
             return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
         left_out: list[str] = []
-        with open_target(remote, selection.devices, [one.path for one in scripts]) as target:
+        with open_target(remote, selection.devices, [script.path for script in scripts]) as target:
             models.plan(selection, request, uuid7(), left_out.append, machine=target.machine)
             models.check_planned()
             if build_only:

@@ -377,7 +377,7 @@ def entry_point(module: ModuleType, path: Path) -> Callable[..., Any] | None:
 def is_driver(function: Callable[..., Any]) -> bool:
     """Whether the function is a driver, which uses a runner itself."""
     parameters = inspect.signature(function).parameters
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return "output_dir" in parameters or ("logger" in parameters and takes_all)
 
 

@@ -210,7 +210,10 @@ def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[
         if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence) or not listed:
             raise UsageError(f"create_config_variants: {name} takes a list of values: got {listed!r}")
     combinations = itertools.product(*listed_by_field.values())
-    return tuple(dataclasses.replace(base, **dict(zip(listed_by_field, each, strict=True))) for each in combinations)
+    return tuple(
+        dataclasses.replace(base, **dict(zip(listed_by_field, combination, strict=True)))
+        for combination in combinations
+    )
 
 
 TimedBy = Literal["benchhouse", "bench"]

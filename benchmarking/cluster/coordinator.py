@@ -42,9 +42,9 @@ class ClusterMachine(Machine):
 
         super().__init__()
         self._name = name
-        self._offered = {one.device.selector: one for offer in offers.values() for one in offer.devices}
+        self._offered = {device.device.selector: device for offer in offers.values() for device in offer.devices}
         for kind in kinds():
-            offered = tuple(one.device for one in self._offered.values() if one.device.type == kind.name)
+            offered = tuple(device.device for device in self._offered.values() if device.device.type == kind.name)
             self.devices[kind.name] = offered or (
                 Device(
                     type=kind.name,

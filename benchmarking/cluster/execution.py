@@ -404,7 +404,11 @@ class WorkerTrack(Track):
         track._file = file
         track.quality = progress.quality
         known = {(measured.point.label, measured.launch) for measured in order.finished}
-        lacking = [one for one in progress.measurements if (one.point.label, one.launch) not in known]
+        lacking = [
+            measurement
+            for measurement in progress.measurements
+            if (measurement.point.label, measurement.launch) not in known
+        ]
         track.measurements += lacking
         for record in (*progress.loads, progress.quality, *lacking):
             if record is not None:

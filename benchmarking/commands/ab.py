@@ -145,7 +145,7 @@ def output_options(
 
 def check_metric(metric: str | None, *sides: Arm) -> None:
     """Raise UsageError for a metric that no side can have. Only benchmarks of the user's own add metrics."""
-    if metric is not None and all(one.words[: len(DEFAULT_COMMAND)] == DEFAULT_COMMAND for one in sides):
+    if metric is not None and all(side.words[: len(DEFAULT_COMMAND)] == DEFAULT_COMMAND for side in sides):
         choice(metric, tuple(JUDGED), "metric")
 
 
@@ -221,7 +221,7 @@ def is_undecided(comparison: Json) -> bool:
     """Whether the interval of any point extends beyond 2 %."""
     document: Any = comparison
     judgements = [finding["judgement"] for finding in document["findings"]]
-    return any(one["scope"] is not None and not one["is_decided"] for one in judgements)
+    return any(judgement["scope"] is not None and not judgement["is_decided"] for judgement in judgements)
 
 
 def measure_and_compare(
@@ -454,7 +454,10 @@ def show_comparison(
     """Shows the runs as before, then their comparison with the stored run, whose exit code is appended to `codes`."""
     # Selected by id, because "latest" is the new run by then.
     stored_before = stored_runs(arguments.compare_to, arguments.db_path)
-    stored, points = [run.run_id for run in stored_before], {one.label for run in stored_before for one in run.points}
+    stored, points = (
+        [run.run_id for run in stored_before],
+        {point.label for run in stored_before for point in run.points},
+    )
     typed = name = arguments.compare_to
     if not any(run_id.startswith(typed) for run_id in stored):
         # With ids by which each can be selected: a UUIDv7's first two groups are its time in milliseconds.

@@ -118,7 +118,7 @@ def _run(argv: Sequence[str]) -> int:
         check_sides(history, log.good, log.bad)
         found = search(history, log.good, log.bad, bisection.measure, bisection.say)
         text = conclusion_text(found, history)
-        stated = [{"commit": one, **to_json(history.text(one))} for one in found.commits]
+        stated = [{"commit": commit, **to_json(history.text(commit))} for commit in found.commits]
         document: Json = {**to_json(found), "commits": stated}
         bisection.finish(document, text)
         if arguments.json:

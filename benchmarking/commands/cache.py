@@ -166,7 +166,7 @@ def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
 def _state(name: str, contents: Contents) -> states.ScriptState | None:
     """The state of the script's model with this name; None if it is the digest of a build. Raises UsageError if it is
     neither."""
-    folders = [*(one.folder for one in contents.builds), *(one.folder for one in contents.broken)]
+    folders = [*(build.folder for build in contents.builds), *(build.folder for build in contents.broken)]
     if name and any(folder.name.startswith(name) for folder in folders):
         return None
     try:
@@ -190,8 +190,8 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     script_states = {state.name: state for state in states.all_states()}
     known = (*script_states, *states.broken_states())
-    existing = {one.build.digest for one in contents.builds}
-    folders = [*(one.folder for one in contents.builds), *(one.folder for one in contents.broken)]
+    existing = {build.build.digest for build in contents.builds}
+    folders = [*(build.folder for build in contents.builds), *(build.folder for build in contents.broken)]
     names, digests = list[str](), list[str]()
     for word in arguments.digest:
         if word in known:
@@ -252,10 +252,10 @@ def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
     if not contents.builds and not contents.broken:
         return "\n".join([f"no builds in {root}", *_troubles(contents)])
     rows = []
-    for one in contents.builds:
-        what = (one.build.kind, one.model_id or "-", one.precision or "-", size_text(one.size_bytes))
-        when = (one.build.made_at[:16], time_text(one.last_used_s)[:16])
-        rows.append((*what, *when, one.build.digest[:SHORT]))
+    for build in contents.builds:
+        what = (build.build.kind, build.model_id or "-", build.precision or "-", size_text(build.size_bytes))
+        when = (build.build.made_at[:16], time_text(build.last_used_s)[:16])
+        rows.append((*what, *when, build.build.digest[:SHORT]))
     table = Table(headings=HEADINGS, rows=tuple(rows), numbers=(3,), keys=2)
     return "\n".join([table_text(table, page), *_troubles(contents)])
 
@@ -265,13 +265,15 @@ def list_json(contents: Contents) -> dict[str, Json]:
     `leftovers` and `links`."""
     script_states = states.all_states()
     return {
-        "builds": [_row(one, script_states) for one in contents.builds],
+        "builds": [_row(build, script_states) for build in contents.builds],
         "scripts": [to_json(state) for state in script_states],
         "broken": [
-            {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
+            {"folder": str(build.folder), "why": build.why, "size_bytes": build.size_bytes} for build in contents.broken
         ],
         "broken_scripts": dict[str, Json](states.broken_states()),
-        "leftovers": [{"path": str(one.path), "size_bytes": one.size_bytes} for one in _incomplete(contents)],
+        "leftovers": [
+            {"path": str(leftover.path), "size_bytes": leftover.size_bytes} for leftover in _incomplete(contents)
+        ],
         "links": [str(link) for link in contents.links],
     }
 
@@ -282,7 +284,7 @@ def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
         "folder": str(root),
         "kinds": {kind: {"builds": len(sizes), "size_bytes": sum(sizes)} for kind, sizes in _by_kind(contents).items()},
         "builds": len(contents.builds),
-        "size_bytes": sum(one.size_bytes for one in contents.builds),
+        "size_bytes": sum(build.size_bytes for build in contents.builds),
         "useless_bytes": _useless_bytes(contents),
         "free_bytes": free_bytes(root),
     }
@@ -291,7 +293,7 @@ def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
 def stats_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
     """The same as a table."""
     by_kind = _by_kind(contents)
-    by_kind["all"] = [one.size_bytes for one in contents.builds]
+    by_kind["all"] = [build.size_bytes for build in contents.builds]
     rows = tuple((kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_kind.items())
     useless = _useless_bytes(contents)
     return "\n".join(
@@ -310,8 +312,8 @@ def csv_text(contents: Contents) -> str:
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
     script_states = states.all_states()
-    for one in contents.builds:
-        cells = _row(one, script_states).items()
+    for build in contents.builds:
+        cells = _row(build, script_states).items()
         writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     return text.getvalue()
 
@@ -365,8 +367,8 @@ def build_text(build: Build, folder: Path) -> str:
 
 
 def _troubles(contents: Contents) -> list[str]:
-    lines = [f"broken: {one.folder}: {one.why}" for one in contents.broken]
-    lines += [f"incomplete: {one.path}: {size_text(one.size_bytes)}" for one in _incomplete(contents)]
+    lines = [f"broken: {build.folder}: {build.why}" for build in contents.broken]
+    lines += [f"incomplete: {leftover.path}: {size_text(leftover.size_bytes)}" for leftover in _incomplete(contents)]
     lines += [f"skipped: {link}: a symbolic link" for link in contents.links]
     return [visible(line) for line in lines]
 
@@ -374,16 +376,16 @@ def _troubles(contents: Contents) -> list[str]:
 def _by_kind(contents: Contents) -> dict[str, list[int]]:
     """The builds' sizes in bytes."""
     kinds: dict[str, list[int]] = {}
-    for one in contents.builds:
-        kinds.setdefault(one.build.kind, []).append(one.size_bytes)
+    for build in contents.builds:
+        kinds.setdefault(build.build.kind, []).append(build.size_bytes)
     return kinds
 
 
 def _useless_bytes(contents: Contents) -> int:
-    sizes = [one.size_bytes for one in contents.broken]
-    return sum(sizes) + sum(one.size_bytes for one in _incomplete(contents))
+    sizes = [build.size_bytes for build in contents.broken]
+    return sum(sizes) + sum(leftover.size_bytes for leftover in _incomplete(contents))
 
 
 def _incomplete(contents: Contents) -> list[Leftover]:
     """Folders of interrupted builds, without lock files."""
-    return [one for one in contents.leftovers if one.path != one.lock]
+    return [leftover for leftover in contents.leftovers if leftover.path != leftover.lock]

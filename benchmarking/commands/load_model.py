@@ -138,7 +138,7 @@ def loads(
                 plan=plan,
                 limits=limits,
                 repetitions=arguments.repetitions,
-                timeout_s=DEFAULT_TIMEOUT_S + max(_longest_s(one, arguments.timeout) for one in levels),
+                timeout_s=DEFAULT_TIMEOUT_S + max(_longest_s(level, arguments.timeout) for level in levels),
                 device_wait_s=arguments.lock_timeout,
                 say=say,
                 traffic=traffic,

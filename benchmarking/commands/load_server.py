@@ -154,7 +154,7 @@ def main(argv: Sequence[str]) -> int:
             runs.append(run := redacted_record(record, anonymous=arguments.anonymous))
             if not is_several:
                 load_table.print_run(run, as_json=arguments.json)
-            if not all(one.status == "ok" for one in run.results if not is_search(one)):
+            if not all(result.status == "ok" for result in run.results if not is_search(result)):
                 code = EXIT_FAILED
             if arguments.save and (why := store_run(_written(run, Path(arguments.output_dir)), ingest)) is not None:
                 notes(quiet=False)(f"not stored: {why}")
@@ -167,10 +167,10 @@ def main(argv: Sequence[str]) -> int:
         if is_several and runs:
             load_table.print_all(runs, as_json=arguments.json)
     if arguments.fail_on is not None:
-        outcome = limits_outcome([one for run in runs for one in run.results], arguments.fail_on)
+        outcome = limits_outcome([result for run in runs for result in run.results], arguments.fail_on)
         note(f"{NAME}: {outcome.text}")
         return code or outcome.exit_code
-    found_nothing = any(is_search(one) and one.status != "ok" for run in runs for one in run.results)
+    found_nothing = any(is_search(result) and result.status != "ok" for run in runs for result in run.results)
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and found_nothing else code
 
 
@@ -194,7 +194,7 @@ def _results(
     except KeyboardInterrupt as interruption:
         if not done:
             raise
-        return with_knee(list({offered(one): one for one in done}.values())), interruption
+        return with_knee(list({offered(result): result for result in done}.values())), interruption
 
 
 def _measure_quality(
@@ -204,7 +204,7 @@ def _measure_quality(
     answered any."""
     if load.quality is not None and not all(why.startswith(NOT_RUN) for why in load.quality.missing.values()):
         return
-    if all(one.status != "ok" for one in results):
+    if all(result.status != "ok" for result in results):
         load.quality = without_quality(f"{NOT_RUN}: no level was measured", OF_TEXT)
         return
     load.say("measuring the quality")

@@ -124,9 +124,9 @@ def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None)
     runtime = plugins.runtime(plan.cell.runtime)
     if tensorboard is not None and not runtime.profiler_traces:
         raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
-    for each in (folder, tensorboard):
-        if each is not None:
-            spool.prepare(each)
+    for path in (folder, tensorboard):
+        if path is not None:
+            spool.prepare(path)
 
 
 def save(
@@ -136,9 +136,9 @@ def save(
     kind of file -> path, the results first. `file` is another path for the results, with the trace beside it. Raises
     StorageError."""
     name = _name(found.profile)
-    for each in (folder, tensorboard, None if file is None else file.parent):
-        if each is not None:
-            spool.prepare(each)
+    for path in (folder, tensorboard, None if file is None else file.parent):
+        if path is not None:
+            spool.prepare(path)
     document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
     paths = {"results": file or folder / f"{RESULTS_PREFIX}{name}.json"}
     _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")

@@ -100,8 +100,8 @@ def main(argv: Sequence[str]) -> int:
     code = EXIT_OK
     if (place := folder or (None if file is None else file.parent) or tensorboard) is None:
         return code
-    for one in found:
-        paths = save(one, place, tensorboard, file=file if one is found[0] else None)
+    for profile in found:
+        paths = save(profile, place, tensorboard, file=file if profile is found[0] else None)
         for kind, path in paths.items():
             _say(arguments, f"{kind}: {path}")
         problem = store_run(paths["results"], ingest)
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
             note(f"not stored: {problem}")
             code = EXIT_FAILED
     if len(found) > 1:
-        path = save_comparison([one.profile for one in found], place)
+        path = save_comparison([profile.profile for profile in found], place)
         _say(arguments, f"comparison: {path}")
     return code
 

@@ -139,7 +139,7 @@ def _plans(
         for request in requests
     ]
     planned[0].report_refused(note)
-    plans = [plan for one in planned for plan in one.plans]
+    plans = [plan for runtime_plans in planned for plan in runtime_plans.plans]
     # With several precisions or numbers of threads there are several comparisons, which the session's tables show.
     show = show_runtimes(show, planned[0].refused) if len(planned) == 1 else show
     return flags.named_plans(arguments, plans), show

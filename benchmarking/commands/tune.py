@@ -135,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.space is not None and not arguments.space.exists():
         name, equals, values = str(arguments.space).partition("=")
         lists = (TUNING[one] for one in RESTRICTED if name in (one, TUNING[one].plural))
-        instead = next((f"give {one.list_flag} {values}" for one in lists), f"write {name}: [{values}] in it")
+        instead = next((f"give {setting.list_flag} {values}" for setting in lists), f"write {name}: [{values}] in it")
         hint = instead if equals else "it does not exist (see --help-all)"
         raise UsageError(f"--space {arguments.space} is no YAML file: {hint}")
     choices = given if arguments.space is None else given.or_of(spaces.read_choices(arguments.space))
@@ -260,11 +260,13 @@ def _parser() -> Parser:
 def _show_space(found: Space, *, as_json: bool) -> int:
     """Print what is tried, and what is left out and why."""
     if as_json:
-        tried = {one.name: [point.label for point in one.plan.runnable] for one in found.candidates}
+        tried = {candidate.name: [point.label for point in candidate.plan.runnable] for candidate in found.candidates}
         print(json.dumps({"configurations": tried, "left_out": dict(found.left_out)}, indent=1))
         return EXIT_OK
     page = stdout_page()
-    rows = tuple((one.name, ", ".join(point.label for point in one.plan.runnable)) for one in found.candidates)
+    rows = tuple(
+        (candidate.name, ", ".join(point.label for point in candidate.plan.runnable)) for candidate in found.candidates
+    )
     title = f"{len(found.candidates)} cells, {found.size} configurations; those with default settings are tried first"
     print(f"{title}\n\n{table_text(Table(headings=('cell', 'points'), rows=rows), page)}")
     by_reason: dict[str, list[str]] = {}
@@ -309,7 +311,7 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) ->
         arguments.objective,
         None if standing is None else ids[standing.best],
         [] if standing is None else [ids[key] for key in standing.equal],
-        is_of_all=all(one.launches or one.out == "failed" for one in search.race.entrants.values()),
+        is_of_all=all(entrant.launches or entrant.out == "failed" for entrant in search.race.entrants.values()),
     )
     if arguments.json:
         print(json.dumps(_document(search, options, standing, recommendation), indent=1))
@@ -369,8 +371,8 @@ def _text(
 
 def _reasons(search: Search) -> list[str]:
     """How many left the race for each kind of reason; what failed with its reason."""
-    left = [one for one in search.race.entrants.values() if one.out is not None]
-    count = sum(one.out == "no room" and not one.launches for one in left)
+    left = [entrant for entrant in search.race.entrants.values() if entrant.out is not None]
+    count = sum(entrant.out == "no room" and not entrant.launches for entrant in left)
     untried = f" ({count} of them for any launch)" if count else ""
     words: dict[Out, str] = {
         "behind": "behind the best",
@@ -379,12 +381,12 @@ def _reasons(search: Search) -> list[str]:
         "no room": f"had no room in the budget{untried}: nothing is proven about them, a longer --budget measures them",
         "failed": "failed",
     }
-    counts = {out: sum(one.out == out for one in left) for out in words}
+    counts = {out: sum(entrant.out == out for entrant in left) for out in words}
     lines = [f"{counts[out]} {text}" for out, text in words.items() if counts[out]]
     by_reason: dict[str, list[str]] = {}
-    for one in left:
-        if one.out == "failed":
-            by_reason.setdefault(str(one.reason), []).append(one.key)
+    for entrant in left:
+        if entrant.out == "failed":
+            by_reason.setdefault(str(entrant.reason), []).append(entrant.key)
     return [
         *([", ".join(lines)] if lines else []),
         *(f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in by_reason.items()),

@@ -259,7 +259,7 @@ def run_module_within(module: str, *arguments: str, limit_s: float, max_bytes: i
 
         # Each thread owns its end of a pipe, which a grandchild may keep open after the child has been killed.
         pipes = {name: os.fdopen(os.dup(getattr(process, name).fileno()), "rb") for name in outputs}
-        readers = [threading.Thread(target=read, args=each, daemon=True) for each in pipes.items()]
+        readers = [threading.Thread(target=read, args=item, daemon=True) for item in pipes.items()]
         try:
             for reader in readers:
                 reader.start()

@@ -182,7 +182,7 @@ class Parser(argparse.ArgumentParser):
             short = None if flag.startswith("--") or flag in OTHER_WORDS else self._option_string_actions.get(flag[:2])
             if getattr(short, "nargs", 0) != 0:
                 continue  # -dDIR
-            arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
+            arguments = [str(action.metavar) for action in self._actions if not action.option_strings]
             shown, values = self._shown_flags(), self._taken_words()
             self.error(unknown_flag(flag, shown, selection=self._selection, arguments=arguments, values=values))
 
@@ -243,7 +243,7 @@ class Parser(argparse.ArgumentParser):
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
         if LIMIT.fullmatch(word) and self._is_typed("--limit"):
             return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
-        arguments = [str(one.metavar) for one in self._actions if not one.option_strings]
+        arguments = [str(action.metavar) for action in self._actions if not action.option_strings]
         before = self._words[: self._words.index(word)] if word in self._words else []
         of_list = getattr(self._option_string_actions.get("".join(before[-2:-1])), PART_OF_LIST, None) is not None
         joined = f"a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list and word else ""
@@ -353,7 +353,12 @@ def run_command(
             arguments = sys.argv[1:] if argv is None else argv
             know_secrets_in(arguments)
             # The long arguments, and values in FLAG=VALUE, in each form that an error contains; the longest first.
-            parts = [part for one in arguments for part in (one, one.partition("=")[2]) if len(part) > MAX_VALUE_LENGTH]
+            parts = [
+                part
+                for argument in arguments
+                for part in (argument, argument.partition("=")[2])
+                if len(part) > MAX_VALUE_LENGTH
+            ]
             forms = {
                 form for part in parts for form in (part, one_line(part), repr(part)[1:-1], one_line(visible(part)))
             }
@@ -676,9 +681,9 @@ def _hint_of_list(parts: Sequence[str]) -> str:
 def _seconds(text: str) -> str:
     """A duration such as 90, 90s, 500ms, 2m or 1h30m as a number of seconds, or the text if it is none."""
     found = list(DURATION.finditer(text.strip()))
-    if not found or "".join(one[0] for one in found) != text.strip():
+    if not found or "".join(match[0] for match in found) != text.strip():
         return text
-    return f"{sum(float(one[1]) * SECONDS.get(one[2], SECONDS[one[2][0]]) for one in found):.15g}"
+    return f"{sum(float(match[1]) * SECONDS.get(match[2], SECONDS[match[2][0]]) for match in found):.15g}"
 
 
 def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:

@@ -40,7 +40,9 @@ def divides_series(action: argparse.Action) -> None:
 
 def series_flags(parser: argparse.ArgumentParser) -> str:
     """Which flags of a parser make separate series, in a sentence; empty for none."""
-    found = [one.option_strings[-1] for one in parser._actions if vars(one).get(IN_SERIES) and one.option_strings]
+    found = [
+        action.option_strings[-1] for action in parser._actions if vars(action).get(IN_SERIES) and action.option_strings
+    ]
     options = any(group.title == OPTIONS for group in parser._action_groups)
     also = ", and runtime options" if options else ""
     return f"Runs with different values of these are separate series: {', '.join(found)}{also}." if found else ""

@@ -200,8 +200,8 @@ def snapshot() -> LiveSnapshot:
     watched = [WatchedCommand(status=status, state=status.state_now()) for status in found.statuses]
     return LiveSnapshot(
         at_s=time.time(),
-        running=tuple(one for one in watched if one.state == "running"),
-        ended=tuple(one for one in watched if one.state != "running"),
+        running=tuple(command for command in watched if command.state == "running"),
+        ended=tuple(command for command in watched if command.state != "running"),
         ignored=found.ignored,
     )
 

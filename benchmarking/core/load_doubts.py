@@ -383,7 +383,7 @@ def lateness(requests: Requests) -> list[float]:
 
 def achieved_share(requests: Requests) -> float | None:
     """The achieved rate as a share of the scheduled rate; None for fewer than 2 distinct times."""
-    sent = [one for one in requests.sent_ms if one is not None]
+    sent = [value for value in requests.sent_ms if value is not None]
     scheduled_ms = max(requests.intended_ms) - min(requests.intended_ms)
     if len(sent) < 2 or scheduled_ms <= 0:
         return None
@@ -393,7 +393,7 @@ def achieved_share(requests: Requests) -> float | None:
 
 def sent_per_s(requests: Requests) -> float | None:
     """The mean rate at which requests were sent; None for fewer than 2 distinct times."""
-    sent = [one for one in requests.sent_ms if one is not None]
+    sent = [value for value in requests.sent_ms if value is not None]
     took_s = (max(sent) - min(sent)) / MS_PER_S if sent else 0.0
     return (len(sent) - 1) / took_s if took_s > 0 else None
 

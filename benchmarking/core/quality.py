@@ -271,7 +271,7 @@ class Quality:
 
     def same_inputs(self, metric: str, other: Quality) -> bool:
         """Whether both have a value of the metric that was scored on the same inputs."""
-        first, second = (one.values[metric].inputs or one.inputs for one in (self, other))
+        first, second = (quality.values[metric].inputs or quality.inputs for quality in (self, other))
         return bool(first) and first == second
 
 

@@ -216,7 +216,7 @@ class Workload:
         """Whether a call counts as one item, because the inputs of a given module do not show how many it holds."""
         calls = self.config.get("calls")
         unknown = isinstance(calls, list) and any(
-            isinstance(one, dict) and one.get("is_batch_known") is False for one in calls
+            isinstance(call, dict) and call.get("is_batch_known") is False for call in calls
         )
         return self.source == "module" and (unknown or self.config.get(COUNTS_CALLS) is True)
 

@@ -113,7 +113,7 @@ class LargeSamples(Sequence[float]):
 def large_samples(runs: Iterable[Run]) -> Iterator[LargeSamples]:
     """The `LargeSamples` in the runs."""
     for run in runs:
-        for samples in (one for result in run.results for one in result.samples):
+        for samples in (sample for result in run.results for sample in result.samples):
             values: Any = samples.values
             if isinstance(values, LargeSamples):
                 yield values
@@ -305,7 +305,7 @@ class RunFile:
     def is_compacted(self) -> bool:
         """Whether it has more samples than a warehouse stores, so that only their quantiles are stored."""
         values = (samples.values for result in self.run.results for samples in result.samples)
-        return any(isinstance(one, LargeSamples) and one.quantiles is not None for one in values)
+        return any(isinstance(value, LargeSamples) and value.quantiles is not None for value in values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

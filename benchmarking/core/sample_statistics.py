@@ -400,30 +400,35 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     import numpy as np
 
     names = ("mean", "sd", "mad", "p25", "median", "p75", *PERCENTILES)
-    by_launch = {name: [value for one in described if (value := getattr(one, name)) is not None] for name in names}
+    by_launch = {
+        name: [value for statistics in described if (value := getattr(statistics, name)) is not None] for name in names
+    }
     values = {name: median(each) for name, each in by_launch.items() if each}
     pooled = set()
     for name, q in PERCENTILES.items():
         if len(by_launch[name]) < len(described) and len(described) > 1:
             values.pop(name, None)
-            samples = np.concatenate([np.asarray(each, dtype=np.float64) for each in launches])
+            samples = np.concatenate([np.asarray(launch, dtype=np.float64) for launch in launches])
             if (pooled_value := tail_quantile(samples, q)) is not None:
                 values[name] = pooled_value
                 pooled.add(name)
     low, high, scope = _interval(described)
     if low is not None and high is not None:
         values |= {"ci_low": low, "ci_high": high}
-    values |= {"min": min(one.min for one in described), "max": max(one.max for one in described)}
+    values |= {
+        "min": min(statistics.min for statistics in described),
+        "max": max(statistics.max for statistics in described),
+    }
     return LaunchStatistics(values=values, pooled=frozenset(pooled), scope=scope)
 
 
 def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, IntervalScope | None]:
     """The 95 % interval of the median: between launches if there are enough, else the hull of their own intervals."""
-    medians = [each.median for each in described]
+    medians = [statistics.median for statistics in described]
     if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
         return *between_launches_interval(medians), "between"
-    lows = [each.ci_low for each in described if each.ci_low is not None]
-    highs = [each.ci_high for each in described if each.ci_high is not None]
+    lows = [statistics.ci_low for statistics in described if statistics.ci_low is not None]
+    highs = [statistics.ci_high for statistics in described if statistics.ci_high is not None]
     return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
 
 

@@ -38,8 +38,8 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
 
 def raw_values(result: Result, metric: str) -> list[float]:
     """The timed raw samples of a metric, launch by launch; empty without any."""
-    samples = (one for one in result.samples if one.metric == metric and one.phase == "measure")
-    return [value for one in sorted(samples, key=lambda one: one.launch) for value in one.values]
+    samples = (sample for sample in result.samples if sample.metric == metric and sample.phase == "measure")
+    return [value for sample in sorted(samples, key=lambda one: one.launch) for value in sample.values]
 
 
 def scenario_name(run: Run, result: Result) -> str:

@@ -434,12 +434,16 @@ def takes_settings(
 
     def decorated(function: Function) -> Function:
         signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         added = [_parameter(key, setting) for key, setting in by_key.items()]
 
         @functools.wraps(function)
         def called(*arguments: Any, **given: Any) -> Any:
-            known = {*by_key, *(one.name for one in own)}
+            known = {*by_key, *(parameter.name for parameter in own)}
             if unknown := [name for name in given if name not in known]:
                 near = nearest(unknown[0], known, number=1, similar=SIMILAR)
                 hint = f": did you mean {near[0]!r}?" if near else ""

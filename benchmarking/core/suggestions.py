@@ -420,8 +420,8 @@ def unknown_flag(
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
     kebab = CASE_CHANGE.sub("-", flag).replace("_", "-").lower()
     spellings: tuple[str, ...] = (flag, kebab, f"-{kebab}", kebab.replace("--benchmark-", "--"))
-    spellings += tuple(one.removesuffix("s") for one in spellings if len(one) > MIN_PLURAL)
-    ours = next((OTHER_WORDS[one] for one in spellings if one in OTHER_WORDS), None)
+    spellings += tuple(spelling.removesuffix("s") for spelling in spellings if len(spelling) > MIN_PLURAL)
+    ours = next((OTHER_WORDS[spelling] for spelling in spellings if spelling in OTHER_WORDS), None)
     if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
         return answer
     word = kebab.lstrip("-")

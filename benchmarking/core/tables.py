@@ -88,7 +88,7 @@ def table_of(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page 
     filled = [_Filled(column, tuple(map(column.text, items))) for column in columns]
     visible_columns = [each for each in filled if any(text is not None for text in each.texts)]
     shared = _shared(visible_columns) if _needed_width(visible_columns, math.inf) > room else []
-    visible_columns = [each for each in visible_columns if each not in shared]
+    visible_columns = [visible_column for visible_column in visible_columns if visible_column not in shared]
     left_out = []
     while (
         _needed_width(visible_columns) > room
@@ -97,11 +97,11 @@ def table_of(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page 
         visible_columns.remove(spare)
         left_out.append(spare.column.heading)
     return Table(
-        headings=tuple(each.column.heading for each in visible_columns),
-        rows=tuple(zip(*(each.cells for each in visible_columns), strict=True)),
+        headings=tuple(visible_column.column.heading for visible_column in visible_columns),
+        rows=tuple(zip(*(visible_column.cells for visible_column in visible_columns), strict=True)),
         numbers=tuple(place for place, each in enumerate(visible_columns) if each.column.is_number),
         states=tuple(place for place, each in enumerate(visible_columns) if each.column.is_state),
-        keys=max(1, sum(each.column.is_key for each in visible_columns)),
+        keys=max(1, sum(visible_column.column.is_key for visible_column in visible_columns)),
         shared=tuple(f"{each.column.heading} {each.cells[0]}" for each in shared),
         left_out=tuple(left_out),
     )
@@ -120,17 +120,17 @@ class _Filled(NamedTuple):
 
 def _shared(columns: Sequence[_Filled]) -> list[_Filled]:
     """The key columns with the same value in all rows, except one if all key columns would be hidden."""
-    keys = [each for each in columns if each.column.is_key]
-    same = [each for each in keys if len(each.texts) > 1 and len(set(each.texts)) == 1]
+    keys = [column for column in columns if column.column.is_key]
+    same = [key for key in keys if len(key.texts) > 1 and len(set(key.texts)) == 1]
     return same if len(same) < len(keys) else same[1:]
 
 
 def _needed_width(columns: Sequence[_Filled], longest: float = LONG_WORD) -> float:
     """The width of the columns with the headings of numbers folded, and texts that are longer as well."""
     widths = []
-    for each in columns:
-        slot = _slot([visible(text) for text in (each.column.heading, *each.cells)], each.column.is_number)
-        widths.append(slot.least if each.column.is_number else max(slot.least, min(slot.width, longest)))
+    for column in columns:
+        slot = _slot([visible(text) for text in (column.column.heading, *column.cells)], column.column.is_number)
+        widths.append(slot.least if column.column.is_number else max(slot.least, min(slot.width, longest)))
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 

@@ -236,9 +236,9 @@ def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None)
     process a single one. None for a whole GPU."""
     entries = [] if setting is None else [entry.strip().lower() for entry in setting.split(",")]
     for entry in filter(None, entries):
-        for one in instances:
-            if one.uuid.lower().startswith(entry) or (one.older_name or "").lower() == entry:
-                return one
+        for instance in instances:
+            if instance.uuid.lower().startswith(entry) or (instance.older_name or "").lower() == entry:
+                return instance
     return next(iter(instances), None)
 
 

@@ -318,7 +318,7 @@ class Http2Client(Client):
             connection.transport.abort()
 
     def _with_room(self) -> _Http2Connection | None:
-        return next((one for one in self._connections if one.has_room()), None)
+        return next((connection for connection in self._connections if connection.has_room()), None)
 
     async def _opened(self) -> _Http2Connection:
         """Open a connection with capacity; concurrent callers share the same attempt."""

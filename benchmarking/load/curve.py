@@ -76,13 +76,13 @@ def is_search(result: Result) -> bool:
 def with_knee(results: Sequence[Result]) -> list[Result]:
     """The levels in order, with the knee of the curve marked."""
     ordered = sorted(results, key=offered)
-    ok = [one for one in ordered if one.status == "ok"]
-    place = knee([offered(one) for one in ok], [one.metrics["throughput_samples_per_sec"] for one in ok])
+    ok = [result for result in ordered if result.status == "ok"]
+    place = knee([offered(result) for result in ok], [result.metrics["throughput_samples_per_sec"] for result in ok])
     if place is None:
         return ordered
     at_knee = ok[place]
     marked = replace(at_knee, extra={**at_knee.extra, "load": {**facts_of(at_knee), "is_knee": True}})
-    return [marked if one is at_knee else one for one in ordered]
+    return [marked if result is at_knee else result for result in ordered]
 
 
 def knee(loads: Sequence[float], achieved: Sequence[float]) -> int | None:
@@ -116,7 +116,7 @@ def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 def meets(result: Result) -> bool | None:
     """Whether a rate meets the limits: 99 % of its requests do, the server kept up, and MLPerf's loadgen, if used,
     considers the test valid. None if it is unknown how many requests do."""
-    if any(one.kind in NOT_MET for one in result.doubts):
+    if any(doubt.kind in NOT_MET for doubt in result.doubts):
         return False
     share = result.metrics.get("goodput_share")
     return None if share is None else share >= LEAST_GOOD
@@ -135,7 +135,7 @@ def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     one does. What is not known of a level is neither."""
     if not levels:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{FLAG} {asked}: not known: no level was measured")
-    held = [holds(one) for one in levels]
+    held = [holds(level) for level in levels]
     missed, unknown, words, of_all = held.count(False), held.count(None), f"{FLAG} {asked}", counted(len(held), "level")
     if missed == len(held) or (missed and asked == "missed"):
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")
@@ -155,7 +155,7 @@ class SearchInterrupted(KeyboardInterrupt):
 
 def disturbances(result: Result) -> list[str]:
     """The doubts that make a level invalid although the server may have kept up, so that it shows nothing of it."""
-    return sorted({one.kind for one in result.doubts if one.severity == "invalid"} - NOT_MET - COUNTED)
+    return sorted({doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} - NOT_MET - COUNTED)
 
 
 def search(
@@ -225,8 +225,8 @@ class _Search:
         """The nearest rate that can be measured: between the ends, and below the invalid levels, unless a higher one
         was valid, since then something else disturbed them."""
         least, most = self.ends
-        valid = max((one.rate for one in self.looks), default=0.0)
-        return min(max(rate, least), most, *(0.98 * one for one in self.invalid if one > valid))
+        valid = max((look.rate for look in self.looks), default=0.0)
+        return min(max(rate, least), most, *(0.98 * value for value in self.invalid if value > valid))
 
     def look(self, rate: float, durations: int) -> bool | None:
         """Measure a rate for so many durations; returns whether it met the limits, None if the level was invalid."""
@@ -249,7 +249,7 @@ class _Search:
         if result.status != "ok" or wrong:
             self.invalid[rate] = ", ".join(wrong) or str(result.error)
             return None
-        is_unstable = any(one.kind in NOT_MET for one in result.doubts)
+        is_unstable = any(doubt.kind in NOT_MET for doubt in result.doubts)
         self.looks.append(look_of(result.requests, rate, is_unstable=is_unstable))
         self.used.append(result)
         self._posterior = None
@@ -257,23 +257,23 @@ class _Search:
 
     def _new(self, rate: float) -> float:
         """The nearest rate that no level has, in four digits: a run has a point once."""
-        taken, (least, most) = {offered(one) for one in self.levels}, self.ends
+        taken, (least, most) = {offered(level) for level in self.levels}, self.ends
         step = min(0.01, math.log(most / least) / MOST_DURATIONS)
         for place in range(MOST_DURATIONS):
-            for one in (rate * (1 - place * step), rate * (1 + place * step)):
-                new = min(max(float(f"{one:.4g}"), least), most)
+            for value in (rate * (1 - place * step), rate * (1 + place * step)):
+                new = min(max(float(f"{value:.4g}"), least), most)
                 if new not in taken:
                     return new
         return float(f"{rate * 0.999:.6g}")
 
     def has_met(self, rate: float) -> bool:
         """Whether a level at this rate has met the limits."""
-        return any(offered(one) == rate and meets(one) is True for one in self.used)
+        return any(offered(result) == rate and meets(result) is True for result in self.used)
 
     def is_settled(self) -> bool:
         """Whether the answer is known well enough, or lies outside the searched rates."""
         posterior, least = self.posterior, self.ends[0]
-        if posterior.above(least) < (0.5 if any(offered(one) == least for one in self.used) else 1 - CERTAIN):
+        if posterior.above(least) < (0.5 if any(offered(result) == least for result in self.used) else 1 - CERTAIN):
             return True
         if self.holds_at_the_top():
             return True
@@ -284,8 +284,8 @@ class _Search:
 
     def none_met(self) -> bool:
         """Whether no request met the limits at any rate, of `LEAST_REQUESTS` or more."""
-        requests = sum(one.requests for one in self.looks)
-        return requests >= LEAST_REQUESTS and requests == sum(one.outside for one in self.looks)
+        requests = sum(look.requests for look in self.looks)
+        return requests >= LEAST_REQUESTS and requests == sum(look.outside for look in self.looks)
 
     def holds_at_the_top(self) -> bool:
         """Whether the highest rate met the limits, and hardly any rate up to it can fail: by the posterior, or since a
@@ -293,8 +293,8 @@ class _Search:
         _, most = self.ends
         if not self.has_met(most):
             return False
-        near = [one for one in self.used if offered(one) >= NEAR_THE_TOP * most]
-        is_all_met = all(meets(one) for one in self.used)
+        near = [result for result in self.used if offered(result) >= NEAR_THE_TOP * most]
+        is_all_met = all(meets(result) for result in self.used)
         return self._most_likely() >= most or (is_all_met and len(near) >= TOP_LEVELS)
 
     def _most_likely(self) -> float:
@@ -304,13 +304,13 @@ class _Search:
     def is_below_the_measured(self) -> bool:
         """Whether the answer would be below all measured rates though it may lie above the lowest one."""
         least, _ = self.ends
-        measured = any(offered(one) == least for one in self.levels)
+        measured = any(offered(level) == least for level in self.levels)
         return not measured and self.posterior.above(least) >= 0.5 and self._most_likely() < least
 
     def so_far(self) -> str:
         """What the levels so far say about the answer."""
-        met = max((offered(one) for one in self.used if meets(one)), default=None)
-        missed = min((offered(one) for one in self.used if not meets(one)), default=None)
+        met = max((offered(result) for result in self.used if meets(result)), default=None)
+        missed = min((offered(result) for result in self.used if not meets(result)), default=None)
         parts = ["no rate met the limits" if met is None else f"the highest rate within the limits is {met:g}/s"]
         parts += [] if missed is None else [f"the lowest outside {missed:g}/s"]
         if self.looks and (outcome := self.outcome()).status == "ok":
@@ -337,7 +337,7 @@ class _Search:
             )
         if posterior.above(least) < 0.5:
             return self.failed(f"no rate of {least:g} requests/s or more met the limits{self._refused()}: search lower")
-        measured = [one.rate for one in self.looks]
+        measured = [look.rate for look in self.looks]
         is_at_top = self.holds_at_the_top()
         answer = most if is_at_top else min(posterior.quantile(0.5), self._most_likely(), max(measured), most)
         if answer < least:
@@ -350,14 +350,16 @@ class _Search:
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))
         is_open = is_at_top or any(rate > max(measured) for rate in self.invalid)
         metrics = {HIGHEST_RATE: float(f"{answer:.4g}"), RATE_LOW: low, **({} if is_open else {RATE_HIGH: high})}
-        valid = [one for one in self.used if one.validity != "invalid"] or self.used
+        valid = [result for result in self.used if result.validity != "invalid"] or self.used
         nearest = min(valid, key=lambda one: abs(math.log(offered(one) / answer)))
         return _found(nearest, metrics, {**self._facts(), AT_TOP: is_at_top})
 
     def _refused(self) -> str:
         """How the requests failed, if most of those outside the limits did: no lower rate may help then."""
-        kinds = Counter(kind for one in self.used for each in one.requests for kind in each.error if kind is not None)
-        if not kinds or 2 * kinds.total() < sum(one.outside for one in self.looks):
+        kinds = Counter(
+            kind for result in self.used for request in result.requests for kind in request.error if kind is not None
+        )
+        if not kinds or 2 * kinds.total() < sum(look.outside for look in self.looks):
             return ""
         return f" (most requests outside them failed: {', '.join(f'{n} {kind}' for kind, n in kinds.most_common(3))})"
 
@@ -373,12 +375,13 @@ class _Search:
 
     def _facts(self) -> dict[str, Json]:
         least, most = self.ends
-        not_met = [offered(one) for one in self.used if meets(one) is False]
+        not_met = [offered(result) for result in self.used if meets(result) is False]
         return {
             SEARCHED: [least, most],
             "lowest_rate_not_met_per_s": min(not_met, default=None),
             "looks": [
-                {"rate_per_s": one.rate, "requests": one.requests, "outside_limits": one.outside} for one in self.looks
+                {"rate_per_s": look.rate, "requests": look.requests, "outside_limits": look.outside}
+                for look in self.looks
             ],
             INVALID: {f"{rate:g}": why for rate, why in self.invalid.items()},
         }
@@ -393,10 +396,10 @@ def _found(level: Result, found: Mapping[str, float], facts: Mapping[str, Json])
     assert isinstance(custom, dict)
     assert isinstance(launches, list)
     measured = [
-        {**one, "metrics": {**metrics, **found}}
-        if isinstance(one, dict) and isinstance(metrics := one.get("metrics"), dict)
-        else one
-        for one in launches
+        {**launch, "metrics": {**metrics, **found}}
+        if isinstance(launch, dict) and isinstance(metrics := launch.get("metrics"), dict)
+        else launch
+        for launch in launches
     ]
     units = {name: {"unit": "requests/s", "better": "higher" if name == HIGHEST_RATE else None} for name in found}
     return replace(

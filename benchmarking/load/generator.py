@@ -173,7 +173,9 @@ class _Reply:
             delta, found = choice.get("delta"), choice.get("text")
             if isinstance(delta, dict):
                 pieces = [delta.get(name) for name in ("content", "reasoning_content", "reasoning")]
-                found = next((one for one in pieces if one), next((one for one in pieces if one is not None), None))
+                found = next(
+                    (piece for piece in pieces if piece), next((piece for piece in pieces if piece is not None), None)
+                )
                 if not found:
                     found = _tool_call(delta) or found
                 if found == "" and delta.get("role") is not None:
@@ -275,7 +277,7 @@ class Generator:
                 sent.text = ""
             if sent.error is not None or sent.closed_s is None or number + 1 == len(turns):
                 return
-            if any(one.has_history for one in turns[number + 1 :]):
+            if any(turn.has_history for turn in turns[number + 1 :]):
                 history += (str(planned.prompt), reply)
             later = turns[number + 1]
             due_s = sent.closed_s + (later.pause_s or 0.0)
@@ -293,9 +295,9 @@ def requests_of(
 
     Where the server does not report tokens, `tokenizer` counts those of a text; without it, each chunk is one.
     """
-    counted_by = [None if one.error is not None else _count_tokens(one, tokenizer) for one in sent]
-    start_s = min((one.intended_s for one in sent), default=0.0)
-    keeps_all = sum(len(one.tokens_s) for one in sent) <= MAX_ARRIVALS
+    counted_by = [None if request.error is not None else _count_tokens(request, tokenizer) for request in sent]
+    start_s = min((request.intended_s for request in sent), default=0.0)
+    keeps_all = sum(len(request.tokens_s) for request in sent) <= MAX_ARRIVALS
 
     def ms(value: float | None) -> float | None:
         return None if value is None else round((value - start_s) * MS_PER_S, 3)
@@ -304,23 +306,24 @@ def requests_of(
         launch=launch,
         phase="measure",
         started_at=started_at,
-        intended_ms=tuple(round((one.intended_s - start_s) * MS_PER_S, 3) for one in sent),
-        sent_ms=tuple(ms(one.sent_s) for one in sent),
-        first_token_ms=tuple(ms(one.tokens_s[0]) if one.tokens_s else None for one in sent),
+        intended_ms=tuple(round((request.intended_s - start_s) * MS_PER_S, 3) for request in sent),
+        sent_ms=tuple(ms(request.sent_s) for request in sent),
+        first_token_ms=tuple(ms(request.tokens_s[0]) if request.tokens_s else None for request in sent),
         token_ms=tuple(
-            tuple(round((at - start_s) * MS_PER_S, 3) for at in one.tokens_s) if keeps_all else () for one in sent
+            tuple(round((at - start_s) * MS_PER_S, 3) for at in request.tokens_s) if keeps_all else ()
+            for request in sent
         ),
-        end_ms=tuple(ms(one.end_s) for one in sent),
-        tokens_in=tuple(one.tokens_in for one in sent),
-        tokens_out=tuple(one.tokens_out for one in sent),
-        cached_tokens=tuple(one.cached_tokens for one in sent),
-        error=tuple(one.error for one in sent),
-        detail=tuple(one.detail for one in sent),
+        end_ms=tuple(ms(request.end_s) for request in sent),
+        tokens_in=tuple(request.tokens_in for request in sent),
+        tokens_out=tuple(request.tokens_out for request in sent),
+        cached_tokens=tuple(request.cached_tokens for request in sent),
+        error=tuple(request.error for request in sent),
+        detail=tuple(request.detail for request in sent),
         meets_limits=(None,) * len(sent),
-        conversation=tuple(one.conversation for one in sent),
-        turn=tuple(one.turn for one in sent),
-        last_token_ms=tuple(ms(one.tokens_s[-1]) if one.tokens_s else None for one in sent),
-        closed_ms=tuple(ms(one.closed_s) for one in sent),
+        conversation=tuple(request.conversation for request in sent),
+        turn=tuple(request.turn for request in sent),
+        last_token_ms=tuple(ms(request.tokens_s[-1]) if request.tokens_s else None for request in sent),
+        closed_ms=tuple(ms(request.closed_s) for request in sent),
         tokens_counted_by=tuple(counted_by),
     )
     return judged(found, limits)
@@ -403,9 +406,11 @@ def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> di
 def _tool_call(delta: Mapping[str, Any]) -> str | None:
     """The name and arguments in a piece of a tool call."""
     calls = delta.get("tool_calls")
-    functions = [one.get("function") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
-    pieces = [one.get(name) for one in functions if isinstance(one, dict) for name in ("name", "arguments")]
-    return "".join(one for one in pieces if isinstance(one, str)) or None
+    functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    pieces = [
+        function.get(name) for function in functions if isinstance(function, dict) for name in ("name", "arguments")
+    ]
+    return "".join(piece for piece in pieces if isinstance(piece, str)) or None
 
 
 def _whole(value: Any) -> int | None:
@@ -437,10 +442,10 @@ async def capacity_per_s(duration_s: float, *, http2: bool = False, cpus: Sequen
     async with answering_at_once(http2=http2, cpus=cpus) as target, Generator(target) as generator:
         await generator.run(traffic, replace(level, number=IN_FLIGHT))
         sent = await generator.run(traffic, level)
-    done = [one for one in sent if one.error is None and one.end_s is not None]
+    done = [request for request in sent if request.error is None and request.end_s is not None]
     if not done:
         raise BenchhouseError(f"cannot measure the generator's rate: no request succeeded: {sent[0].detail}")
-    return len(done) / (max(one.end_s or 0.0 for one in done) - min(one.intended_s for one in done))
+    return len(done) / (max(request.end_s or 0.0 for request in done) - min(request.intended_s for request in done))
 
 
 @asynccontextmanager

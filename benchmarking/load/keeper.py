@@ -93,13 +93,13 @@ def living(server: Popen[str]) -> list[psutil.Process]:
     import psutil
 
     found = []
-    for one in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if one.status() != psutil.STATUS_ZOMBIE:
-                found.append(one)
-            elif os.name == "posix" and one.pid != server.pid:
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+            elif os.name == "posix" and process.pid != server.pid:
                 with suppress(ChildProcessError):
-                    os.waitpid(one.pid, os.WNOHANG)
+                    os.waitpid(process.pid, os.WNOHANG)
     return found
 
 
@@ -110,9 +110,9 @@ def _signal(server: Popen[str], processes: Sequence[psutil.Process], *, is_kill:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(server.pid, signal.SIGKILL if is_kill else signal.SIGTERM)
         return
-    for one in processes:
+    for process in processes:
         with suppress(psutil.Error):
-            (one.kill if is_kill else one.terminate)()
+            (process.kill if is_kill else process.terminate)()
 
 
 def _are_gone(server: Popen[str], limit_s: float) -> bool:

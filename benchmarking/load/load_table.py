@@ -48,9 +48,9 @@ def print_all(runs: Sequence[Run], *, as_json: bool) -> None:
     ]
     several = len(set(lengths)) > 1
     results = [
-        replace(one, extra={**one.extra, "load": {**facts_of(one), **({"lengths": text} if several else {})}})
+        replace(result, extra={**result.extra, "load": {**facts_of(result), **({"lengths": text} if several else {})}})
         for run, text in zip(runs, lengths, strict=True)
-        for one in run.results
+        for result in run.results
     ]
     quality = {  # of a server, which all its runs have
         line.replace("quality", f"quality of {facts_of(run.results[0]).get('server') or run.cell.runtime}", 1): None
@@ -62,7 +62,7 @@ def print_all(runs: Sequence[Run], *, as_json: bool) -> None:
 
 
 def _shown(run: Run) -> Json:
-    bare = [replace(one, requests=(), samples=()) for one in run.results]
+    bare = [replace(result, requests=(), samples=()) for result in run.results]
     shown: Json = redacted(to_json(replace(run, results=tuple(bare))))
     return shown
 
@@ -76,30 +76,30 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
 
     page, slo = stdout_page(), run.cell.runtime_mode.get("slo")
     limits = parse_limits(str(slo), LIMIT_WORDS) if slo else {}
-    levels = [one for one in run.results if not is_search(one)]
+    levels = [result for result in run.results if not is_search(result)]
     table = table_of(_columns(levels, limits), levels, page)
     by_error: dict[str, list[str]] = {}
-    for one in levels:
-        if one.error is not None:
-            by_error.setdefault(f"{one.status}: {one.error}", []).append(_level_text(one))
+    for level in levels:
+        if level.error is not None:
+            by_error.setdefault(f"{level.status}: {level.error}", []).append(_level_text(level))
     lines = [f"{listed(names, MOST_FAILED)}: {error}" for error, names in by_error.items()]
-    for one in levels:
-        kinds = Counter(kind for requests in one.requests for kind in requests.error if kind is not None)
-        if one.error is None and kinds:
+    for level in levels:
+        kinds = Counter(kind for requests in level.requests for kind in requests.error if kind is not None)
+        if level.error is None and kinds:
             words = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-            lines.append(f"{_level_text(one)}: failed requests: {words}")
+            lines.append(f"{_level_text(level)}: failed requests: {words}")
     dropped = [name for name in table.left_out if name != "failed"]
     lines += ["no request failed"] if "failed" in table.left_out else []
     lines += [f"not shown: {', '.join(dropped)} (--json prints all)"] if dropped else []
     lines += [*_unknown(levels, limits), *_not_added_up(levels)]
-    searches = [one for one in run.results if is_search(one)]
-    for one in searches:
-        found = HighestRate.of(one.metrics, facts_of(one))
-        answer = str(one.error) if found is None else f"highest rate within the limits: {found.text}"
-        lines.append(f"{own}: {answer}" if (own := _own(one)) else answer)
+    searches = [result for result in run.results if is_search(result)]
+    for search in searches:
+        found = HighestRate.of(search.metrics, facts_of(search))
+        answer = str(search.error) if found is None else f"highest rate within the limits: {found.text}"
+        lines.append(f"{own}: {answer}" if (own := _own(search)) else answer)
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]
-    lines += doubt_remarks((_level_text(one), doubt) for one in run.results for doubt in one.doubts)
+    lines += doubt_remarks((_level_text(result), doubt) for result in run.results for doubt in result.doubts)
     print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
 
 
@@ -114,7 +114,7 @@ def _value(name: str) -> Callable[[Result], str | None]:
 def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[Result]]:
     """The columns of the table. Limits apply to 99 % of the requests, so the p99 of a limited time is shown before
     other times. Failures are left out only where there are none."""
-    has_failures = any(one.metrics.get("requests_failed") for one in levels)
+    has_failures = any(level.metrics.get("requests_failed") for level in levels)
     decimals = _decimals(levels)
     of_times = [
         Column[Result](
@@ -144,7 +144,7 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
 
 def _decimals(levels: Sequence[Result]) -> int:
     """With how many decimals all rates are exact."""
-    return max((len(f"{offered(one):g}".partition(".")[2]) for one in levels), default=0)
+    return max((len(f"{offered(level):g}".partition(".")[2]) for level in levels), default=0)
 
 
 def _fact(result: Result, name: str) -> str | None:
@@ -184,23 +184,23 @@ def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
         names |= {typical: f"{heading} p50 ms", **({tail: f"{heading} p99 ms"} if time in limits else {})}
     found: dict[tuple[str, str], list[str]] = {}
     decimals = _decimals(levels)
-    for one in (level for level in levels if level.status == "ok"):
+    for result in (level for level in levels if level.status == "ok"):
         why: dict[str, list[str]] = {}
         for name, words in names.items():
-            if name not in one.metrics and name in one.missing and (name != GOODPUT or limits):
-                kind, _, text = one.missing[name].partition(": ")
+            if name not in result.metrics and name in result.missing and (name != GOODPUT or limits):
+                kind, _, text = result.missing[name].partition(": ")
                 why.setdefault(text or kind.replace("_", " "), []).append(words)
         for reason, unknown in why.items():
-            found.setdefault((", ".join(unknown), reason), []).append(_level_text(_unmarked(one), decimals))
+            found.setdefault((", ".join(unknown), reason), []).append(_level_text(_unmarked(result), decimals))
     return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
 
 
 def _not_added_up(levels: Sequence[Result]) -> list[str]:
     """Why the medians of a table do not add up to that of the latency: TTFT + (tokens - 1) TPOT + the rest."""
     apart, later = list[str](), list[str]()
-    for one in levels:
-        tokens, latency = one.point.new_tokens, one.metrics.get("latency_median_ms")
-        parts = [one.metrics.get(TIMES[time][1]) for time in ("ttft", "tpot")]
+    for level in levels:
+        tokens, latency = level.point.new_tokens, level.metrics.get("latency_median_ms")
+        parts = [level.metrics.get(TIMES[time][1]) for time in ("ttft", "tpot")]
         if tokens is None or latency is None or None in parts:
             continue
         first, each = (float(part or 0) for part in parts)
@@ -208,11 +208,11 @@ def _not_added_up(levels: Sequence[Result]) -> list[str]:
             continue
         rests = [
             end - last
-            for requests in one.requests
+            for requests in level.requests
             for last, end in zip(requests.last_token_ms, requests.end_ms, strict=True)
             if last is not None and end is not None
         ]
-        name = _level_text(_unmarked(one))
+        name = _level_text(_unmarked(level))
         if rests and median(rests) > UNEXPLAINED / 2 * latency:
             later.append(f"{name} ({number(median(rests))} ms)")
         else:
@@ -227,21 +227,21 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
     has_shares, few = False, dict[tuple[int, int], list[str]]()
-    for one in levels:
-        name, share = _level_text(_unmarked(one), decimals), one.metrics.get("goodput_share")
-        is_held, has_ended = holds(one), one.status == "ok"
+    for level in levels:
+        name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
+        is_held, has_ended = holds(level), level.status == "ok"
         if is_held is None:
-            why = ", ".join(disturbances(one)) or "unknown"
-            untold.append(f"{name} ({why if has_ended else f'{one.status}, no request was sent'})")
+            why = ", ".join(disturbances(level)) or "unknown"
+            untold.append(f"{name} ({why if has_ended else f'{level.status}, no request was sent'})")
         elif not has_ended:
-            missed.append(f"{name} ({one.status})")
+            missed.append(f"{name} ({level.status})")
         elif is_held:
             held.append(name)
         else:
-            kinds = ", ".join(each.kind for each in one.doubts if each.kind in NOT_MET)
+            kinds = ", ".join(doubt.kind for doubt in level.doubts if doubt.kind in NOT_MET)
             if share is not None and share < LEAST_GOOD:
                 kinds, has_shares = f"{share:.1%}", True
-                within = [is_within is True for requests in one.requests for is_within in requests.meets_limits]
+                within = [is_within is True for requests in level.requests for is_within in requests.meets_limits]
                 count, outside = len(within), within.count(False)
                 if 0 < outside <= FEW_OUTSIDE and count < _needed(outside):
                     few.setdefault((outside, count), []).append(name)

@@ -86,7 +86,7 @@ class ModelLoad(ABC):
         mode = {**self.plan.cell.runtime_mode, **self.keys()}
         plan = replace(self.plan, cell=replace(self.plan.cell, runtime_mode=mode))
         made = finished_run(plan, self.loads, [], utc_now())
-        failed = [one for one in results if one.status != "ok"]
+        failed = [result for result in results if result.status != "ok"]
         return replace(
             made,
             status="ok" if len(failed) < len(results) else "failed",
@@ -111,7 +111,7 @@ class ModelLoad(ABC):
             except BenchhouseError as error:
                 done.append(without_samples(point, launch, "failed", str(error)))
                 continue
-            self.loads += [] if any(one.launch == launch for one in self.loads) else [load]
+            self.loads += [] if any(launch_load.launch == launch for launch_load in self.loads) else [load]
             if answer.requests is None:
                 done.append(without_samples(point, launch, "failed", answer.error or "", answer.traceback))
             else:
@@ -122,13 +122,13 @@ class ModelLoad(ABC):
     def about_machine(self, answers: Sequence[Tested]) -> dict[int, Sequence[Doubt]]:
         """Repetition -> the doubts about what else the machine and the device did during it."""
         found: dict[int, Sequence[Doubt]] = {}
-        for one in answers:
+        for answer in answers:
             if self.pressure_before is None:
-                self.pressure_before = one.window.get("cpu_pressure_before")
-            window = {**one.window, "cpu_pressure_before": self.pressure_before}
-            if one.requests is not None:
+                self.pressure_before = answer.window.get("cpu_pressure_before")
+            window = {**answer.window, "cpu_pressure_before": self.pressure_before}
+            if answer.requests is not None:
                 is_accelerator = not is_processor(self.plan.cell.device.type)
-                found[one.requests.launch] = about_window(window, is_accelerator=is_accelerator)
+                found[answer.requests.launch] = about_window(window, is_accelerator=is_accelerator)
         return found
 
 
@@ -174,9 +174,9 @@ class LoopLoad(ModelLoad):
         )
         self.measured_levels += 1
         done, answers = self.tested(job, point)
-        slots = [one.figures[SLOTS] for one in answers]
-        is_queue = all(one == 1 for one in slots)
-        seeds: Json = [[self.traffic.seed + one.launch, self.measured_levels] for one in done]
+        slots = [answer.figures[SLOTS] for answer in answers]
+        is_queue = all(slot == 1 for slot in slots)
+        seeds: Json = [[self.traffic.seed + measurement.launch, self.measured_levels] for measurement in done]
         machine = self.about_machine(answers)
         facts: dict[str, Json] = {"arrival_seeds": seeds, **({SLOTS: slots[0]} if slots else {})}
         return result_of(
@@ -184,10 +184,12 @@ class LoopLoad(ModelLoad):
             level,
             done,
             point=point,
-            facts={**facts, ACTIVITY: [dict(one.window) for one in answers]},
+            facts={**facts, ACTIVITY: [dict(answer.window) for answer in answers]},
             in_process=is_queue,
             limits=self.limits,
-            further={one.launch: [*self.lock_doubts, *machine.get(one.launch, ())] for one in done},
+            further={
+                measurement.launch: [*self.lock_doubts, *machine.get(measurement.launch, ())] for measurement in done
+            },
         )
 
     def keys(self) -> dict[str, Scalar]:
@@ -234,7 +236,7 @@ class ScenarioLoad(ModelLoad):
 
             done, answers = self.tested(job, level_point(point, level))
         machine = self.about_machine(answers)
-        facts: dict[str, Json] = {SCENARIO: self.scenario, LOADGEN: [dict(one.figures) for one in answers]}
+        facts: dict[str, Json] = {SCENARIO: self.scenario, LOADGEN: [dict(answer.figures) for answer in answers]}
         return result_of(
             Traffic(
                 lengths_in=Lengths(str(point.sequence_length or 1)), lengths_out=Lengths(str(point.new_tokens or 1))
@@ -244,11 +246,11 @@ class ScenarioLoad(ModelLoad):
             point=level_point(point, level),
             samples=self.samples_per_query,
             further={
-                one.requests.launch: [*verdicts(one.figures), *self.lock_doubts, *machine[one.requests.launch]]
-                for one in answers
-                if one.requests is not None
+                answer.requests.launch: [*verdicts(answer.figures), *self.lock_doubts, *machine[answer.requests.launch]]
+                for answer in answers
+                if answer.requests is not None
             },
-            facts={**facts, ACTIVITY: [dict(one.window) for one in answers]},
+            facts={**facts, ACTIVITY: [dict(answer.window) for answer in answers]},
             in_process=True,
             limits=self.limits,
         )
@@ -285,7 +287,10 @@ def points_of(template: Point, requests: Sequence[PlannedRequest]) -> tuple[tupl
     A model without lengths has one point.
     """
     has_length, has_tokens = template.sequence_length is not None, template.new_tokens is not None
-    lengths = [(max(1, one.length) if has_length else None, one.tokens_out if has_tokens else None) for one in requests]
+    lengths = [
+        (max(1, request.length) if has_length else None, request.tokens_out if has_tokens else None)
+        for request in requests
+    ]
     places = {pair: place for place, pair in enumerate(dict.fromkeys(lengths))}
     points = tuple(replace(template, sequence_length=length, new_tokens=tokens) for length, tokens in places)
     return points, tuple(places[pair] for pair in lengths)

@@ -198,7 +198,7 @@ def state(found: Mapping[str, list[float]]) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, sources in STATES.items():
         parts = ((source,) if isinstance(source, str) else source for source in sources)
-        known = next(([*chain(*(found[one] for one in each))] for each in parts if all(map(found.get, each))), None)
+        known = next(([*chain(*(found[one] for one in part))] for part in parts if all(map(found.get, part))), None)
         if known is not None:
             values[name] = 100 * max(known) if name in SHARES else math.fsum(known)
     return values
@@ -284,7 +284,7 @@ class ServerObserver(Sampler):
             "exporter": None if self._exporter is None else asdict(self._exporter),
             "process_ids": list(self._process_ids),
             "with_children": self._with_children,
-            "devices": [to_json(one) for one in found_gpus()] if self._process_ids and may_have_gpus() else [],
+            "devices": [to_json(device) for device in found_gpus()] if self._process_ids and may_have_gpus() else [],
         }
 
 
@@ -307,10 +307,10 @@ class Observed:
 def observed(usage: Usage, requests: Requests) -> Observed:
     """What the samples of a level say: their series, extremes, energy, and doubts."""
     names = [name for name in RAW if len(usage.series(name)) > LEAST_SHARE * len(usage.samples)]
-    kept = [one for one in usage.samples if all(name in one.values for name in names)]
+    kept = [sample for sample in usage.samples if all(name in sample.values for name in names)]
     if len(kept) < LEAST_SAMPLES or not names:
         return Observed(metrics={})
-    values = {name: [one.values[name] for one in kept] for name in names}
+    values = {name: [sample.values[name] for sample in kept] for name in names}
     for name in (name for name in COUNTERS if name in values):
         values[name] = [value - values[name][0] for value in values[name]]
         if min(values[name]) < 0:  # it counts anew
@@ -340,7 +340,7 @@ def observed(usage: Usage, requests: Requests) -> Observed:
     if (fullest := metrics.get("server_kv_cache_max_percent")) is not None and fullest >= FULL_PERCENT:
         doubts.append(doubt("kv_cache_full", kv_cache_max_percent=fullest))
     step = -(-len(kept) // MOST_SAMPLES)
-    series = {TIMES: ("ms", [(one.at_ns - kept[0].at_ns) / NS_PER_MS for one in kept])}
+    series = {TIMES: ("ms", [(sample.at_ns - kept[0].at_ns) / NS_PER_MS for sample in kept])}
     for name in names:
         metric, unit = RAW[name]
         series[metric] = unit, [bytes_to_mb(one) for one in values[name]] if unit == "MB" else values[name]
@@ -409,9 +409,9 @@ def main() -> int:
         return found if exporter is None else found | Readings(values=device_use(read(exporter)))
 
     sample_until_the_end(question["interval_s"], sample)
-    for one in (own, devices):
-        if one is not None:
-            one.close()
+    for gauge in (own, devices):
+        if gauge is not None:
+            gauge.close()
     return 0
 
 

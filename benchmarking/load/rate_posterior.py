@@ -68,7 +68,7 @@ class Look:
 
 def look_of(launches: Sequence[Requests], rate: float, *, is_unstable: bool) -> Look:
     """The look at a level. A level whose queue kept growing does not meet the limits, however many requests did."""
-    outside = [met is not True for one in launches for met in one.meets_limits]
+    outside = [met is not True for launch in launches for met in launch.meets_limits]
     count = sum(outside)
     if is_unstable:
         count = max(count, math.ceil(10 * ALLOWED * len(outside)))
@@ -85,7 +85,9 @@ def realised(launches: Sequence[Requests], rate: float) -> float:
     """The mean rate of the schedules, which differs from the requested one by chance; the requested one for fewer than
     two starts. Of conversations, only the first requests have a schedule."""
     firsts = [
-        [at for at, turn in zip(one.intended_ms, one.turn, strict=True) if not turn] for one in launches if len(one)
+        [at for at, turn in zip(launch.intended_ms, launch.turn, strict=True) if not turn]
+        for launch in launches
+        if len(launch)
     ]
     spans_s = [(max(starts) - min(starts)) / 1e3 for starts in firsts]
     gaps = sum(len(starts) - 1 for starts in firsts)
@@ -107,9 +109,11 @@ class Posterior:
         slopes = np.geomspace(LEAST_SLOPE, MOST_SLOPE, SLOPES)
         prior = -2 * np.log1p((np.log(slopes / SLOPE) / SLOPE_SPREAD) ** 2 / 3)
         at_answer = np.log((1 - np.array(FLOORS))[:, None] * slopes)  # the slope of the share, floor included
-        rates = np.array([one.rate for one in looks])
-        n, outside = (np.array(one, float) for one in zip(*((one.requests, one.outside) for one in looks), strict=True))
-        spread = np.array([one.spread for one in looks])
+        rates = np.array([look.rate for look in looks])
+        n, outside = (
+            np.array(one, float) for one in zip(*((look.requests, look.outside) for look in looks), strict=True)
+        )
+        spread = np.array([look.spread for look in looks])
         deviance, in_queue = _deviance(rates, n, outside, np.exp(self._logs), slopes)
         alone = np.minimum(ALLOWED * np.array(FLOORS)[:, None] * n, outside)  # floors x looks: outside at any rate
         weight = np.ones(len(looks))

@@ -159,29 +159,29 @@ def result_of(
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
-        one
-        if isinstance(one, Measurement)
+        repetition
+        if isinstance(repetition, Measurement)
         else _measurement(
             traffic,
             level,
-            one,
+            repetition,
             capacity_per_s,
             shares_processors,
             may_cache=may_cache,
             point=point,
             samples=samples,
-            further=further.get(one.launch, ()),
-            readings=readings.get(one.launch, {}),
-            observed=samples_of.get(one.launch, ()),
+            further=further.get(repetition.launch, ()),
+            readings=readings.get(repetition.launch, {}),
+            observed=samples_of.get(repetition.launch, ()),
             in_process=in_process,
             limits=limits,
         )
-        for one in repetitions
+        for repetition in repetitions
     ]
     made = summarise(uuid7(), point, measured, ())
     metrics = dict(made.metrics)
     for column, name in LOAD_RATES.items():
-        if values := [one.metrics[name] for one in measured if name in one.metrics]:
+        if values := [measurement.metrics[name] for measurement in measured if name in measurement.metrics]:
             metrics[column] = median(values)
     missing = {name: why for name, why in made.missing.items() if name not in metrics}
     if made.ci_scope == "within":
@@ -192,7 +192,7 @@ def result_of(
         metrics=metrics,
         missing=missing,
         ci_scope=made.ci_scope if has_interval else None,
-        requests=tuple(one for one in repetitions if isinstance(one, Requests)),
+        requests=tuple(repetition for repetition in repetitions if isinstance(repetition, Requests)),
         extra={**made.extra, "load": {**dict(facts or {}), **({"is_at_once": True} if level.is_at_once else {})}},
         validity=validity(made.doubts) if made.status == "ok" else None,
     )
@@ -206,8 +206,12 @@ def _with_intervals(
     metrics, missing = dict(metrics), dict(missing)
     for name in OF_MEDIAN:
         for end, of in (("low", min), ("high", max)):
-            values = [one.metrics.get(f"{name}_p50_ci_{end}_ms") for one in measured if one.status == "ok"]
-            known = [one for one in values if one is not None]
+            values = [
+                measurement.metrics.get(f"{name}_p50_ci_{end}_ms")
+                for measurement in measured
+                if measurement.status == "ok"
+            ]
+            known = [value for value in values if value is not None]
             if known and len(known) == len(values):
                 metrics[f"{name}_ci_{end}_ms"] = of(known)
             elif metrics.pop(f"{name}_ci_{end}_ms", None) is not None:
@@ -453,7 +457,7 @@ def _held_open(requests: Requests, series: Series) -> Sequence[Doubt]:
 
 def prompt_tokens(requests: Iterable[Requests]) -> int | None:
     """The median number of prompt tokens, by the server's count; None if it reports none."""
-    counts = [count for one in requests for count in one.tokens_in if count is not None]
+    counts = [count for request in requests for count in request.tokens_in if count is not None]
     return round(median(counts)) if counts else None
 
 

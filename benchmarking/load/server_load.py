@@ -247,7 +247,7 @@ class ServerLoad:
         """The doubt about prompts from a prefix cache, by the server's counters if its replies do not report it."""
         from benchmarking.load.results import LEAST_REUSED
 
-        is_reported = any(one is not None for requests in done for one in requests.cached_tokens)
+        is_reported = any(cached_token is not None for requests in done for cached_token in requests.cached_tokens)
         if is_reported or self.traffic.may_hit_a_prefix:
             return ()
         for hits, prompts in CACHE_COUNTERS.items():
@@ -274,7 +274,7 @@ class ServerLoad:
             type="server", selector="server", found=True, name=self.hardware or (None if is_local else self._name())
         )
         host = host_facts() if is_local else Readings(missing={"cpu_model": "not_applicable: another machine"})
-        failed = [one for one in results if one.status != "ok"]
+        failed = [result for result in results if result.status != "ok"]
         run = Run(
             run_id=uuid7(),
             session_id=self.session_id,
@@ -330,10 +330,10 @@ class ServerLoad:
         is_fixed = (
             self.traffic.file is None and self.traffic.lengths_in.fixed is not None and self.traffic.most_turns == 1
         )
-        tokens = prompt_tokens(requests for one in results for requests in one.requests) if is_fixed else None
+        tokens = prompt_tokens(requests for result in results for requests in result.requests) if is_fixed else None
         if not tokens:
             return results
-        return [replace(one, point=replace(one.point, sequence_length=tokens)) for one in results]
+        return [replace(result, point=replace(result.point, sequence_length=tokens)) for result in results]
 
     def _name(self) -> str:
         """The name of a server on another machine: its address, or a pseudonym."""
@@ -502,9 +502,9 @@ def measurements_of_own(
                     load.server_pids = server_processes(load.target)
                     load.server_cpus = processors_of(load.server_pids)
                     models.add(load.target.model)
-                    for one in load.measurements(traffics, measured):
-                        found.append(one)
-                        if one[1] is not None:
+                    for measurement in load.measurements(traffics, measured):
+                        found.append(measurement)
+                        if measurement[1] is not None:
                             break
             except NotStartedError as error:
                 load.say(f"the server did not start: {error}")

@@ -146,13 +146,13 @@ def servers(text: str, sweeps: Sequence[tuple[str, Sequence[str]]], model: str |
         entries = read_yaml(Path(text)).items()
         if not entries:
             raise UsageError(f"--serve {text}: the list contains no server")
-        found = [one for entry in entries for one in _of_entry(entry, model)]
+        found = [combination for entry in entries for combination in _of_entry(entry, model)]
     else:
         found = combinations(text, sweeps, model)
     if len(found) > MOST_COMBINATIONS:
         raise UsageError(f"{len(found)} combinations exceed the limit of {MOST_COMBINATIONS}: sweep fewer values")
-    for one in found:
-        words = one.filled(1)
+    for combination in found:
+        words = combination.filled(1)
         name = words[0] if words else ""
         if os.path.basename(name) != name:
             if not os.access(name, os.X_OK) or os.path.isdir(name):

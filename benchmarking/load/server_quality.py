@@ -126,7 +126,7 @@ def _tokens(target: Target, text: str, *, is_whole: bool) -> list[int]:
         tokens = _asked(target, _beside(target, "/tokenize"), fields).get("tokens")
     except UnsupportedError as error:
         raise UnsupportedError(f"the server makes no tokens of a text ({error}): give --tokenizer DIR") from error
-    are_ids = isinstance(tokens, list) and all(isinstance(one, int) and 0 <= one < MOST for one in tokens)
+    are_ids = isinstance(tokens, list) and all(isinstance(token, int) and 0 <= token < MOST for token in tokens)
     if not tokens or not are_ids:
         raise UnsupportedError("the server's /tokenize answers without tokens: give --tokenizer DIR")
     return list(tokens)
@@ -183,11 +183,11 @@ def _next(target: Target, prompt: Sequence[int], token: int) -> float:
         found = _asked(target, _beside(target, "/completion"), fields).get("completion_probabilities")
         first = found[0] if isinstance(found, list) and found else None
         entries = first.get("top_logprobs") if isinstance(first, dict) else None
-        if not isinstance(entries, list) or not all(isinstance(one, dict) and "id" in one for one in entries):
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) and "id" in entry for entry in entries):
             raise UnsupportedError("the answer has no tokens with their ids")
-        for one in entries:
-            if one["id"] == token:
-                return _logarithm(one.get("logprob"))
+        for entry in entries:
+            if entry["id"] == token:
+                return _logarithm(entry.get("logprob"))
     raise UnsupportedError("a token of the text is not among those that the server knows or gives")
 
 

@@ -68,7 +68,7 @@ def window_of(requests: Requests, level: Level) -> Window | None:
     met = [requests.meets_limits[place] for place in done]
     good = [place for place in done if requests.meets_limits[place]]
     overlaps = [min(at, end) - max(sent, start) for sent, at in times if sent is not None and at is not None]
-    in_flight = sum(one for one in overlaps if one > 0)
+    in_flight = sum(value for value in overlaps if value > 0)
     replies = [took for _, took in ended]
     throughput = len(ended) / (end - start)
     return Window(
@@ -107,7 +107,7 @@ def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
     if not ends:
         return None
     if not level.is_open:
-        sent = [one for one in requests.sent_ms if one is not None]
+        sent = [value for value in requests.sent_ms if value is not None]
         full = level.concurrency or 1
         last = max(sent, default=0.0)
         before = [end for end in ends if end <= last]

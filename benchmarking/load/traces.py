@@ -79,8 +79,8 @@ class Trace:
         if span <= 0:
             return False
         counts = [0] * 10
-        for one in at:
-            counts[min(9, int((one - at[0]) / span * 10))] += 1
+        for value in at:
+            counts[min(9, int((value - at[0]) / span * 10))] += 1
         return sum((count - expected) ** 2 for count in counts) / expected > 27.88
 
 
@@ -121,7 +121,7 @@ def _parsed(path: Path, _mtime_ns: int, _size: int) -> Trace:
     for place, one in enumerate(rows, 1):
         _check(path, place, one)
     sessions = _sessions(path, rows)
-    turns = [pair for one in sessions for pair in pairwise(one)]
+    turns = [pair for session in sessions for pair in pairwise(session)]
     return Trace(
         sessions=sessions,
         counts_history=all(later.tokens_in >= one.tokens_in + one.tokens_out for one, later in turns),
@@ -171,9 +171,9 @@ def _json_row(row: Any, roots: dict[str, str]) -> TraceRow:
 
 def _check(path: Path, number: int, row: TraceRow) -> None:
     """Raise UsageError for a request that cannot be sent."""
-    times = [one for one in (row.at_s, row.delay_s) if one is not None]
+    times = [value for value in (row.at_s, row.delay_s) if value is not None]
     lengths = row.tokens_in, row.tokens_out
-    if not all(abs(one) <= MAX_TIME_S for one in times) or not 0 <= min(lengths) <= max(lengths) <= MAX_LENGTH:
+    if not all(abs(value) <= MAX_TIME_S for value in times) or not 0 <= min(lengths) <= max(lengths) <= MAX_LENGTH:
         at = "no time" if row.at_s is None else f"{row.at_s:g} s"
         raise UsageError(
             f"{path}: request {number} is invalid: at {at} with {row.tokens_in} and {row.tokens_out} tokens: expected "

@@ -48,22 +48,22 @@ def judged(requests: Requests, limits: Mapping[str, float]) -> Requests:
 
 def why_unknown(requests: Sequence[Requests], limits: Mapping[str, float]) -> str | None:
     """Why it is unknown whether some of the requests meet the limits; None if all are known, or without limits."""
-    unknown, total = sum(met is None for one in requests for met in one.meets_limits), sum(map(len, requests))
+    unknown, total = sum(met is None for request in requests for met in request.meets_limits), sum(map(len, requests))
     if not unknown or (unknown == total and not limits):
         return None
     if not limits:
         return f"it is unknown whether {unknown} of {total} requests meet the limits"
     is_first_unknown = any(
         met is None and first is None
-        for one in requests
-        for met, first in zip(one.meets_limits, one.first_token_ms, strict=True)
+        for request in requests
+        for met, first in zip(request.meets_limits, request.first_token_ms, strict=True)
     )
     known = {"e2e", *(() if is_first_unknown or "tpot" not in limits else ("ttft",))}
     times = " and ".join(LIMIT_WORDS[name] for name in limits if name not in known)
     why = f"the {times} of {unknown} of {total} requests is unknown, so it is unknown whether they meet the limits"
     if "tpot" not in limits:
         return why
-    counts = [count for one in requests for count in one.tokens_out if count is not None]
+    counts = [count for request in requests for count in request.tokens_out if count is not None]
     if counts and max(counts) <= 1:
         return f"{why}: no response has more than one token"
     return f"{why}: the server does not report their number of tokens (--tokenizer FOLDER counts them)"
@@ -125,7 +125,7 @@ class Lengths:
             span = re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", self.text)
             hint = f": a range is uniform:{span[1]}-{span[2]}" if span and int(span[1]) <= int(span[2]) else ""
             raise UsageError(f"invalid length {self.text!r}: expected 128, uniform:64-256 or normal:128+-32{hint}")
-        if max(int(one) for one in match.groups() if one) > MAX_LENGTH:
+        if max(int(group) for group in match.groups() if group) > MAX_LENGTH:
             raise UsageError(f"invalid length {self.text!r}: at most {MAX_LENGTH} tokens are possible")
 
     @property
@@ -163,7 +163,7 @@ class Pauses:
             raise UsageError(
                 f"invalid pause {self.text!r}: expected seconds such as 2, exponential:5, uniform:1-9 or normal:5+-2"
             )
-        if max(float(one) for one in match.groups() if one) > MAX_PAUSE_S:
+        if max(float(group) for group in match.groups() if group) > MAX_PAUSE_S:
             raise UsageError(f"invalid pause {self.text!r}: at most {MAX_PAUSE_S:g} s are possible")
 
     def draw(self, chance: random.Random) -> float:
@@ -303,7 +303,7 @@ class Traffic:
         """The start times of the first requests of conversations in s from 0, at a mean rate per second: random, or
         those of the trace."""
         if self.arrivals == "trace":
-            return slowed([one.offset_s or 0.0 for one in planned], rate)
+            return slowed([request.offset_s or 0.0 for request in planned], rate)
         return self.starts(rate, len(planned))
 
     def starts(self, rate: float, number: int) -> list[float]:
@@ -325,7 +325,7 @@ class Traffic:
         shape = 1.0 if self.arrivals == "poisson" else self.variation**-2
         times = list(accumulate(chance.gammavariate(shape, gap_s / shape) for _ in range(number + 1)))
         factor = number * gap_s / times[-1] if times[-1] > 0 else 1.0
-        return [one * factor for one in times[:-1]]
+        return [value * factor for value in times[:-1]]
 
     def conversations(self) -> Iterator[Conversation]:
         """What is sent: endless, except for a trace. Raises UsageError."""
@@ -456,8 +456,8 @@ class Traffic:
         assert self.file is not None
         found = list[list[PlannedRequest]]()
         try:
-            for one in json.loads(read_text(self.file)):
-                turns, messages = list[PlannedRequest](), one.get("conversations") or ()
+            for load in json.loads(read_text(self.file)):
+                turns, messages = list[PlannedRequest](), load.get("conversations") or ()
                 for asked, reply in zip(messages[::2], messages[1::2], strict=False):
                     if asked["from"] not in ("human", "user") or len(turns) == self.most_turns:
                         break
@@ -474,4 +474,4 @@ def slowed(offsets_s: Sequence[float], rate: float) -> list[float]:
     """The times of a trace, scaled to a mean rate per second."""
     span_s = offsets_s[-1] - offsets_s[0]
     factor = (len(offsets_s) - 1) / rate / span_s if span_s > 0 else 1.0
-    return [one * factor for one in offsets_s]
+    return [value * factor for value in offsets_s]

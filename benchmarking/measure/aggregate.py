@@ -264,7 +264,7 @@ def _described(measured: Sequence[Measurement], scope: IntervalScope | None) -> 
     latency interval, since only the latter is stored."""
     found: dict[str, LaunchStatistics] = {}
     for name in DESCRIBED.keys() - {LATENCY_WALL}:
-        launches = [series[name] for one in measured if name in (series := measured_series(one))]
+        launches = [series[name] for measurement in measured if name in (series := measured_series(measurement))]
         if launches:
             found[name] = over_launches(launches, [describe(values) for values in launches])
             if found[name].scope != scope:

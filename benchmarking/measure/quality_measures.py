@@ -101,12 +101,14 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
     """The measures of a text. They are infinite if a token that follows is impossible to the model."""
     import numpy as np
 
-    surprises = [float(one.surprise.mean()) for one in windows]
+    surprises = [float(window.surprise.mean()) for window in windows]
     found = {"perplexity": _exponential(surprises)}
-    if all(one.divergence is not None for one in windows):
-        divergence = [one.divergence for one in windows if one.divergence is not None]
-        before = [float(one.reference_surprise.mean()) for one in windows if one.reference_surprise is not None]
-        shares = [float(one.agrees.mean()) for one in windows if one.agrees is not None]
+    if all(window.divergence is not None for window in windows):
+        divergence = [window.divergence for window in windows if window.divergence is not None]
+        before = [
+            float(window.reference_surprise.mean()) for window in windows if window.reference_surprise is not None
+        ]
+        shares = [float(window.agrees.mean()) for window in windows if window.agrees is not None]
         differences = [after - reference for after, reference in zip(surprises, before, strict=True)]
         increase = _exponential(differences)
         found |= {
@@ -114,11 +116,11 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
                 value=100 * (increase.value - 1),
                 low=None if increase.low is None else 100 * (increase.low - 1),
                 high=None if increase.high is None else 100 * (increase.high - 1),
-                by_window=tuple(100 * math.expm1(min(one, MAX_EXPONENT)) for one in differences),
+                by_window=tuple(100 * math.expm1(min(difference, MAX_EXPONENT)) for difference in differences),
             ),
             "kl_divergence": mean_value([float(one.mean()) for one in divergence], least=0.0),
             "kl_divergence_p99": resampled_value(divergence, lambda chosen: _p99(np.concatenate(chosen))),
-            "top1_agreement": share_value(shares, sum(len(one.surprise) for one in windows)),
+            "top1_agreement": share_value(shares, sum(len(window.surprise) for window in windows)),
         }
     return found
 

@@ -287,7 +287,7 @@ def requests_of(
     found = sorted(found, key=lambda one: one.intended_ns)
     zero_ns = found[0].intended_ns
     streams = all(operation.streams for operation in operations)
-    keeps_all = streams and sum(len(one.tokens_ns) for one in found) <= MAX_ARRIVALS
+    keeps_all = streams and sum(len(request.tokens_ns) for request in found) <= MAX_ARRIVALS
 
     def ms(value: int | None) -> float | None:
         return None if value is None else round((value - zero_ns) / NS_PER_MS, 3)
@@ -307,21 +307,21 @@ def requests_of(
         launch=launch,
         phase="measure",
         started_at=started_at,
-        intended_ms=tuple(round((one.intended_ns - zero_ns) / NS_PER_MS, 3) for one in found),
-        sent_ms=tuple(ms(one.sent_ns) for one in found),
-        first_token_ms=tuple(ms(one.tokens_ns[0]) if one.tokens_ns else None for one in found),
+        intended_ms=tuple(round((request.intended_ns - zero_ns) / NS_PER_MS, 3) for request in found),
+        sent_ms=tuple(ms(request.sent_ns) for request in found),
+        first_token_ms=tuple(ms(request.tokens_ns[0]) if request.tokens_ns else None for request in found),
         token_ms=tuple(
-            tuple(round((at_ns - zero_ns) / NS_PER_MS, 3) for at_ns in one.tokens_ns) if keeps_all else ()
-            for one in found
+            tuple(round((at_ns - zero_ns) / NS_PER_MS, 3) for at_ns in request.tokens_ns) if keeps_all else ()
+            for request in found
         ),
-        end_ms=tuple(ms(one.end_ns) for one in found),
+        end_ms=tuple(ms(request.end_ns) for request in found),
         tokens_in=tuple(map(tokens_in, found)),
         tokens_out=tuple(map(tokens_out, found)),
         cached_tokens=absent,
-        error=tuple(one.error for one in found),
-        detail=tuple(one.detail for one in found),
+        error=tuple(request.error for request in found),
+        detail=tuple(request.detail for request in found),
         meets_limits=absent,
         conversation=absent,
         turn=absent,
-        last_token_ms=tuple(ms(one.tokens_ns[-1]) if one.tokens_ns and streams else None for one in found),
+        last_token_ms=tuple(ms(request.tokens_ns[-1]) if request.tokens_ns and streams else None for request in found),
     )

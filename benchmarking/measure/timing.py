@@ -334,13 +334,13 @@ class ConcurrentStopwatch(Stopwatch):
         done = self._operation.keep_in_flight(count, now, started + min(remaining_ns, left_ns), at_least)
         self._handle.synchronize()
         self.spent_ns += now() - started
-        for one in done:
-            self.started_ns.append(one.submitted_ns)
-            self.block_ns.append(one.completed_ns - one.submitted_ns)
-            self.marks.extend(one.marks)
+        for completion in done:
+            self.started_ns.append(completion.submitted_ns)
+            self.block_ns.append(completion.completed_ns - completion.submitted_ns)
+            self.marks.extend(completion.marks)
             self.mark_ends.append(len(self.marks))
-            if one.runtime_ns is not None:
-                self.own_ns.setdefault(LATENCY_REQUEST, []).append(one.runtime_ns)
+            if completion.runtime_ns is not None:
+                self.own_ns.setdefault(LATENCY_REQUEST, []).append(completion.runtime_ns)
         return None
 
 

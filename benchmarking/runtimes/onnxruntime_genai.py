@@ -140,13 +140,13 @@ class OnnxRuntimeGenai(GenerativeEngine):
 
     def floats_on(self, device: Device) -> tuple[Precision, ...]:
         found = (CPU,) if is_processor(device.type) else _providers(device).values()
-        return tuple(dict.fromkeys(precision for one in found for precision in one.precisions))
+        return tuple(dict.fromkeys(precision for provider in found for precision in provider.precisions))
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if (why_not := super().supports(device, workload, precision)) is not None or workload.source != "file":
             return why_not
         exported_for = str(workload.config.get("provider", ""))  # a user's graph is exported for one provider
-        names = [one.name.lower() for one in _providers(device).values()] or [CPU.name]
+        names = [provider.name.lower() for provider in _providers(device).values()] or [CPU.name]
         if exported_for in names:
             return None
         target = names[0] or PROCESSOR
@@ -158,7 +158,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
         return mode
 
     def why_not_here(self, device: Device) -> str | None:
-        whys = [why_not_provider(one) for one in _providers(device).values()]
+        whys = [why_not_provider(provider) for provider in _providers(device).values()]
         return None if None in whys else whys[0]
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:

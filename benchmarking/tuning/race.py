@@ -84,8 +84,8 @@ class Entrant:
     def excess(self) -> float | None:
         """The largest share of a limit, as the median over launches: at most 1 meets them all; None if unknown."""
         shares = [launch.excess for launch in self.launches.values()]
-        names = {name for one in shares for name in one}
-        found = {name: [value for one in shares if (value := one.get(name)) is not None] for name in names}
+        names = {name for share in shares for name in share}
+        found = {name: [value for share in shares if (value := share.get(name)) is not None] for name in names}
         largest = max((median(values) for values in found.values() if values), default=0.0)
         return largest if largest > 1 or all(found.values()) else None
 
@@ -199,10 +199,14 @@ class Race:
         leader = self.leader()
         if leader is None:
             return 0.0
-        left = [one for one in self.racing if one is leader or (one.launches and not self._why_behind(one, leader))]
-        cells = dict.fromkeys(one.cell for one in left)
+        left = [
+            entrant
+            for entrant in self.racing
+            if entrant is leader or (entrant.launches and not self._why_behind(entrant, leader))
+        ]
+        cells = dict.fromkeys(entrant.cell for entrant in left)
         rounds = LEAST_LAUNCHES - 1 if len(left) < 2 else ROUNDS_TO_PROVE
-        return rounds * sum(cost_s(cell, [one.key for one in left if one.cell == cell]) for cell in cells)
+        return rounds * sum(cost_s(cell, [entrant.key for entrant in left if entrant.cell == cell]) for cell in cells)
 
     def _round_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
         """The expected time of the next round."""
@@ -218,7 +222,7 @@ class Race:
         if leader is None or self.round < LEAST_LAUNCHES:
             return False
         others = [self.judged(entrant, leader) for entrant in racing if entrant is not leader]
-        return all(one is not None and one.verdict == "equivalent" for one in others)
+        return all(judgement is not None and judgement.verdict == "equivalent" for judgement in others)
 
     def ranking(self, members: Sequence[Entrant]) -> list[Entrant]:
         """These, best first; those known to miss a limit come last, the closest first."""
@@ -234,11 +238,13 @@ class Race:
         """The one with the least cost of those in the race that are known to meet all limits, or of the named ones;
         None if there is none."""
         if among is None:
-            members = [one for one in self.racing if (excess := one.excess) is not None and excess <= 1]
+            members = [entrant for entrant in self.racing if (excess := entrant.excess) is not None and excess <= 1]
         else:
             members = [self.entrants[key] for key in among]
         scores = self._scores(members)
-        return min((one for one in members if one.key in scores), key=lambda one: scores[one.key], default=None)
+        return min(
+            (member for member in members if member.key in scores), key=lambda one: scores[one.key], default=None
+        )
 
     def judged(self, entrant: Entrant, leader: Entrant) -> Judgement | None:
         """The judgement of a configuration against the leader over their common rounds after the screening; None below
@@ -257,7 +263,9 @@ class Race:
             return None
         others = [self.entrants[key] for key in among if key != leader.key]
         equivalent = [
-            one for one in others if (found := self.judged(one, leader)) is not None and found.verdict == "equivalent"
+            entrant
+            for entrant in others
+            if (found := self.judged(entrant, leader)) is not None and found.verdict == "equivalent"
         ]
         best = min([leader, *equivalent], key=lambda one: (one.simplicity, one is not leader))
         judged = {
@@ -302,8 +310,8 @@ class Race:
         """The median over rounds of each one's distance to the middle of the round, without those that have no cost.
         The middle is of those that were in every round of these members, so that it moves only with the machine."""
         costs = {
-            one.key: {number: cost for number in one.launches if (cost := one.log_cost(number)) is not None}
-            for one in members
+            member.key: {number: cost for number in member.launches if (cost := member.log_cost(number)) is not None}
+            for member in members
         }
         costs = {key: by_round for key, by_round in costs.items() if by_round}
         if not costs:
@@ -329,7 +337,7 @@ def _unmeasured(entrant: Entrant) -> str | None:
     if all(launch.cost is None for launch in launches):
         return "the objective"
     bounds = [launch.least_excess for launch in launches if launch.cost is not None]
-    return next((name for name in bounds[0] if all(one.get(name) is None for one in bounds)), None)
+    return next((name for name in bounds[0] if all(bound.get(name) is None for bound in bounds)), None)
 
 
 def _hopeless_limit(entrant: Entrant) -> str | None:

@@ -141,16 +141,16 @@ class Search:
     ) -> None:
         self.space, self.goal, self.budget_s, self.folder = space, goal, budget_s, folder
         self.configurations = {
-            one.key: one
+            configuration.key: configuration
             for candidate in space.candidates
-            for one in (Configuration(candidate=candidate, point=point) for point in candidate.plan.runnable)
+            for configuration in (Configuration(candidate=candidate, point=point) for point in candidate.plan.runnable)
         }
         self.candidates = {candidate.name: candidate for candidate in space.candidates}
         Contender.reference_s = max(LEAST_REFERENCE_S, REFERENCE_SHARE * budget_s)
         self.tracks: dict[str, Contender] = {
             name: Contender.start(folder, candidate.plan) for name, candidate in self.candidates.items()
         }
-        self.race = Race([one.entrant for one in self.configurations.values()])
+        self.race = Race([configuration.entrant for configuration in self.configurations.values()])
         self.session_id = space.candidates[0].plan.session_id
         self._say, self._device_wait_s = say, device_wait_s
         self._observer = _Builds(say)
@@ -228,7 +228,7 @@ class Search:
         """Write the run files of all cells that were measured, and store them with `ingest`. Raises StorageError."""
         started = [self.tracks[name] for name in self.candidates if name in self._tried]
         for track in started:
-            launches = 1 + max((one.launch for one in track.measurements), default=0)
+            launches = 1 + max((measurement.launch for measurement in track.measurements), default=0)
             track.plan = dataclasses.replace(
                 track.plan,
                 settings=dataclasses.replace(track.plan.settings, launches=launches),
@@ -283,10 +283,14 @@ class Search:
 
     def _replay(self) -> None:
         """Bring the race to where it was."""
-        last = max((one.launch for track in self.tracks.values() for one in track.measurements), default=0)
+        last = max(
+            (measurement.launch for track in self.tracks.values() for measurement in track.measurements), default=0
+        )
         for number in range(last + 1):
             measured = {
-                name for name in self._tried if any(one.launch == number for one in self.tracks[name].measurements)
+                name
+                for name in self._tried
+                if any(measurement.launch == number for measurement in self.tracks[name].measurements)
             }
             for key, one in self.configurations.items():
                 entrant, found = self.race.entrants[key], self.tracks[one.candidate.name].measurements
@@ -295,7 +299,9 @@ class Search:
                     entrant.out = entrant.reason = None  # it came back
             for name in measured:
                 self.tracks[name].labels = frozenset(
-                    one.point.label for one in self.tracks[name].measurements if one.launch == number
+                    measurement.point.label
+                    for measurement in self.tracks[name].measurements
+                    if measurement.launch == number
                 )
                 self._record(name, number)
             if number == last:
@@ -473,7 +479,11 @@ def race_plan(candidate: Candidate, tags: dict[str, str]) -> Candidate:
 
 def _result(track: Track, label: str, launches: range) -> Result:
     """The result of some launches of a point by themselves."""
-    measured = [one for one in track.measurements if one.point.label == label and one.launch in launches]
+    measured = [
+        measurement
+        for measurement in track.measurements
+        if measurement.point.label == label and measurement.launch in launches
+    ]
     return summarise("", measured[0].point, measured, [load for load in track.loads if load.launch in launches])
 
 

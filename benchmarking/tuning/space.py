@@ -316,7 +316,7 @@ def _of_runtime(
 
 def _in_flight(runtime: Runtime, options: Mapping[str, Scalar]) -> tuple[int, ...] | None:
     """The requests in flight, if the settings are those of several; one per processor keeps all of them busy."""
-    defaults = {one.name: one.values[0] for one in runtime.declared_options if one.values}
+    defaults = {option.name: option.values[0] for option in runtime.declared_options if option.values}
     at_once = bool(runtime.concurrency_flag) and runtime.runs_at_once({**defaults, **options})
     return (max(2, os.cpu_count() or 2),) if at_once else None
 

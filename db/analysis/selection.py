@@ -393,7 +393,7 @@ def judged_metrics(warehouse: Warehouse, names: Iterable[str]) -> list[Metric]:
     wanted = list(names)
     custom = custom_metrics(warehouse) if any(name not in JUDGED for name in wanted) else {}
     metrics = (JUDGED.get(name) or custom.get(name) or metric_by_ending(name) for name in wanted)
-    return [one for one in metrics if one is not None and one.is_judged]
+    return [metric for metric in metrics if metric is not None and metric.is_judged]
 
 
 def judged_metric(warehouse: Warehouse, name: str) -> Metric:

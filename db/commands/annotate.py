@@ -87,7 +87,7 @@ def _list(arguments: argparse.Namespace) -> int:
     with open_to_read(arguments) as warehouse:
         annotations = list_annotations(warehouse)
     if arguments.json:
-        print_json([plain_values(asdict(one)) for one in annotations])
+        print_json([plain_values(asdict(annotation)) for annotation in annotations])
     else:
         print(table_text(table_of(COLUMNS, annotations, stdout_page()), stdout_page()) if annotations else "no notes")
     return EXIT_OK

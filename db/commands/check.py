@@ -105,7 +105,9 @@ def main(argv: Sequence[str]) -> int:
     scope = Scope(run=arguments.run, session=session)
     with open_to_read(arguments) as warehouse:
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
-        runs = {one.candidate.run_id: (one.candidate.session_id, one.candidate.subject) for one in findings}
+        runs = {
+            finding.candidate.run_id: (finding.candidate.session_id, finding.candidate.subject) for finding in findings
+        }
         quality = check_quality(warehouse, runs)
         flagged = flagged_runs(warehouse, findings)
         short = flagged_runs(warehouse, findings, few) if exit_code(findings) == EXIT_NOT_ENOUGH_DATA else ()
@@ -249,7 +251,9 @@ def _write(flag: str, path: Path, text: str) -> None:
 
 def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
     """Store each regression and each worse quality as an alert."""
-    if all(one.verdict != "regressed" for one in findings) and all(one.judgement.verdict != "worse" for one in quality):
+    if all(finding.verdict != "regressed" for finding in findings) and all(
+        check.judgement.verdict != "worse" for check in quality
+    ):
         return
     from db.analysis.gate.alerts import alerts_of, store_alerts
     from db.analysis.gate.gate import DEFAULTS

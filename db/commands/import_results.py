@@ -128,21 +128,21 @@ def main(argv: Sequence[str]) -> int:
         report = {
             "database": arguments.db_path,
             "dry_run": arguments.dry_run,
-            "files": [dataclasses.asdict(one) | {"path": str(one.path)} for one in outcomes],
-            "counts": {state: sum(one.state == state for one in outcomes) for state in STATE_WORDS},
+            "files": [dataclasses.asdict(outcome) | {"path": str(outcome.path)} for outcome in outcomes],
+            "counts": {state: sum(outcome.state == state for outcome in outcomes) for state in STATE_WORDS},
         }
         print_json(report)
     else:
         _show_total(outcomes, arguments)
     if all(
-        one.state in ("unknown", "unread") for one in outcomes
+        outcome.state in ("unknown", "unread") for outcome in outcomes
     ):  # a mistyped folder must not pass as one without results
         note(
             f"{NAME}: no file has a known format: --list-formats lists them; run files and profiles of benchhouse are "
             "loaded with benchhouse setup --ingest"
         )
         return EXIT_FAILED
-    return EXIT_FAILED if any(one.state == "refused" for one in outcomes) else EXIT_OK
+    return EXIT_FAILED if any(outcome.state == "refused" for outcome in outcomes) else EXIT_OK
 
 
 def _date(text: str) -> datetime:
@@ -178,23 +178,23 @@ def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
     display_of = _with_progress(files, display) if is_many else files
     try:
         with _store_function(arguments, again) as store:
-            for one in import_files(display_of, arguments.format, given, store):
-                outcomes.append(one)
+            for run in import_files(display_of, arguments.format, given, store):
+                outcomes.append(run)
                 if not arguments.json:
                     display.close()
-                    if one.compacted:
+                    if run.compacted:
                         too_many = f"more than {MAX_RAW} samples: stored without the samples, which the file keeps"
-                        note(f"{NAME}: {one.path}: {too_many}")
-                    for text in one.left_out[:MAX_SHOWN]:
-                        note(f"{NAME}: {one.path}: left out {text}")
-                    if len(one.left_out) > MAX_SHOWN:
-                        note(f"{NAME}: {one.path}: left out {len(one.left_out) - MAX_SHOWN} more (--json lists all)")
-                    if one.state == "refused":
-                        text = one.reason or ""
-                        reason = text if text.startswith(str(one.path)) else f"{one.path}: {text}"
+                        note(f"{NAME}: {run.path}: {too_many}")
+                    for text in run.left_out[:MAX_SHOWN]:
+                        note(f"{NAME}: {run.path}: left out {text}")
+                    if len(run.left_out) > MAX_SHOWN:
+                        note(f"{NAME}: {run.path}: left out {len(run.left_out) - MAX_SHOWN} more (--json lists all)")
+                    if run.state == "refused":
+                        text = run.reason or ""
+                        reason = text if text.startswith(str(run.path)) else f"{run.path}: {text}"
                         note(f"{NAME}: refused {reason}")
                     else:
-                        print(_line(one, "would import" if arguments.dry_run else "imported"), flush=True)
+                        print(_line(run, "would import" if arguments.dry_run else "imported"), flush=True)
     finally:
         display.close()
     return outcomes
@@ -257,33 +257,33 @@ def _store_function(arguments: argparse.Namespace, again: list[str]) -> Iterator
 
 def _show_total(outcomes: Sequence[Imported], arguments: argparse.Namespace) -> None:
     """Print the counts, and what the files do not name."""
-    imported = [one for one in outcomes if one.state == "imported"]
-    if unnamed := sum(one.nameless for one in imported):
+    imported = [outcome for outcome in outcomes if outcome.state == "imported"]
+    if unnamed := sum(run.nameless for run in imported):
         note(
             f"{NAME}: {counted(unnamed, 'run')} on unnamed hardware, which all counts as one machine: "
             "name it with --hardware"
         )
-    if undated := sum(one.doubts.get("undated", 0) for one in imported):
+    if undated := sum(run.doubts.get("undated", 0) for run in imported):
         note(
             f"{NAME}: {counted(undated, 'result')} without a date in the file, stored at the file's modification time, "
             "which copying changes: date with --date TIME (and --replace, to correct what was stored)"
         )
-    if unnamed := sum(one.unnamed_models for one in imported):
+    if unnamed := sum(run.unnamed_models for run in imported):
         note(
             f"{NAME}: {counted(unnamed, 'run')} of a model that the file does not name, each file with a series of "
             "its own: name it with --model-id (and --replace, to correct what was stored)"
         )
-    if unstated := sum(one.doubts.get("engine_not_stated", 0) for one in imported):
+    if unstated := sum(run.doubts.get("engine_not_stated", 0) for run in imported):
         note(
             f"{NAME}: {counted(unstated, 'load')} of a server whose engine the file does not name, all counted as "
             "one: name it with --runtime"
         )
-    counts = Counter[str](one.state for one in outcomes)
+    counts = Counter[str](outcome.state for outcome in outcomes)
     words = ", ".join(
         f"{counts[state]} {STATE_WORDS[state]}" for state in STATE_WORDS if counts[state] or state == "imported"
     )
-    new_runs = sum(one.new_runs for one in outcomes)
-    left_out = sum(len(one.left_out) for one in outcomes)
+    new_runs = sum(outcome.new_runs for outcome in outcomes)
+    left_out = sum(len(outcome.left_out) for outcome in outcomes)
     lost = f"; left out: {left_out} (values, rows, lines)" if left_out else ""
     print(
         f"files: {words}; new: {counted(new_runs, 'run')}{lost}"

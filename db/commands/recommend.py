@@ -145,11 +145,13 @@ def main(argv: Sequence[str]) -> int:
             return EXIT_NOT_ENOUGH_DATA
 
     recommendations = {
-        workload: recommend([with_prices(one, prices) for one in members], limits, arguments.prefer)
+        workload: recommend([with_prices(member, prices) for member in members], limits, arguments.prefer)
         for workload, members in options.items()
     }
     _print(arguments, recommendations, limits, prices)
-    return EXIT_OK if any(one.best is not None for one in recommendations.values()) else EXIT_FAILED
+    return (
+        EXIT_OK if any(recommendation.best is not None for recommendation in recommendations.values()) else EXIT_FAILED
+    )
 
 
 def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, float]:
@@ -259,13 +261,13 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
                     "traffic": {**to_json(traffic), "axes": dict(traffic.axes)},
                     "servers": [
                         {
-                            **to_json(one),
-                            "holds_up_to": None if one.best is None else one.best.request_rate,
-                            "machines": one.machines(rate),
-                            "cost_per_hour": one.cost_per_hour(rate),
-                            "cost_per_million_requests": one.cost_per_million(rate),
+                            **to_json(server),
+                            "holds_up_to": None if server.best is None else server.best.request_rate,
+                            "machines": server.machines(rate),
+                            "cost_per_hour": server.cost_per_hour(rate),
+                            "cost_per_million_requests": server.cost_per_million(rate),
                         }
-                        for one in servers
+                        for server in servers
                     ],
                 }
                 for traffic, servers in by_traffic.items()
@@ -281,13 +283,13 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
             for traffic, servers in by_traffic.items()
         ]
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
-    unpriced = {one.device for servers in by_traffic.values() for one in servers if one.price_per_hour is None}
+    unpriced = {server.device for servers in by_traffic.values() for server in servers if server.price_per_hour is None}
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")
-    ranked = [one for servers in by_traffic.values() for one in servers]
-    if any(one.best is not None for one in ranked):
+    ranked = [server for servers in by_traffic.values() for server in servers]
+    if any(server.best is not None for server in ranked):
         return EXIT_OK
-    return EXIT_NOT_ENOUGH_DATA if any(one.is_unknown for one in ranked) else EXIT_FAILED
+    return EXIT_NOT_ENOUGH_DATA if any(server.is_unknown for server in ranked) else EXIT_FAILED
 
 
 def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, ...]:
@@ -361,10 +363,10 @@ def _print(
         ]
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
     unpriced = {
-        one.option.device
+        option.option.device
         for recommendation in recommendations.values()
-        for one in recommendation.rated
-        if one.option.cost is None
+        for option in recommendation.rated
+        if option.option.cost is None
     }
     if prices is not None and unpriced:
         is_asked = arguments.prefer == "cost"

@@ -25,7 +25,7 @@ class ScenariosExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         chosen = supported_results(Scope(warehouse, request.selection), request, _why_not)
-        measured = [(one.run, one.result) for one in chosen]
+        measured = [(run_result.run, run_result.result) for run_result in chosen]
         names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
         document = scenario_file(", ".join(names), measured)
         with text_output(request.file) as stream:

@@ -67,7 +67,7 @@ class LlamaBenchExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         chosen = supported_results(Scope(warehouse, request.selection), request, _why_not)
-        rows = [_row(one) for one in chosen]
+        rows = [_row(run_result) for run_result in chosen]
         columns = COLUMNS | FURTHER
         definitions = ",\n".join(f"  {name} {kind}" for name, kind in columns.items())
         with text_output(request.file) as stream:

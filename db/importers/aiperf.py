@@ -55,7 +55,9 @@ def _of_several_runs(data: Any) -> str | None:
     if not isinstance(data, dict):
         return None
     holders = (data, data.get("metadata"))
-    words = [one["aggregation_type"] for one in holders if isinstance(one, dict) and "aggregation_type" in one]
+    words = [
+        holder["aggregation_type"] for holder in holders if isinstance(holder, dict) and "aggregation_type" in holder
+    ]
     return str(words[0]) if words and ("num_profile_runs" in data or "aiperf_version" in data) else None
 
 
@@ -82,7 +84,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     endpoint, info = config.section("endpoint"), top.section("run_info")
     # The names of the models: a list of objects with names in newer versions, a list of names in older ones.
     if (models := config.fields("models")) is not None:
-        model_id = ", ".join(one.required(one.text, "name") for one in models.required(models.objects, "items"))
+        model_id = ", ".join(entry.required(entry.text, "name") for entry in models.required(models.objects, "items"))
     else:
         model_id = model_names(endpoint, "model_names", endpoint.required(endpoint.any, "model_names"))
     # The settings of the load: those of the profiling phase in newer versions.

@@ -192,7 +192,7 @@ def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
         new_tokens=count_in(row, "new_tokens", "max_new_tokens", "output_length"),
         concurrency=count_in(row, "concurrency") or 1,
     )
-    warmups = sum(len(one.values) for one in found if one.phase == "warmup") or None
+    warmups = sum(len(values.values) for values in found if values.phase == "warmup") or None
     stated_warmups = count_in(row, "warmup_iterations", "num_warmup")
     stated, error = text_in(row, "status"), text_in(row, "error", "error_message")
     metrics = metrics_of(row)
@@ -214,17 +214,17 @@ def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
     """Merge rows of one point without a common metric into one result: such tables have one metric per row."""
     found: list[ResultRow] = []
     newest: dict[str, int] = {}
-    for one in held:
-        other = found[newest[one.point.label]] if one.point.label in newest else None
-        if other is None or not one.metrics or other.metrics.keys() & one.metrics.keys():
-            newest[one.point.label] = len(found)
-            found.append(one)
+    for row in held:
+        other = found[newest[row.point.label]] if row.point.label in newest else None
+        if other is None or not row.metrics or other.metrics.keys() & row.metrics.keys():
+            newest[row.point.label] = len(found)
+            found.append(row)
         else:
-            found[newest[one.point.label]] = replace(
+            found[newest[row.point.label]] = replace(
                 other,
-                metrics={**other.metrics, **one.metrics},
-                raw=other.raw if other.raw == one.raw else other.raw + one.raw,
-                rows=other.rows + one.rows,
+                metrics={**other.metrics, **row.metrics},
+                raw=other.raw if other.raw == row.raw else other.raw + row.raw,
+                rows=other.rows + row.rows,
             )
     return found
 
@@ -237,7 +237,7 @@ def result_of(held: ResultRow) -> Result:
         for (launch, phase, metric, unit), values in in_order(held.raw)
         if values
     ]
-    walls = [one.values for one in samples if one.metric == "latency_wall" and one.phase == "measure"]
+    walls = [sample.values for sample in samples if sample.metric == "latency_wall" and sample.phase == "measure"]
     metrics, missing = supported_tails(held.metrics, sum(map(len, walls)) or held.iterations)
     return foreign_result(
         held.point,
@@ -379,7 +379,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     for run_id, rows in runs.items():
         if len(rows) > 1:
             rows[1].refuse("run_id", f"{run_id} occurs twice")
-        held = [result_row(one, run_id, raw) for one in results.get(run_id, [])]
+        held = [result_row(entry, run_id, raw) for entry in results.get(run_id, [])]
         # The row of the machine: the one that the run names, or the only one.
         machine_id = id_in(rows[0], "hardware_id")
         only = next(iter(hardware.values())) if machine_id is None and len(hardware) == 1 else ()

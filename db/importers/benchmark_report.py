@@ -92,14 +92,16 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     load, stack = scenario.section("load"), scenario.objects("stack") or ()
     settings, time = load.section("standardized"), run.section("time")
     engines = [
-        one.section("standardized") for one in stack if one.section("standardized").text("kind") == "inference_engine"
+        entry.section("standardized")
+        for entry in stack
+        if entry.section("standardized").text("kind") == "inference_engine"
     ]
     tool, tool_version = settings.text("tool"), settings.text("tool_version")
     result = _result(top, settings)
     # The accelerators of all engines, by model name.
-    accelerators = [one.section("accelerator") for one in engines]
-    accelerator = _joined(one.text("model") for one in accelerators)
-    count = sum(one.integer("count") or 0 for one in accelerators)
+    accelerators = [entry.section("accelerator") for entry in engines]
+    accelerator = _joined(entry.text("model") for entry in accelerators)
+    count = sum(entry.integer("count") or 0 for entry in accelerators)
     kind = "cuda" if "nvidia" in accelerator.lower() else "rocm" if accelerator and is_amd(accelerator) else "unknown"
     # The settings that distinguish series on one machine: parallelism and the configuration of the workload.
     mode: dict[str, Scalar] = {}
@@ -110,7 +112,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if (workload := load.section("metadata").text("cfg_id")) is not None:
         mode["workload"] = workload
     yield ForeignRun(
-        model_id=_joined(one.section("model").text("name") for one in engines) or "unknown",
+        model_id=_joined(entry.section("model").text("name") for entry in engines) or "unknown",
         task="text-generation",
         results=[result],
         started_at=time.time("start"),
@@ -120,9 +122,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         device_type=kind,
         device_name=accelerator or None,
         device_count=count or 1,
-        runtime=engine_name(_joined(one.text("tool") for one in engines)),
+        runtime=engine_name(_joined(entry.text("tool") for entry in engines)),
         runtime_mode={**mode, **load_mode(result)},
-        versions={one.text("tool") or "engine": one.text("tool_version") for one in engines},
+        versions={entry.text("tool") or "engine": entry.text("tool_version") for entry in engines},
         kept={"report": Fields(file, data).rest()},
     )
 

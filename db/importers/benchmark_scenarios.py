@@ -102,11 +102,11 @@ def _result(scenario: Fields, config: Fields) -> Result:
     )
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
     latency, first, each = (measures.section(name) for name in ("latency", *TOKEN_TIMES))
-    latencies, firsts, means = (in_ms(one.numbers("measurements") or ()) for one in (latency, first, each))
+    latencies, firsts, means = (in_ms(entry.numbers("measurements") or ()) for entry in (latency, first, each))
     samples: list[Samples] = [block(0, latencies)] if latencies else []
     samples += [measured("time_to_first_token", firsts)] if firsts else []
     samples += [measured("time_per_output_token", means)] if means else []
-    doubts = [doubt for one in samples for doubt in negative_times(one.metric, one.values)]
+    doubts = [doubt for sample in samples for doubt in negative_times(sample.metric, sample.values)]
     if means:
         doubts.insert(0, Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
     mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)

@@ -97,7 +97,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     # The file does not name the CPU: the sizes of its caches distinguish models.
     threads, stated_caches = context.count("num_cpus"), {"caches": context.any("caches")}
     caches = Fields(file, stated_caches, context.path).objects("caches") or ()
-    sizes = [f"L{one.integer('level')} {one.text('type')} {(one.integer('size') or 0) // 1024} KiB" for one in caches]
+    sizes = [
+        f"L{fields.integer('level')} {fields.text('type')} {(fields.integer('size') or 0) // 1024} KiB"
+        for fields in caches
+    ]
     described = "; ".join((f"{threads or 'unknown number of'} logical processors", *filter(None, (", ".join(sizes),))))
     shared: dict[str, Any] = {
         "device_type": "cpu",
@@ -206,14 +209,14 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
                 metrics={},
                 status="failed" if has_failed else "skipped",
                 error=entry.text("error_message") or entry.text("skip_message") or "the benchmark does not say why",
-                kept={"entries": [_whole(one) for one in entries]},
+                kept={"entries": [_whole(fields) for fields in entries]},
             )
     kept: dict[str, Json] = {"aggregates": [_whole(entry) for entry in aggregates]}
     if not repetitions:  # written with --benchmark_report_aggregates_only
         found = {entry.text("aggregate_name"): entry for entry in aggregates}
         metrics = {column: _ms(found[name], "real_time") for name, column in AGGREGATES.items() if name in found}
         of_mean = [found[name].unread_copy() for name in ("mean",) if name in found]
-        cpu_ms, times_ms = ([_ms(one, name) for one in of_mean] for name in ("cpu_time", "real_time"))
+        cpu_ms, times_ms = ([_ms(fields, name) for fields in of_mean] for name in ("cpu_time", "real_time"))
         counters, missing = _counters(of_mean, times_ms, cpu_ms)
         return foreign_result(
             point,
@@ -230,7 +233,9 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
     if len(set(blocks)) > 1:
         kept["iterations"] = list[Json](blocks)
     counters, missing = _counters(repetitions, values_ms, cpu_ms)
-    rests: list[Json] = [{word: rest for word, rest in one.rest().items() if word not in STATED} for one in repetitions]
+    rests: list[Json] = [
+        {word: rest for word, rest in repetition.rest().items() if word not in STATED} for repetition in repetitions
+    ]
     return foreign_result(
         point,
         metrics=counters,

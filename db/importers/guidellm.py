@@ -248,7 +248,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     start, _ = find_header(file, _is_table) if file.json is None else (0, [])
     if start:  # a table, whose numbers are text
         benchmarks = list(_table(file, start))
-        named = next((one.pop("Runtime Info, Metadata", None) for one in benchmarks), None)
+        named = next((benchmark.pop("Runtime Info, Metadata", None) for benchmark in benchmarks), None)
         report = {"benchmarks": benchmarks, "metadata": named if isinstance(named, dict) else {}}
         top = Fields(file, report, numbers_are_text=True)
     elif file.json is None and _is_yaml(file):
@@ -310,7 +310,7 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     totals = holder.section(name)
     succeeded, failed = totals.integer("successful"), totals.number("errored", low=0)
     samples, stated = _samples(benchmark, succeeded), _metrics(distributions, BEFORE_0_4 if is_old else RENAMED)
-    values = {one.metric: one.values for one in samples}
+    values = {sample.metric: sample.values for sample in samples}
     metrics, missing = _token_times(values.get(TPOT), stated)
     if first := values.get("time_to_first_token"):
         metrics["time_to_first_token_ms"] = median_of(first)
@@ -331,8 +331,8 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         lateness_p95_ms=stated.get("request_dispatch_delay_p95_ms"),
         variation=variation,
         doubts=[
-            Doubt(kind="guidellm_warning", severity="info", evidence={name: one.any(name) for name in one})
-            for one in benchmark.objects("warnings") or ()
+            Doubt(kind="guidellm_warning", severity="info", evidence={name: entry.any(name) for name in entry})
+            for entry in benchmark.objects("warnings") or ()
         ],
         metrics=metrics,
         stated=stated,
@@ -347,9 +347,9 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     if (len(of_success), len(of_failure)) != (succeeded, failed or 0):
         sent = []
     else:
-        found = [_request(one, error=None, is_open=is_open) for one in of_success]
-        found += [_request(one, error="failed", is_open=is_open) for one in of_failure]
-        sent = [one for one in found if one is not None] if None not in found else []
+        found = [_request(entry, error=None, is_open=is_open) for entry in of_success]
+        found += [_request(entry, error="failed", is_open=is_open) for entry in of_failure]
+        sent = [request for request in found if request is not None] if None not in found else []
     return with_requests(result, requests_record(sent), variation=variation)
 
 

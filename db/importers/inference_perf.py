@@ -142,11 +142,11 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         of_cache, all_tokens = (used.unread_copy().number(name, low=0) for name in ("cached", "total"))
         cached = prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
     # The times of the requests that succeeded, in ms.
-    done = [one for one in sent if one.error is None and one.end_s is not None]
-    times = [one.tokens_s for one in done]
+    done = [request for request in sent if request.error is None and request.end_s is not None]
+    times = [request.tokens_s for request in done]
     raw = {
-        "latency_wall": [one.end_s - one.sent_s for one in done if one.end_s is not None],
-        "time_to_first_token": [one.first_s - one.sent_s for one in done if one.first_s is not None],
+        "latency_wall": [request.end_s - request.sent_s for request in done if request.end_s is not None],
+        "time_to_first_token": [request.first_s - request.sent_s for request in done if request.first_s is not None],
         "time_per_output_token": [(each[-1] - each[0]) / (len(each) - 1) for each in times if len(each) > 1],
         "inter_token_latency": [after - before for each in times for before, after in pairwise(each)],
     }
@@ -232,7 +232,7 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
 def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Sent]:
     """The requests listed in the folder; empty if the list covers other stages too, or another number of requests."""
     path = file.path.with_name(REQUESTS)
-    if [one.name for one in stages] != [file.path.name] or not path.is_file():
+    if [stage.name for stage in stages] != [file.path.name] or not path.is_file():
         return []
     listed = read_file(path)
     data = listed.json
@@ -241,7 +241,7 @@ def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, fail
         return []
     listed = replace(listed, left_out=file.left_out)
     found = list(understood(file, json_objects(listed, data, f"{path.name}: request"), _request))
-    errors = sum(one.error is not None for one in found)
+    errors = sum(request.error is not None for request in found)
     return found if (len(found) - errors, errors) == (succeeded, failed or 0) else []
 
 

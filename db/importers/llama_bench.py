@@ -232,7 +232,7 @@ def _test(row: Fields) -> _Test:
     result = foreign_result(
         point,
         metrics=metrics,
-        samples=[replace(one, started_at=iso(started_at)) if started_at else one for one in samples],
+        samples=[replace(sample, started_at=iso(started_at)) if started_at else sample for sample in samples],
         doubts=_doubts(row, metrics, values, prompt + generated),
         missing={} if values else {"latency_median_ms": NO_RAW},
         kept=row.rest(),

@@ -96,7 +96,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             metrics={},
             samples=_samples(responses),
         )
-        yield _run(UNNAMED, result, {}, {"responses": [one.rest() for one in responses]})
+        yield _run(UNNAMED, result, {}, {"responses": [response.rest() for response in responses]})
         return
     top = top_fields(file)
     # It writes some whole numbers as text.
@@ -123,7 +123,7 @@ SERVICE = ("framework", "provider", "llm_api", "backend")
 
 def _length(responses: Sequence[Fields], name: str) -> int | None:
     """Tokens of each request that succeeded, if all have the same number."""
-    counts = {one.unread_copy().number(name, low=0) for one in responses if not _failed(one)}
+    counts = {response.unread_copy().number(name, low=0) for response in responses if not _failed(response)}
     return same_length(*counts, *counts) if len(counts) == 1 else None
 
 
@@ -194,7 +194,11 @@ def _siblings(file: ForeignFile) -> list[Samples]:
 def _samples(responses: Sequence[Fields]) -> list[Samples]:
     found = []
     for name, metric in RAW.items():
-        values = [value for one in responses if not _failed(one) and (value := one.number(name, low=0)) is not None]
+        values = [
+            value
+            for response in responses
+            if not _failed(response) and (value := response.number(name, low=0)) is not None
+        ]
         found += [measured(metric, in_ms(values))] if values else []
     return found
 

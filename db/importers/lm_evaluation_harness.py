@@ -139,7 +139,7 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
         if task in totals or not isinstance(scores, dict) or (harness == "lighteval" and TOTAL.fullmatch(task)):
             continue
         for measure in SCORES:
-            name = next((one for one in scores if one == measure or one.startswith(f"{measure},")), None)
+            name = next((score for score in scores if score == measure or score.startswith(f"{measure},")), None)
             value = None if name is None else _share(scores[name])
             if name is not None and value is not None:
                 found[task] = (name, value, _share(scores.get(name.replace(measure, f"{measure}_stderr", 1))))

@@ -203,7 +203,7 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
             if own:
                 given[name] = own if any(one != own[0] for one in own) else own[0]
         each.append(Fields(evaluation.file, given, evaluation.path, numbers_are_text=True))
-    if not any(name in one for one in each for name in MEASURED):
+    if not any(name in entry for entry in each for name in MEASURED):
         words = [str(evaluation.any(name)).rpartition(".")[2].lower() for name in ("benchmark_status", "build_status")]
         status: Status = next((STATUSES[word] for word in words if word in STATUSES), "skipped")
         error = errors[0] if isinstance(errors, list) and errors else errors

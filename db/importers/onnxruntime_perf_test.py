@@ -116,8 +116,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     invocations: list[Invocation] = []
     for _ in understood(file, lines, lambda line: _take_line(file, invocations, *line)):
         pass
-    for model in dict.fromkeys(one.model for one in invocations):
-        own_ones = [one for one in invocations if one.model == model and one.seconds]
+    for model in dict.fromkeys(invocation.model for invocation in invocations):
+        own_ones = [invocation for invocation in invocations if invocation.model == model and invocation.seconds]
         if own_ones:
             samples = [
                 one
@@ -128,13 +128,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
                 )
                 if one.values
             ]
-            kept: list[Json] = [dict(one.stated_ms) for one in own_ones if one.stated_ms]
+            kept: list[Json] = [dict(invocation.stated_ms) for invocation in own_ones if invocation.stated_ms]
             result = foreign_result(
                 Point(batch_size=1),
                 samples=samples,
                 metrics={
-                    "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in own_ones)),
-                    "cpu_usage_percent": median(one.cpu_percent for one in own_ones),
+                    "process_peak_working_set_mb": bytes_to_mb(
+                        median(invocation.peak_bytes for invocation in own_ones)
+                    ),
+                    "cpu_usage_percent": median(invocation.cpu_percent for invocation in own_ones),
                 },
                 doubts=_doubts(len(own_ones)),
                 warmup_iterations=len(own_ones),

@@ -91,25 +91,27 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             lambda one: (one, (_number(one), _call_ms(one))),
         )
     ]
-    if iterations and not any(_number(one) for one in iterations):
+    if iterations and not any(_number(iteration) for iteration in iterations):
         file.without_results("only warm-ups were run (-n 0)")
     load = {"load_and_compile_s": performance.number("compile_time", low=0)}
     for name, metric in LOAD_MEMORY.items():
         load[metric] = None if performance.peek(name) in ABSENT else performance.scaled(name, MB_PER_MIB, low=0)
     batch_size = metadata.count("batch_size") or 1
     shapes: dict[tuple[int | None, int | None], list[Fields]] = {}
-    for one in iterations:
-        unread = one.unread_copy()
-        shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(one)
+    for iteration in iterations:
+        unread = iteration.unread_copy()
+        shapes.setdefault((_tokens(unread, "input_size"), _tokens(unread, "output_size")), []).append(iteration)
     results = list(understood(file, shapes.values(), lambda alike: _result(alike, batch_size, load)))
-    first, last = (_stated(one) for one in (iterations[0], iterations[-1])) if iterations else ({}, {})
+    first, last = (_stated(entry) for entry in (iterations[0], iterations[-1])) if iterations else ({}, {})
     is_openvino = metadata.text("framework") == "ov"
     device, word, beams = metadata.text("device") or "unknown", metadata.text("precision"), metadata.count("num_beams")
     mode: dict[str, Scalar] = {"engine": "llm_bench"} if is_openvino else {}
     mode |= {"num_beams": beams} if beams and beams > 1 else {}
     mode |= {"weights": word} if word and precision_of(word) == "other" else {}
-    mode |= {"chat": True} if any(isinstance(one.peek("chat_idx"), int | float) for one in iterations) else {}
-    if any(one.kind == STEPS for result in results for one in result.doubts):
+    mode |= (
+        {"chat": True} if any(isinstance(iteration.peek("chat_idx"), int | float) for iteration in iterations) else {}
+    )
+    if any(doubt.kind == STEPS for result in results for doubt in result.doubts):
         mode["speculative_decoding"] = True
     yield ForeignRun(
         model_id=metadata.text("model") or "unknown",
@@ -157,11 +159,11 @@ def _number(iteration: Fields) -> int:
 
 
 def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, float | None]) -> Result:
-    timed = [one for one in iterations if _number(one)]
-    warm = [one for one in iterations if not _number(one)]
+    timed = [iteration for iteration in iterations if _number(iteration)]
+    warm = [iteration for iteration in iterations if not _number(iteration)]
     tokens_in, tokens_out = (_each(iterations[0], name, batch_size) for name in ("input_size", "output_size"))
     phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
-    samples = [block(0, [_call_ms(one) for one in own], phase=phase) for own, phase in phases if own]
+    samples = [block(0, [_call_ms(entry) for entry in own], phase=phase) for own, phase in phases if own]
     found: list[Samples] = []
     per_token, doubts = _time_per_token(timed, tokens_out, batch_size)
     for name, metric in TIMES.items():
@@ -172,10 +174,12 @@ def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, fl
     for name, metric in FURTHER_TIMES.items():
         if (tokens_out or name != "latency") and (values := _times(timed, name)):
             metrics[metric] = median_of(values)
-    peaks = [one.number(name) for one in iterations for name in PEAK_MEMORY if one.peek(name) not in ABSENT]
+    peaks = [
+        iteration.number(name) for iteration in iterations for name in PEAK_MEMORY if iteration.peek(name) not in ABSENT
+    ]
     if found_mib := [peak for peak in peaks if peak is not None and peak > 0]:
         metrics["memory_peak_rss_infer_mb"] = max(found_mib) * MB_PER_MIB
-    rates = [rate for one in timed if (rate := one.number("second_token_throughput", low=0)) is not None]
+    rates = [rate for entry in timed if (rate := entry.number("second_token_throughput", low=0)) is not None]
     each_ms = metrics.get("time_per_output_token_ms")
     if doubts and each_ms:
         metrics["decode_tokens_per_sec"] = batch_size / each_ms * MS_PER_S
@@ -203,13 +207,13 @@ def _time_per_token(
     tokens, or if the two differ by about the batch size.
     """
     stated = _times(timed, OF_OTHERS)
-    unread = [one.unread_copy() for one in timed]
+    unread = [entry.unread_copy() for entry in timed]
     firsts = _times(unread, OF_FIRST)
     if tokens is None or tokens < 2 or not stated or len(firsts) != len(timed):
         return stated, ()
     computed = [(_call_ms(one) - first_ms) / (tokens - 1) for one, first_ms in zip(unread, firsts, strict=True)]
     evidence: dict[str, Json] = {"stated_ms": median_of(stated), "computed_ms": median_of(computed)}
-    steps = [count for one in unread if (count := one.integer("infer_count"))]
+    steps = [count for entry in unread if (count := entry.integer("infer_count"))]
     # The last token needs no inference, so one step fewer is plain decoding.
     if len(steps) == len(timed) and max(steps) + 1 < tokens and median_of(computed) < ROUNDING * median_of(stated):
         evidence |= {"tokens": tokens, "steps": int(median_of(steps))}
@@ -234,11 +238,11 @@ def _call_ms(iteration: Fields) -> float:
 def _times(iterations: Sequence[Fields], name: str) -> list[float]:
     """The times in a field, in ms, of the iterations that have it; of a chat those of the whole prompt."""
     values = []
-    for one in iterations:
-        value = None if one.peek(name) in ABSENT else one.number(name, low=0)
+    for iteration in iterations:
+        value = None if iteration.peek(name) in ABSENT else iteration.number(name, low=0)
         if value is not None:
-            is_share = name in OF_A_PROMPT_TOKEN and isinstance(one.peek("chat_idx"), int | float)
-            values.append(value * (_tokens(one.unread_copy(), "input_size") or 1) if is_share else value)
+            is_share = name in OF_A_PROMPT_TOKEN and isinstance(iteration.peek("chat_idx"), int | float)
+            values.append(value * (_tokens(iteration.unread_copy(), "input_size") or 1) if is_share else value)
     return values
 
 

@@ -76,9 +76,13 @@ def _run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
     file, name = benchmark.file, metadata.required(metadata.text, "name")
     runs = benchmark.required(benchmark.objects, "runs")
     processes = list(understood(file, runs, lambda one: _process(one, metadata)))
-    if not any(one.values for one in processes):
+    if not any(process.values for process in processes):
         benchmark.refuse("runs", "no process has measured values")
-    dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
+    dated = [
+        (process.date, shifted(file, process.date, process.duration_s))
+        for process in processes
+        if process.date is not None
+    ]
     cpu = metadata.text("cpu_model_name")
     # The arguments in the benchmark's name, and those that its author wrote into the metadata.
     base, found = named_arguments(name)
@@ -93,7 +97,7 @@ def _run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
         results=[_result(metadata, processes, arguments.point)],
         started_at=min((start for start, _ in dated), default=None),
         finished_at=max((end for _, end in dated), default=None),
-        stated_times=[one.stated_date for one in processes],
+        stated_times=[process.stated_date for process in processes],
         device_name=cpu,
         cpu_model=cpu,
         cpu_threads=metadata.count("cpu_count"),
@@ -123,7 +127,7 @@ def _process(entry: Fields, metadata: Fields) -> Process:
         date=date,
         stated_date=own.text("date"),
         duration_s=duration_s or 0.0,
-        peak_rss_bytes=next((one for one in rss if one is not None), None),
+        peak_rss_bytes=next((value for value in rss if value is not None), None),
         kept=entry.rest(),
     )
 
@@ -136,17 +140,17 @@ def _warmup(entry: Fields, index: int, pair: Any, place: str) -> tuple[int, floa
 
 
 def _result(metadata: Fields, processes: Sequence[Process], point: Point) -> Result:
-    measuring = [one for one in processes if one.values]
-    finding_loops = [{"warmups": one.warmups, **one.kept} for one in processes if not one.values]
-    rss = [one.peak_rss_bytes for one in measuring if one.peak_rss_bytes is not None]
+    measuring = [process for process in processes if process.values]
+    finding_loops = [{"warmups": process.warmups, **process.kept} for process in processes if not process.values]
+    rss = [process.peak_rss_bytes for process in measuring if process.peak_rss_bytes is not None]
     metrics = {"process_peak_rss_mb": bytes_to_mb(median(rss))} if rss else {}
     shared: dict[str, Any] = {
-        "warmup_iterations": sum(loops * one.inner_loops for one in measuring for loops, _ in one.warmups),
-        "kept": {"processes": [dict(one.kept) for one in measuring], "finding_loops": to_json(finding_loops)},
+        "warmup_iterations": sum(loops * process.inner_loops for process in measuring for loops, _ in process.warmups),
+        "kept": {"processes": [dict(process.kept) for process in measuring], "finding_loops": to_json(finding_loops)},
     }
     unit = metadata.text("unit") or "second"
     if unit == "second":
-        samples = [one for launch, each in enumerate(measuring) for one in _samples(launch, each)]
+        samples = [sample for launch, each in enumerate(measuring) for sample in _samples(launch, each)]
         return foreign_result(point, samples=samples, metrics=metrics, **shared)
     if unit not in UNTIMED:
         metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {shortened(unit)}")

@@ -77,9 +77,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
     found = {}
-    for one in parameters:
-        value = parameters.any(one)
-        found[one] = value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
+    for parameter in parameters:
+        value = parameters.any(parameter)
+        found[parameter] = value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
     arguments = arguments_of(name.partition("[")[0] if found else name, found)
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")

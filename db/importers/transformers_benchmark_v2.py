@@ -137,7 +137,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         # Earlier versions divided by all tokens, including the first.
         found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
     found += negative_times("latency_wall", latencies)
-    doubts = (*found, *(doubt for one in samples for doubt in negative_times(one.metric, one.values)))
+    doubts = (*found, *(doubt for sample in samples for doubt in negative_times(sample.metric, sample.values)))
     mean_ms = fmean(latencies)
     rates: dict[str, float] = {}
     if mean_ms > 0:

@@ -85,10 +85,12 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is not None:
         queries = Fields(file, {"queries": file.json}).objects("queries") or ()
         # Only files of older versions contain the warm-up.
-        begins = [one.number("startComputeMs") for one in queries]
+        begins = [query.number("startComputeMs") for query in queries]
         warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
         warm = warm if warm < len(queries) else 0
-        columns = {name: [one.number(name) for one in queries] for name in dict.fromkeys(n for q in queries for n in q)}
+        columns = {
+            name: [query.number(name) for query in queries] for name in dict.fromkeys(n for q in queries for n in q)
+        }
         samples: list[Samples] = []
         for name, column in columns.items():
             values = [value for value in column if value is not None]
@@ -202,7 +204,7 @@ def _of_sections(file: ForeignFile, text: str) -> dict[str, float | None]:
     """The statistics of a log of TensorRT 7; empty for newer ones."""
     stated: dict[str, float | None] = {}
     titles = list(SECTION.finditer(text))
-    for title, following in zip(titles, [*(one.start() for one in titles[1:]), len(text)], strict=False):
+    for title, following in zip(titles, [*(match.start() for match in titles[1:]), len(text)], strict=False):
         for statistic, value, at_percentile, percentile, end_to_end in OF_SECTION.findall(text, title.end(), following):
             word = statistic or f"p{percentile}".replace(".", "_")
             stated[f"{SECTIONS[title[1]]}_{word}_ms"] = _number(file, value or at_percentile)

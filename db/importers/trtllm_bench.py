@@ -133,7 +133,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             results=[_of_requests(requests)],
             runtime="tensorrt-llm",
             device_type="cuda",
-            kept={"requests": [one.rest() for one in requests]},
+            kept={"requests": [request.rest() for request in requests]},
         )
         return
     tops = [top_fields(file)] if file.json is not None else _printed(file)
@@ -289,7 +289,7 @@ def _of_requests(requests: list[Fields]) -> Result:
                 times["time_per_output_token"].append((end - first) / NS_PER_MS / (tokens_out - 1))
     seconds = (max(ends) - min(starts)) / NS_PER_S if ends else 0.0
     rates = {"throughput_samples_per_sec": len(ends)}
-    counted = [one for one in outputs if one is not None]
+    counted = [output for output in outputs if output is not None]
     if len(counted) == len(outputs):
         rates["throughput_tokens_per_sec"] = sum(counted)
     samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]

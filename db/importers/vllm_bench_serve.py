@@ -230,7 +230,7 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
                 detail=str(error) if error else None,
             )
         )
-    if not any(one.end_s is not None for one in found):
+    if not any(request.end_s is not None for request in found):
         return ()  # nothing was streamed: the file has no request's end
     return requests_record(found)
 

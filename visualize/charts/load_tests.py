@@ -102,7 +102,7 @@ class LoadLatency(ChartPlugin):
         has_dotted = len(series) <= MOST_DOTTED
         times = [panel for panel in LATENCIES if any(row[panel.main] is not None for row in shown)][:MOST_TIMES]
         limits, x = limits_ms(shown), level_axis(shown, str(key["loop"]))
-        panels = [_panel(one, series, limits, x, shown, has_dotted=has_dotted) for one in (*times, RATES)]
+        panels = [_panel(metric, series, limits, x, shown, has_dotted=has_dotted) for metric in (*times, RATES)]
         finding = None
         if len(series) == 1:
             knees = [row for row in series[0].rows if row["is_knee"]]
@@ -159,7 +159,7 @@ def _panel(
             for row in one.rows
             if row["is_knee"]
         ]
-    values = [one.y for line in (*mains, *thins) for one in line.marks]
+    values = [mark.y for line in (*mains, *thins) for mark in line.marks]
     limit = limits.get(metric.limit or "")
     title = f"{metric.title}\n{words.better(metric.better)}"
     y = value_axis(title, [*values, *([limit] if limit else [])], may_be_log=metric is not RATES)
@@ -171,7 +171,7 @@ def _panel(
         ]
     offered = sorted({level(row) for one in series for row in one.rows if without_rate(row) is None})
     if metric is RATES and series[0].rows[0]["loop"] == "open" and offered:
-        ends = tuple(Mark(x=one, y=min(one, y.high)) for one in (0.0, min(offered[-1], y.high)))
+        ends = tuple(Mark(x=value, y=min(value, y.high)) for value in (0.0, min(offered[-1], y.high)))
         ideal = Line(
             label="", role="offered", colour="grey", shape=None, dashes=1, width=1.0, marks=ends, in_table=False
         )

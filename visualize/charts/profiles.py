@@ -85,7 +85,7 @@ class ProfileChart(ChartPlugin):
         return SQL.format(selected=SELECTED if selection.profiles is None else f"{SELECTED} AND {CHOSEN}")
 
     def _figure(self, row: Row, panel: Panel, title: str, spans: Iterable[Span], **parts: Any) -> Figure:
-        kinds = sorted({one.kind for one in spans}, key=KINDS.index)
+        kinds = sorted({span.kind for span in spans}, key=KINDS.index)
         return figure(
             self, row, [row], [panel], of_cell=True, title=title,
             subtitle=words.SEPARATOR.join((self.title, words.cell(row), words.point(row))),
@@ -101,23 +101,23 @@ class FlameGraph(ProfileChart):
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         for row in rows:
-            shown = [one for one in flame(row) if one.depth < MOST_DEPTH]
+            shown = [span for span in flame(row) if span.depth < MOST_DEPTH]
             if not shown:
                 yield not_drawn(self, row, "the profile has no module times")
                 continue
-            depth = max(one.depth for one in shown) + 1
+            depth = max(span.depth for span in shown) + 1
             total = total_ms(row)
             x = share_axis(f"Share of a call of {number(total)} ms ({clock(row)})")
             y = Axis(low=-0.5, high=depth - 0.5, from_top=True, has_grid=False)
             blocks = []
-            for one in shown:
-                fill = _fill(one.kind)
+            for span in shown:
+                fill = _fill(span.kind)
                 blocks.append(
                     Block(
-                        left=one.begin, right=one.begin + one.share, bottom=one.depth - 0.47, top=one.depth + 0.47,
-                        role=one.name, fill=fill, text=one.label, align="left", words=one.words,
-                        ink="ink" if one.is_operator else f"on {fill}",
-                        opacity=OPERATOR_OPACITY if one.is_operator else 1.0,
+                        left=span.begin, right=span.begin + span.share, bottom=span.depth - 0.47, top=span.depth + 0.47,
+                        role=span.name, fill=fill, text=span.label, align="left", words=span.words,
+                        ink="ink" if span.is_operator else f"on {fill}",
+                        opacity=OPERATOR_OPACITY if span.is_operator else 1.0,
                     )
                 )  # fmt: skip
             modules = tuple(
@@ -303,7 +303,7 @@ def flame_title(row: Row) -> str:
 
 def layers_title(row: Row) -> str:
     """Title of a layer chart: the slowest layer against the median."""
-    times = {name: sum(one.ms for one in own) for name, own in layers(row).items() if name != NO_LAYER}
+    times = {name: sum(span.ms for span in own) for name, own in layers(row).items() if name != NO_LAYER}
     if not times:
         return f"Layers of {row['model_id']}"
     name, middle = max(times, key=lambda one: times[one]), median(times.values())

@@ -306,7 +306,7 @@ class RuntimePrecision(ChartPlugin):
         )
         reading = [
             DARKER,
-            STAR if any(one is not None for one in winners) else None,
+            STAR if any(winner is not None for winner in winners) else None,
             TORCH_ERROR if any(row["output_error"] is not None for row in rows) else None,
         ]
         finding, best = None, winners[0]

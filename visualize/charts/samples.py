@@ -119,7 +119,7 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
         strip = _strip(row, start)
         if strip.marks:
             middle = median(row["samples"])
-            ends = tuple(Mark(x=one.x, y=middle) for one in (strip.marks[0], strip.marks[-1]))
+            ends = tuple(Mark(x=mark.x, y=middle) for mark in (strip.marks[0], strip.marks[-1]))
             level = Line(label=str(row["launch"]), role="median", marks=ends, colour="ink", shape=None, width=1.0)
             elements += [strip, level]
             end = strip.marks[-1].x
@@ -198,9 +198,9 @@ class LaunchTimeline(ChartPlugin):
         launches = grouped(members, ("launch",))
         shown = launches[:MOST_PANELS]
         lines = [[_line(row, phases[0]) for row in phases] for _, phases in shown]
-        marks = [one for of_launch in lines for line in of_launch for one in line.marks]
-        x = value_axis("Time (s)", [one.x for one in marks], room=1.02, may_be_log=False)
-        y = value_axis("Latency (ms)", [one.y for one in marks])
+        marks = [mark for of_launch in lines for line in of_launch for mark in line.marks]
+        x = value_axis("Time (s)", [mark.x for mark in marks], room=1.02, may_be_log=False)
+        y = value_axis("Latency (ms)", [mark.y for mark in marks])
         median = [Rule(at=key["value"], along="y", role="median", colour="ink", dashes=0)] if key["value"] else []
         panels = []
         for (launch, _), of_launch in zip(shown, lines, strict=True):

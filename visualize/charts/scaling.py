@@ -132,7 +132,7 @@ class Scaling(ChartPlugin):
         counts = sorted({resource.count(row) for row in drawn})
         ideal = tuple(Mark(x=count, y=count / counts[0]) for count in counts)
         highs = [row["high"] for row in drawn]
-        edge = reach([*(one.y for one in ideal), *(row["value"] for row in drawn)], highs)
+        edge = reach([*(mark.y for mark in ideal), *(row["value"] for row in drawn)], highs)
         y_title = f"Speedup over {counted(counts[0], resource.one)}\nhigher is better"
         y = value_axis(y_title, [0.0, edge], room=1.1, may_be_log=False)
         x = size_axis(resource.several[0].upper() + resource.several[1:], counts)

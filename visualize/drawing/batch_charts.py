@@ -134,7 +134,7 @@ class BatchChart(ChartPlugin):
         is_told = self.quantity is not None and len(sizes) > 1 and len(pairs) == len(groups)
         is_told = is_told and not measured_apart(drawn) and not key["simulated"]
         if is_told and self.judged is not None:
-            is_told = all(one.verdict != "not judged" for one in judged_pairs(pairs, self.better))
+            is_told = all(judged_pair.verdict != "not judged" for judged_pair in judged_pairs(pairs, self.better))
         if is_told:
             ratios = [last["value"] / first["value"] for first, last in pairs]
             least, most = (exact(ratio, 2) for ratio in (min(ratios), max(ratios)))
@@ -176,7 +176,7 @@ def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
         for number, (key, rows) in enumerate(grouped(drawn, ("batch_size",)))
     ]
     lines = [one.line(marks_of(one.rows, "sequence_length")) for one in series]
-    named = end_notes(y, [(one.marks[-1].x, one.marks[-1].y, one.label) for one in lines], PANEL_HEIGHT_IN)
+    named = end_notes(y, [(line.marks[-1].x, line.marks[-1].y, line.label) for line in lines], PANEL_HEIGHT_IN)
     lengths = sorted({row["sequence_length"] for row in drawn})
     x = size_axis(words.axis_title("sequence_length"), lengths, 6)
     x = replace(x, high=x.high * (x.high / x.low) ** 0.25 if x.is_log else x.high + 0.25 * (x.high - x.low))

@@ -74,7 +74,7 @@ def clear_winner(rows: Sequence[Row], better: Direction) -> Row | None:
     if trust(best) != "valid":
         return None
     found = judgements(best, [row for row in rows if row is not best], better)
-    return best if all(one.verdict == "faster" for one in found) else None
+    return best if all(judgement.verdict == "faster" for judgement in found) else None
 
 
 CONFIGURATION = (

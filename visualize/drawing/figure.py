@@ -69,14 +69,14 @@ class Line:
     @property
     def joined(self) -> tuple[Mark, ...]:
         """The marks that the line connects: all but invalid ones."""
-        return () if self.dashes is None else tuple(one for one in self.marks if one.state != "invalid")
+        return () if self.dashes is None else tuple(mark for mark in self.marks if mark.state != "invalid")
 
     def intervals(self) -> tuple[list[list[Mark]], list[Mark]]:
         """Neighbours with intervals, drawn as bands, and marks without such neighbours, drawn as whiskers."""
-        sound = [one for one in self.marks if one.state != "invalid"]
+        sound = [mark for mark in self.marks if mark.state != "invalid"]
         runs = [list(run) for known, run in groupby(sound, lambda one: one.has_interval) if known]
         if not self.has_bands:
-            return [], [one for run in runs for one in run]
+            return [], [mark for run in runs for mark in run]
         return [run for run in runs if len(run) > 1], [run[0] for run in runs if len(run) == 1]
 
 
@@ -145,19 +145,19 @@ class Panel:
 
     @property
     def lines(self) -> list[Line]:
-        return [one for one in self.elements if isinstance(one, Line)]
+        return [element for element in self.elements if isinstance(element, Line)]
 
     @property
     def rules(self) -> list[Rule]:
-        return [one for one in self.elements if isinstance(one, Rule)]
+        return [element for element in self.elements if isinstance(element, Rule)]
 
     @property
     def blocks(self) -> list[Block]:
-        return [one for one in self.elements if isinstance(one, Block)]
+        return [element for element in self.elements if isinstance(element, Block)]
 
     @property
     def notes(self) -> list[Note]:
-        return [one for one in self.elements if isinstance(one, Note)]
+        return [element for element in self.elements if isinstance(element, Note)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,12 +239,12 @@ class Figure:
             rows = [
                 (
                     panel.title,
-                    panel.y.text((one.bottom + one.top) / 2),
-                    panel.x.text((one.left + one.right) / 2),
-                    one.text,
+                    panel.y.text((block.bottom + block.top) / 2),
+                    panel.x.text((block.left + block.right) / 2),
+                    block.text,
                 )
                 for panel in self.panels
-                for one in panel.blocks
+                for block in panel.blocks
             ]
         keep = [at for at, name in enumerate(head) if any(row[at] not in (None, "") for row in rows)]
         return tuple(head[at] for at in keep), [tuple(row[at] for at in keep) for row in rows]
@@ -271,7 +271,7 @@ def shown(part: T) -> T:
     elif isinstance(part, tuple):
         changed = tuple(map(shown, part)) if any(not isinstance(one, int | float) for one in part) else part
     elif is_dataclass(part) and not isinstance(part, type):
-        values = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
+        values = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
         new = {name: text for name, value in values.items() if (text := shown(value)) != value}
         changed = replace(part, **new) if new else part
     return cast(T, changed)

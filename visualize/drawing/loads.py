@@ -191,7 +191,9 @@ def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
     """Latency limits in ms by name (ttft, tpot, ...); empty unless all rows have the same limits."""
     (slo,) = stated if len(stated := {row["slo"] for row in rows}) == 1 else (None,)
     limits = LIMIT.finditer(slo or "")
-    return {name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (one.groups() for one in limits)}
+    return {
+        name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (limit.groups() for limit in limits)
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +229,8 @@ def requests_of(row: Row) -> list[Request]:
 
 def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
     """Steps (time in s, requests in flight from then on)."""
-    changes = [(one.sent, 1) for one in requests if one.sent is not None and one.end is not None]
-    changes += [(one.end, -1) for one in requests if one.sent is not None and one.end is not None]
+    changes = [(request.sent, 1) for request in requests if request.sent is not None and request.end is not None]
+    changes += [(request.end, -1) for request in requests if request.sent is not None and request.end is not None]
     ordered = sorted(changes)
     return list(zip((time for time, _ in ordered), accumulate(change for _, change in ordered), strict=True))
 

@@ -230,7 +230,7 @@ def heat_panel(
     row_in: float | None = None,
 ) -> Panel:
     """A heat map of cells by (column, row), rows from top to bottom."""
-    values = [one.value for one in cells.values() if one.value is not None and not one.is_invalid]
+    values = [cell.value for cell in cells.values() if cell.value is not None and not cell.is_invalid]
     scale = math.log if spans_decade(values) else float
     low, high = (scale(end(values)) if values else 0.0 for end in (min, max))
     blocks = []

@@ -211,7 +211,7 @@ def picture(figure: Figure) -> Drawing:
                 axes.set_ylabel("")
         for axes in all_axes[len(figure.panels) :]:
             axes.remove()
-        finish(drawn, figure, [_handle(one) for one in figure.legend])
+        finish(drawn, figure, [_handle(entry) for entry in figure.legend])
     return drawn
 
 
@@ -277,28 +277,34 @@ def _draw_line(axes: Axes, line: Line) -> None:
     if line.dashes is not None and line.joined:
         steps = {"after": "steps-post", "before": "steps-pre", None: "default"}
         axes.plot(
-            [one.x for one in line.joined], [one.y for one in line.joined], color=own,
+            [mark.x for mark in line.joined], [mark.y for mark in line.joined], color=own,
             linestyle=dash_pattern(line.dashes), linewidth=line.width, alpha=line.opacity,
             zorder=3 if line.role == "line" else 2, label=f"_{line.role} {named}".rstrip(),
             drawstyle=steps[line.step],
         )  # fmt: skip
     bands, whiskers = line.intervals()
     for band in bands:
-        low, high = ([getattr(one, end) for one in band] for end in ("low", "high"))
-        area = axes.fill_between([one.x for one in band], low, high, color=own, alpha=BAND_ALPHA, linewidth=0, zorder=2)
+        low, high = ([getattr(mark, end) for mark in band] for end in ("low", "high"))
+        area = axes.fill_between(
+            [mark.x for mark in band], low, high, color=own, alpha=BAND_ALPHA, linewidth=0, zorder=2
+        )
         area.set_label(f"_band {named}")
-    for one in whiskers:
-        ends = ([one.low, one.high], [one.y] * 2) if line.is_across else ([one.x] * 2, [one.low, one.high])
+    for whisker in whiskers:
+        ends = (
+            ([whisker.low, whisker.high], [whisker.y] * 2)
+            if line.is_across
+            else ([whisker.x] * 2, [whisker.low, whisker.high])
+        )
         axes.plot(
             *ends, color=own, marker="|" if line.is_across else "_", markersize=min(9.0, 1.5 * line.size),
             markeredgewidth=MARKER_EDGE, linewidth=1.2, zorder=2,
             label=f"_{'interval' if line.is_across else 'whisker'} {named}",
         )  # fmt: skip
     for state in ("valid", "doubtful", "invalid"):
-        chosen = [one for one in line.marks if one.state == state]
+        chosen = [mark for mark in line.marks if mark.state == state]
         if line.shape is None or not chosen:
             continue
-        x, y = [one.x for one in chosen], [one.y for one in chosen]
+        x, y = [mark.x for mark in chosen], [mark.y for mark in chosen]
         is_hollow = state != "valid"
         axes.scatter(
             x, y, color=look().background if is_hollow else own, edgecolor=own, s=line.size**2,

@@ -89,7 +89,7 @@ def _types(kind: type) -> dict[str, Any]:
     for field in fields(kind):
         hint = get_type_hints(kind)[field.name]
         if get_origin(hint) in (Union, UnionType):
-            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+            (hint,) = (get_arg for get_arg in get_args(hint) if get_arg is not NoneType)
         types[field.name] = hint
     return types
 

@@ -128,7 +128,7 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
         ids = [row["run_id"] for row in warehouse.query(ALL_RUNS).dicts()]
         if not ids and not selected_profiles(warehouse, selection):
             raise UsageError(f"{name}: the database is empty, so there is nothing to publish")
-        return (one.run for one in stored_runs(warehouse, ids))
+        return (stored_run.run for stored_run in stored_runs(warehouse, ids))
     rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
     if not rows and not selected_profiles(warehouse, selection):
         why = unknown_models(warehouse, selection)
@@ -136,8 +136,8 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
     chosen = {row["result_id"] for row in rows}
     found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))
     return (
-        replace(one.run, results=tuple(result for result in one.run.results if result.result_id in chosen))
-        for one in found
+        replace(run.run, results=tuple(result for result in run.run.results if result.result_id in chosen))
+        for run in found
     )
 
 
@@ -224,7 +224,7 @@ def _names(warehouse: Warehouse) -> Names:
     kinds = [part for part in vars(records).values() if isinstance(part, type) and is_dataclass(part)]
     hints = [hint for kind in kinds for hint in get_type_hints(kind).values()]
     options = [one for hint in hints for one in (hint, *get_args(hint)) if get_origin(one) is Literal]
-    chosen = {str(value) for one in options for value in get_args(one)}
+    chosen = {str(value) for option in options for value in get_args(option)}
     named = {field.name for kind in kinds for field in fields(kind)}
     words_of_records = {*named, *chosen, *METRICS, *QUALITY_METRICS, *KINDS, *plugins.family_names()}
     words = {row["word"] for row in warehouse.query(WORDS).dicts()} | words_of_records | hosts.intersection(models)

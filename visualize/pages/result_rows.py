@@ -219,7 +219,7 @@ def noted_doubts(
         evidence = cases[0][1]  # as text, followed by the launches
         parts = [f"{name} {value_text(value)}" for name, value in evidence.items() if name not in LAUNCH_KEYS]
         launches = evidence.get("launches") or []
-        numbers = ", ".join(str(one + 1) for one in launches)
+        numbers = ", ".join(str(launch + 1) for launch in launches)
         parts += [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
         notes.append(
             DoubtNote(

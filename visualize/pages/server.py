@@ -119,9 +119,9 @@ def application(snapshots: Snapshots, access: Access, live_snapshot: Callable[[]
     app = Starlette(
         routes=[
             Route("/static/{name:path}", _static),
-            *(Route(one.path, _file_endpoint(one)) for one in downloads().values()),
+            *(Route(download.path, _file_endpoint(download)) for download in downloads().values()),
             *(Route(view.path, _page_endpoint(view)) for view in views().values()),
-            *(Route(one.path, _action_endpoint(one), methods=["POST"]) for one in actions().values()),
+            *(Route(action.path, _action_endpoint(action), methods=["POST"]) for action in actions().values()),
         ],
         middleware=[Middleware(GZipMiddleware, minimum_size=LEAST_ZIPPED, compresslevel=6)],
         exception_handlers={BenchhouseError: _error, 404: _error, 405: _not_allowed, Exception: _error},
@@ -179,7 +179,9 @@ class Guard:
         given = request.query_params.get(TOKEN)
         if given is not None and _equal(given, token):
             # Remove the token from the URL, since URLs are shared and stay in the browser's history.
-            left = urlencode([one for one in request.query_params.multi_items() if one[0] != TOKEN])
+            left = urlencode(
+                [multi_item for multi_item in request.query_params.multi_items() if multi_item[0] != TOKEN]
+            )
             path = "/" + request.url.path.lstrip("/")
             answer = RedirectResponse(f"{path}?{left}" if left else path, HTTPStatus.SEE_OTHER)
             answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
@@ -294,7 +296,7 @@ def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
         fields = await _form(request)
         if not _equal(dict(fields).get(FORM_TOKEN, ""), site.form_token):
             return _refusal("the page was loaded before the server started: reload it and submit the form again")
-        parameters = params.parse(action.parameters, [one for one in fields if one[0] != FORM_TOKEN])
+        parameters = params.parse(action.parameters, [field for field in fields if field[0] != FORM_TOKEN])
         limiter = request.app.state.limiter
 
         def act() -> Link:
@@ -415,6 +417,6 @@ def _error(request: Request, error: Exception) -> Response:
 
 
 def _not_allowed(request: Request, error: Exception) -> Response:
-    is_form = any(request.url.path == one.path for one in actions().values())
+    is_form = any(request.url.path == action.path for action in actions().values())
     methods = "only POST, from a form" if is_form else "only GET and HEAD"
     return PlainTextResponse(f"{request.method} is not for this address: {methods}", HTTPStatus.METHOD_NOT_ALLOWED)

@@ -64,13 +64,13 @@ def chart(figure: Figure, table: Grid | None = None) -> Chart:
         legend_title=figure.legend_title,
         legend=tuple(
             Key(
-                label=visible(one.label),
-                colour=_class(one.colour),
-                path=None if one.shape is None else SHAPES[MARKERS[one.shape % len(MARKERS)]],
-                dashes=None if one.dashes is None else " ".join(map(str, DASHES[one.dashes % len(DASHES)])),
-                state=one.state,
+                label=visible(entry.label),
+                colour=_class(entry.colour),
+                path=None if entry.shape is None else SHAPES[MARKERS[entry.shape % len(MARKERS)]],
+                dashes=None if entry.dashes is None else " ".join(map(str, DASHES[entry.dashes % len(DASHES)])),
+                state=entry.state,
             )
-            for one in figure.legend
+            for entry in figure.legend
         ),
         table=_table(figure) if table is None else table,
     )
@@ -78,7 +78,7 @@ def chart(figure: Figure, table: Grid | None = None) -> Chart:
 
 def charts(figures: Iterable[object]) -> tuple[Chart, ...]:
     """The figures among what a chart plugin draws."""
-    return tuple(chart(one) for one in figures if isinstance(one, Figure))
+    return tuple(chart(figure) for figure in figures if isinstance(figure, Figure))
 
 
 def spec(panel: Panel) -> Spec:
@@ -95,10 +95,10 @@ def spec(panel: Panel) -> Spec:
         values, mark, x=scales.x, y=scales.y, y2={"field": "high"}, color=scales.colour, detail={"field": "series"}
     )
     rules: Layers = []
-    for one in panel.rules:
-        about = [{one.along: one.at, "colour": _class(one.colour), "words": visible(one.label)}]
-        mark = {"type": "rule", "strokeWidth": one.width * 1.2, "strokeDash": DASHES[one.dashes % len(DASHES)]}
-        at = {"x": scales.x} if one.along == "x" else {"y": scales.y}
+    for rule in panel.rules:
+        about = [{rule.along: rule.at, "colour": _class(rule.colour), "words": visible(rule.label)}]
+        mark = {"type": "rule", "strokeWidth": rule.width * 1.2, "strokeDash": DASHES[rule.dashes % len(DASHES)]}
+        at = {"x": scales.x} if rule.along == "x" else {"y": scales.y}
         rules += _layer(about, mark, **at, color=scales.colour, tooltip={"field": "words", "type": "nominal"})
     notes: Layers = []
     for note in panel.notes:
@@ -148,11 +148,11 @@ class _Scales:
         self.params: list[Spec] = []
         self.x = {"field": "x", "type": "quantitative", **self._axis(panel.x, "x")}
         self.y = {"field": "y", "type": "quantitative", **self._axis(panel.y, "y")}
-        used: list[Colour] = [one.colour for one in panel.lines]
-        used += [one.colour for one in panel.rules] + [one.colour for one in panel.notes]
-        used += [colour for one in panel.blocks for colour in (one.fill, one.ink)]
+        used: list[Colour] = [line.colour for line in panel.lines]
+        used += [rule.colour for rule in panel.rules] + [note.colour for note in panel.notes]
+        used += [colour for block in panel.blocks for colour in (block.fill, block.ink)]
         names = list(dict.fromkeys(map(_class, used)))
-        scale = {"domain": names, "range": [one if one.startswith("#") else f"--{one}" for one in names]}
+        scale = {"domain": names, "range": [name if name.startswith("#") else f"--{name}" for name in names]}
         self.colour = {"field": "colour", "type": "nominal", "scale": scale, "legend": None}
 
     def _axis(self, axis: Axis, name: str) -> Spec:
@@ -215,10 +215,10 @@ def _intervals_and_marks(panel: Panel, scales: _Scales) -> Layers:
     across: list[Spec] = []
     upright: list[Spec] = []
     for line in panel.lines:
-        for one in line.intervals()[1]:
-            place = {"x": one.low, "y": one.y} if line.is_across else {"x": one.x, "y": one.low}
+        for interval in line.intervals()[1]:
+            place = {"x": interval.low, "y": interval.y} if line.is_across else {"x": interval.x, "y": interval.low}
             chosen = across if line.is_across else upright
-            chosen.append({**place, "high": one.high, "colour": _class(line.colour)})
+            chosen.append({**place, "high": interval.high, "colour": _class(line.colour)})
     rule = {"type": "rule", "strokeWidth": 1.6, "clip": True}
     layers: Layers = [
         *_layer(across, rule, x=scales.x, x2={"field": "high"}, y=scales.y, color=scales.colour),
@@ -270,14 +270,14 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
     layers: Layers = []
     span = panel.x.high - panel.x.low
     for state in ("valid", "doubtful", "invalid"):
-        for opacity in sorted({one.opacity for one in panel.blocks if one.state == state}):
-            found = [one for one in panel.blocks if one.state == state and one.opacity == opacity]
+        for opacity in sorted({block.opacity for block in panel.blocks if block.state == state}):
+            found = [block for block in panel.blocks if block.state == state and block.opacity == opacity]
             values = [
                 {
-                    "x": one.left, "right": one.right, "y": one.bottom, "top": one.top, "colour": _class(one.fill),
-                    "words": visible(one.words), "state": state,
+                    "x": block.left, "right": block.right, "y": block.bottom, "top": block.top,
+                    "colour": _class(block.fill), "words": visible(block.words), "state": state,
                 }
-                for one in found
+                for block in found
             ]  # fmt: skip
             is_thin = (
                 panel.height_in * PX_PER_IN / (panel.y.high - panel.y.low) < LEAST_ROW_PX / 2 and not panel.y.names
@@ -297,12 +297,12 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
     for align in ("left", "center"):
         texts: list[Spec] = [
             {
-                "x": one.left if align == "left" else (one.left + one.right) / 2, "y": (one.bottom + one.top) / 2,
-                "colour": _class(one.ink), "text": [visible(part) for part in one.text.split("\n")],
-                "room": (one.right - one.left) / span,
+                "x": block.left if align == "left" else (block.left + block.right) / 2,
+                "y": (block.bottom + block.top) / 2, "colour": _class(block.ink),
+                "text": [visible(part) for part in block.text.split("\n")], "room": (block.right - block.left) / span,
             }
-            for one in panel.blocks
-            if one.text and one.align == align
+            for block in panel.blocks
+            if block.text and block.align == align
         ]  # fmt: skip
         mark = {
             "type": "text", "align": align, "baseline": "middle", "fontSize": 11, "dx": 4 if align == "left" else 0,

@@ -149,10 +149,10 @@ class ReportComparison:
     @property
     def sides(self) -> dict[str, str]:
         """Result id -> "A" or "B", for all results of the comparison."""
-        both = {one.before.result_id: "A" for one in self.comparison.findings}
-        both |= {one.after.result_id: "B" for one in self.comparison.findings}
-        both |= {one.result_id: "A" for one in self.comparison.only_before}
-        return both | {one.result_id: "B" for one in self.comparison.only_after}
+        both = {finding.before.result_id: "A" for finding in self.comparison.findings}
+        both |= {finding.after.result_id: "B" for finding in self.comparison.findings}
+        both |= {single.result_id: "A" for single in self.comparison.only_before}
+        return both | {single.result_id: "B" for single in self.comparison.only_after}
 
 
 def report_of(
@@ -193,7 +193,7 @@ def report_of(
         ),
         summary=() if comparison is not None else findings.summary(rows),
         comparison=None if comparison is None else compared(comparison.comparison, comparison.command),
-        doubts=tuple(replace(one, points=everywhere) if len(one.points) == measured > 1 else one for one in notes),
+        doubts=tuple(replace(note, points=everywhere) if len(note.points) == measured > 1 else note for note in notes),
         is_imported=all(run["origin_format"] is not None for run in runs),
         is_measured=measured > 0,
         next_steps=findings.next_steps(rows, ranks=comparison is None),

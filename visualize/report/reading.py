@@ -180,11 +180,11 @@ def drawn_charts(rows: Mapping[str, Sequence[Row]], ids: Collection[str]) -> Dra
     for name, found in rows.items():
         own = [row for row in found if row.get("result_id") in ids]
         if own and not (name in COMPARISONS and len(grouped(own, CONFIGURATION)) < 2):
-            figures[name] = [one for one in charts()[name].draw(own) if isinstance(one, Figure)]
+            figures[name] = [not_drawn for not_drawn in charts()[name].draw(own) if isinstance(not_drawn, Figure)]
     order = sorted(figures, key=lambda name: (IN_FRONT.index(name) if name in IN_FRONT else len(IN_FRONT), name))
-    every = [one for name in order for one in figures[name]]
-    front = next((one for name in IN_FRONT for one in figures.get(name, ())), None)
-    others = [one for one in every if one is not front]
+    every = [figure for name in order for figure in figures[name]]
+    front = next((figure for name in IN_FRONT for figure in figures.get(name, ())), None)
+    others = [figure for figure in every if figure is not front]
     return DrawnCharts(
         front=None if front is None else vega.chart(front),
         others=tuple(map(vega.chart, others[:MOST_CHARTS])),

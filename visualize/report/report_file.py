@@ -144,7 +144,7 @@ def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
     for side, text in (("A", comparison.before), ("B", comparison.after)):
         if side not in sides.values():
             other = comparison.only_before or comparison.only_after
-            points = ", ".join(dict.fromkeys(one.point for one in other[:3]))
+            points = ", ".join(dict.fromkeys(single.point for single in other[:3]))
             has = f"has {len(other)} points ({points}, ...)" if other else "selects none either"
             raise StorageError(f"{source.name}: {side} ({text}) selects no results: the other side {has}")
     return list(sides)
@@ -221,10 +221,10 @@ def markdown(report: Report) -> str:
         parts += [f"### {section.title}", _items(section.sentences)]
     if report.doubts:
         doubts = []
-        for one in report.doubts:
-            evidence = f" ({one.evidence})" if one.evidence else ""
-            places = first_few(one.points, 3, "; ")
-            doubts.append(f"{one.kind.replace('_', ' ')} ({places}): {one.sentence}{evidence}")
+        for doubt in report.doubts:
+            evidence = f" ({doubt.evidence})" if doubt.evidence else ""
+            places = first_few(doubt.points, 3, "; ")
+            doubts.append(f"{doubt.kind.replace('_', ' ')} ({places}): {doubt.sentence}{evidence}")
         parts += ["### Doubts", _items(doubts)]
     parts += ["### Next steps", _items(report.next_steps)]
     parts += ["### Runs", *_table(report.overview)] if report.overview is not None else []
@@ -235,9 +235,9 @@ def markdown(report: Report) -> str:
     software = ", ".join(f"{name} {version}" for name, version in report.software)
     parts += ["### Hardware and software", *_table(report.machines), markdown_escaped(software)]
     methods = [
-        f"Method {one.number}\n\n{_items([f'{n}: {v}' for n, v in one.facts])}"
-        + (f"\n\n{_code(one.command)}" if one.command else "")
-        for one in report.methods
+        f"Method {method.number}\n\n{_items([f'{n}: {v}' for n, v in method.facts])}"
+        + (f"\n\n{_code(method.command)}" if method.command else "")
+        for method in report.methods
     ]
     parts += ["### Method", markdown_escaped(report.method)]
     parts += ["<details><summary>Commands that measured it</summary>", *methods, "</details>"]

@@ -129,7 +129,7 @@ def known_secrets() -> Known:
         if len(value) < MIN_KNOWN:
             continue
         if "://" in value:
-            found.update(one for one in _passwords(value) if _is_telling(one, MIN_WORD))
+            found.update(password for password in _passwords(value) if _is_telling(password, MIN_WORD))
         if _is_secret_variable(name):
             words = words_of(name)
             shortest = MIN_KNOWN if any(word in ALWAYS_SECRET for word in words) else MIN_WORD

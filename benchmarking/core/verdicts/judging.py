@@ -256,7 +256,7 @@ class _Estimate:
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
     judgements = [_judgement(pair, metric) for pair in pairs]
-    p_values = [one.p_value for one in judgements if one.p_value is not None]
+    p_values = [judgement.p_value for judgement in judgements if judgement.p_value is not None]
     q_values = iter(false_discovery_rates(p_values))
     return tuple(
         one if one.p_value is None else _with_verdict(replace(one, q_value=next(q_values)), pair, metric)
@@ -286,7 +286,7 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
     sides = ([one for one, _ in pair.rounds], [other for _, other in pair.rounds])
     is_in_turns = len(pair.rounds) >= MIN_ROUNDS
     if not is_in_turns:
-        sides = ([one.value for one in pair.before], [one.value for one in pair.after])
+        sides = ([session.value for session in pair.before], [session.value for session in pair.after])
     if not all(sides) or min(*sides[0], *sides[1]) <= 0:
         return Judgement(verdict="not judged", reason="not comparable: a value is not positive, so there is no ratio")
     before, after = ([math.log(value) for value in side] for side in sides)
@@ -439,7 +439,7 @@ def _why_not_a_change(judgement: Judgement, pair: Pair) -> str | None:
         is_shown = is_proven(differences, pair.looks, pair.is_first)
         return None if is_shown else why_not_proven(len(differences), pair.is_first)
     assert pair.scatter is not None
-    usual = max(one.usual_difference for one in pair.scatter)
+    usual = max(scatter.usual_difference for scatter in pair.scatter)
     usual *= math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
     if abs(math.log1p(judgement.change)) > usual:
         return None

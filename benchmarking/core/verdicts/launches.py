@@ -91,7 +91,7 @@ def next_launch(values: Sequence[float]) -> tuple[float, float] | None:
         return None
     logs = [math.log(value) for value in values]
     mean = math.fsum(logs) / count
-    variance = math.fsum((each - mean) ** 2 for each in logs) / (count - 1)
+    variance = math.fsum((log - mean) ** 2 for log in logs) / (count - 1)
     half = quantile(0.975, count - 1) * math.sqrt(variance * (1 + 1 / count))
     return min(math.exp(mean - half), *values), max(math.exp(mean + half), *values)
 
@@ -104,9 +104,9 @@ def two_levels(values: Sequence[float]) -> Levels | None:
     ordered = sorted(values)
     logs = [math.log(value) for value in ordered]
     count, mean = len(logs), math.fsum(logs) / len(logs)
-    total = math.fsum((each - mean) ** 2 for each in logs)
+    total = math.fsum((log - mean) ** 2 for log in logs)
     explained, place = max(
-        (math.fsum(mean - each for each in logs[:below]) ** 2 * count / (below * (count - below)), below)
+        (math.fsum(mean - log for log in logs[:below]) ** 2 * count / (below * (count - below)), below)
         for below in range(LEAST_ON_A_LEVEL, count - LEAST_ON_A_LEVEL + 1)
     )
     if explained <= total * (SHARE_OF_NORMAL + SHARE_OF_FEW / math.sqrt(count)):

@@ -155,7 +155,7 @@ def outlooks(
     name, levels, scores, scales = _scores(values, times, together, rounding)
     share = min(false_alarms, false_alarms * MOST_A_SERIES * len(series))
     nights_of = _nights_of(scores[0], times)
-    worst, best = np.fmax.reduce(scores), np.fmax.reduce([-each for each in scores])
+    worst, best = np.fmax.reduce(scores), np.fmax.reduce([-score for score in scores])
     missing = min(_nights_missing(times)[-1], LONGEST_GAP * len(times)) if name in SMOOTHING_NAMES else 0
     same_wave = SAME_WAVE if name in SMOOTHING_NAMES and (is_confirmation or missing) else 1.0
     same_wave *= math.sqrt((1 + missing) / (1 + min(missing, len(times) // MOST_OF_A_GAP)))

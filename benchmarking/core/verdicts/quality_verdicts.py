@@ -79,7 +79,7 @@ def judge_quality(
 def _ends_of_shares(differences: Sequence[float]) -> tuple[float, float]:
     """How far the interval of a difference of shares goes below and above it."""
     count = len(differences)
-    gains, losses = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
+    gains, losses = sum(difference > 0 for difference in differences), sum(difference < 0 for difference in differences)
     (gain_low, gain_high), (loss_low, loss_high) = (exact_share_interval(one, count) for one in (gains, losses))
     gain, loss = gains / count, losses / count
     return math.hypot(gain - gain_low, loss_high - loss), math.hypot(gain_high - gain, loss - loss_low)

@@ -100,7 +100,7 @@ def verdict_sentence(before: str, after: str, judgements: Sequence[Judgement], m
     }
     clauses = []
     for word in ORDER:
-        members = [one for one in judgements if one.verdict == word]
+        members = [judgement for judgement in judgements if judgement.verdict == word]
         if members:
             clause = fixed[word] if word in fixed else _times(before, members, metric)
             share = f"{len(members)} of {counted(len(judgements), 'point')}"
@@ -134,12 +134,12 @@ def _ratio(judgement: Judgement, metric: Metric) -> _Ratio:
 
 def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> _Ratio:
     """The geometric means of the members' ratios, and of their distances to the ends of their intervals."""
-    ratios = [_ratio(one, metric) for one in members]
-    if min(one.value for one in ratios) <= 0:  # a rate that fell to 0
+    ratios = [_ratio(member, metric) for member in members]
+    if min(ratio.value for ratio in ratios) <= 0:  # a rate that fell to 0
         return _Ratio(value=0.0, low=None, high=None)
-    value = geometric_mean([one.value for one in ratios])
-    lower = [one.low / one.value for one in ratios if one.low]
-    upper = [one.high / one.value for one in ratios if one.high]
+    value = geometric_mean([ratio.value for ratio in ratios])
+    lower = [ratio.low / ratio.value for ratio in ratios if ratio.low]
+    upper = [ratio.high / ratio.value for ratio in ratios if ratio.high]
     return _Ratio(
         value=value,
         low=value * geometric_mean(lower) if lower else None,
@@ -171,7 +171,7 @@ def _range(members: Sequence[Judgement], metric: Metric) -> str:
     if members[0].verdict not in CHANGED or len(members) < 2:
         return ""
     mean = _mean_ratio(members, metric)
-    ratios = [_ratio(one, metric).value for one in members]
+    ratios = [_ratio(member, metric).value for member in members]
     if max(max(ratios) - mean.value, mean.value - min(ratios)) <= max(mean.half, 0.01):
         return ""
     return f" ({_figure(min(ratios))} to {_figure(max(ratios))})"
@@ -179,7 +179,7 @@ def _range(members: Sequence[Judgement], metric: Metric) -> str:
 
 def _reasons(members: Sequence[Judgement]) -> str:
     """The most frequent reason, and how many points have another."""
-    reasons = Counter(one.reason for one in members if one.reason)
+    reasons = Counter(member.reason for member in members if member.reason)
     if members[0].verdict != "not judged" or not reasons:
         return ""
     ((reason, count),) = reasons.most_common(1)
@@ -232,16 +232,16 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
     points = f"of {counted(count, 'point')}"
     if not judgements:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known: no point is on both sides")
-    worse = sum(one.is_worse is True for one in judgements)
+    worse = sum(judgement.is_worse is True for judgement in judgements)
     if worse and "slower" in asked:
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: B is worse at {worse} {points}")
-    unjudged = [one for one in judgements if one.verdict == "not judged"]
-    unknown = sum("not-judged" in asked or _may_be_worse(one, metric) for one in unjudged)
+    unjudged = [judgement for judgement in judgements if judgement.verdict == "not judged"]
+    unknown = sum("not-judged" in asked or _may_be_worse(judgement, metric) for judgement in unjudged)
     if unknown:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} {points}")
     if "slower" not in asked:
         return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
-    smallest = [one.detectable for one in unjudged if one.detectable is not None]
+    smallest = [judgement.detectable for judgement in unjudged if judgement.detectable is not None]
     limit = f"; a change of {max(smallest):.1%} would have been found at each" if smallest else ""
     also = f", also at {len(unjudged)} {points} without a verdict" if unjudged else ""
     passed = f"{words}: passed: nothing speaks for a change for the worse{also}{limit}"

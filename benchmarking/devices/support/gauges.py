@@ -116,10 +116,10 @@ def _combine_readings(readings: Sequence[Readings], joins: Mapping[str, Callable
     """One value for all devices if each has one, else the reason of a device without one."""
     values: dict[str, Json] = {}
     for name, join in joins.items():
-        numbers = [number for one in readings if isinstance(number := one.values.get(name), int | float)]
+        numbers = [number for reading in readings if isinstance(number := reading.values.get(name), int | float)]
         if len(numbers) == len(readings):
             values[name] = join(list[float](numbers))
-    reasons = {name: why for one in readings for name, why in one.missing.items() if name not in values}
+    reasons = {name: why for reading in readings for name, why in reading.missing.items() if name not in values}
     return Readings(values=values, missing=reasons)
 
 

@@ -233,16 +233,18 @@ class SeveralHandle(DeviceHandle):
         states = {selector: handle.state() for selector, handle in self._handles.items()}
         values: dict[str, Json] = {}
         for name in ("throttle_reasons", "foreign_pids"):
-            lists = [listed for one in states.values() if isinstance(listed := one.values.get(name), list)]
+            lists = [listed for readings in states.values() if isinstance(listed := readings.values.get(name), list)]
             if len(lists) == len(states):
                 values[name] = sorted({entry for listed in lists for entry in listed})
-        listed_use = [one.values.get("foreign_use") for one in states.values()]
+        listed_use = [readings.values.get("foreign_use") for readings in states.values()]
         use: list[Json] = [entry for listed in listed_use if isinstance(listed, list) for entry in listed]
         values |= {"foreign_use": use} if use else {}
-        counters = [found for one in states.values() if isinstance(found := one.values.get("throttle_counters"), dict)]
+        counters = [
+            found for readings in states.values() if isinstance(found := readings.values.get("throttle_counters"), dict)
+        ]
         if len(counters) == len(states):
             reasons = sorted(set().union(*counters))
-            values["throttle_counters"] = {name: sum(one.get(name, 0) for one in counters) for name in reasons}
+            values["throttle_counters"] = {name: sum(counter.get(name, 0) for counter in counters) for name in reasons}
         missing = {name: _why_missing(states, name) for name in STATE_NAMES if name not in values}
         return Readings(missing=missing) | _combine_readings(states, STATE_OF_ALL) | Readings(values=values)
 
@@ -255,7 +257,7 @@ class SeveralHandle(DeviceHandle):
 
     def momentary_power_w(self) -> float | None:
         watts = [handle.momentary_power_w() for handle in self._handles.values()]
-        known = [each for each in watts if each is not None]
+        known = [value for value in watts if value is not None]
         return sum(known) if len(known) == len(watts) else None
 
     def close(self) -> None:
@@ -290,7 +292,9 @@ def _combine_readings(
     values: dict[str, Json] = {BY_DEVICE: {selector: dict(one.values) for selector, one in by_selector.items()}}
     missing: dict[str, str] = {}
     for name, join in joins.items():
-        numbers = [value for one in by_selector.values() if isinstance(value := one.values.get(name), int | float)]
+        numbers = [
+            value for readings in by_selector.values() if isinstance(value := readings.values.get(name), int | float)
+        ]
         if len(numbers) == len(by_selector):
             values[name] = join(list[float](numbers))
         else:

@@ -88,7 +88,9 @@ class WorkersOperation(Operation):
             return completions
 
         by_worker = self._threads.run([partial(work, number) for number in range(self.requests_in_flight)])
-        return sorted((one for completions in by_worker for one in completions), key=lambda one: one.completed_ns)
+        return sorted(
+            (completion for completions in by_worker for completion in completions), key=lambda one: one.completed_ns
+        )
 
     def problem(self, output: Any) -> str | None:
         return self._first.problem(output)

@@ -58,7 +58,7 @@ class Budget:
         budget_s = settings.budget_s
         settings = replace(settings, deadline_s=self._started_s + budget_s)
         works = [work(point) for point in points]
-        calls_s = [(self._s_per_work or 0.0) * each for each in works]
+        calls_s = [(self._s_per_work or 0.0) * value for value in works]
         left_s = self._started_s + budget_s - self._begun_s
         room_s = left_s - sum(map(self._overhead.seconds, calls_s))
         spare_s = room_s - MIN_POINT_CALLS * sum(calls_s)

@@ -101,7 +101,9 @@ def with_bounds(
     flops_per_sec, bytes_per_sec = peaks.get(precision), peaks.get(COPY_RATE)
     if not flops_per_sec or not bytes_per_sec:
         return replace(breakdown, missing={**breakdown.missing, "bound": why_unknown})
-    operators = tuple(replace(one, bound=bound(one, flops_per_sec, bytes_per_sec)) for one in breakdown.operators)
+    operators = tuple(
+        replace(operator, bound=bound(operator, flops_per_sec, bytes_per_sec)) for operator in breakdown.operators
+    )
     return replace(breakdown, operators=operators)
 
 

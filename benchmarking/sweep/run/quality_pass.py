@@ -402,7 +402,7 @@ def question_point(workload: Workload, file: QuestionFile, step: int) -> Point:
     """The largest point of the calls that the questions need. Raises UnsupportedError if the model can take none of
     them."""
     tokens, _ = _tokens(workload, file)
-    sizes = (call_size(len(one.prompt), one.most_new, step, workload.max_sequence_length) for one in tokens)
+    sizes = (call_size(len(token.prompt), token.most_new, step, workload.max_sequence_length) for token in tokens)
     context, scored = max(sizes, key=sum)
     return Point(batch_size=1, sequence_length=context, new_tokens=scored)
 
@@ -471,7 +471,7 @@ def _answers_quality(
         if not of_metric:
             missing[metric] = TOO_FEW_SAMPLES
             continue
-        content = [one.question.content for one in questions if one.question.metric == metric]
+        content = [question.question.content for question in questions if question.question.metric == metric]
         inputs = canonical_hash({"definition": DEFINITIONS[metric], "questions": content})
         value = share_value(of_metric, len(of_metric))
         values[metric] = QualityValue(
@@ -528,7 +528,7 @@ def answers_exactly(
         if has_ended:
             return text.strip() in question.answers
         begun = text.lstrip().rstrip("\ufffd")  # part of a character
-        if not any(may_become(begun, one, question.stops) for one in question.answers):
+        if not any(may_become(begun, answer, question.stops) for answer in question.answers):
             return False
         draft = next((tail for tail in tokens.continuations if tail[: len(made)] == made), made)[len(made) :]
     return False

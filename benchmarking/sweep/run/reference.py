@@ -165,7 +165,7 @@ class ReferenceMaker:
         self._store = store
         self._rebuild = rebuild
         limits_s = (MAX_S, own_s, None if timeout_s is None else timeout_s / 2)
-        self._limit_s = min(one for one in limits_s if one is not None)
+        self._limit_s = min(value for value in limits_s if value is not None)
         self._fit: Fit | None = None
         self._session: Session | None = None
         self._handle: DeviceHandle | None = None

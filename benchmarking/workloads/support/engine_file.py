@@ -343,7 +343,7 @@ def check_unchanged(workload: Workload) -> Path:
     """The model's file or folder, checked again before an engine reads it. Raises BenchhouseError if it differs from
     the description."""
     path = Path(workload.path or "")
-    kind = next(one for one in FORMATS if one.name == workload.config["format"])
+    kind = next(engine_format for engine_format in FORMATS if engine_format.name == workload.config["format"])
     if _config(path, kind) != workload.config:
         raise BenchhouseError(f"{path} has changed since the start of the run: run again")
     return path

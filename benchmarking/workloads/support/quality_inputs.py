@@ -98,7 +98,7 @@ class QuestionFile:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The measures of quality that it has questions for."""
-        return tuple(dict.fromkeys(sorted((one.metric for one in self.questions), reverse=True)))
+        return tuple(dict.fromkeys(sorted((question.metric for question in self.questions), reverse=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def _question(value: Any, number: int) -> Question:
     if (choices := value.get("choices")) is not None:
         if not _are_texts(choices) or not 2 <= len(choices) <= MAX_CHOICES:
             raise FormatError(f"choices is not a list of 2 to {MAX_CHOICES} texts")
-        texts = [one.strip() for one in choices]
+        texts = [choice.strip() for choice in choices]
         if len(set(texts)) < len(texts):
             raise FormatError("two choices are the same")
         right = _index(answer, texts)
@@ -203,32 +203,34 @@ def question_tokens(
     """
     found, left_out = list[QuestionTokens](), dict[int, str]()
     limit = workload.max_sequence_length
-    for one in questions:
-        lead = one.prompt.rstrip(" ")
+    for question in questions:
+        lead = question.prompt.rstrip(" ")
         prompt = encode(lead)
         if limit is not None and len(prompt) > 2 * limit:  # the choices, each after the prompt, would take long
-            left_out[one.line] = f"{len(prompt)} tokens, of which the model takes {limit}"
+            left_out[question.line] = f"{len(prompt)} tokens, of which the model takes {limit}"
             continue
         wholes = [
             encode(f"{lead}{'' if lead[-1:].isspace() or text[:1].isspace() else ' '}{text}")
-            for text in one.choices or one.answers
+            for text in question.choices or question.answers
         ]
         shared = [_shared(prompt, whole) for whole in wholes]
-        if one.choices:  # all are scored from the same token on
+        if question.choices:  # all are scored from the same token on
             prompt, shared = prompt[: min(shared)], [min(shared)] * len(shared)
         tails = tuple(whole[start:] for whole, start in zip(wholes, shared, strict=True))
-        tokens = QuestionTokens(question=one, prompt=prompt, continuations=tails)
+        tokens = QuestionTokens(question=question, prompt=prompt, continuations=tails)
         longest = max(map(len, tokens.continuations))
         total = len(prompt) + longest
         largest = max((token for whole in wholes for token in whole), default=0)
         if not prompt or not all(tokens.continuations):
-            left_out[one.line] = "the tokenizer makes no tokens of its own of the prompt or of an answer"
+            left_out[question.line] = "the tokenizer makes no tokens of its own of the prompt or of an answer"
         elif limit is not None and total > limit:
-            left_out[one.line] = f"{total} tokens, of which the model takes {limit}"
+            left_out[question.line] = f"{total} tokens, of which the model takes {limit}"
         elif longest > MAX_ANSWER_TOKENS:
-            left_out[one.line] = f"an answer of {longest} tokens, more than {MAX_ANSWER_TOKENS}"
+            left_out[question.line] = f"an answer of {longest} tokens, more than {MAX_ANSWER_TOKENS}"
         elif vocabulary is not None and largest >= vocabulary:
-            left_out[one.line] = f"the tokenizer makes id {largest}, but the model's vocabulary has {vocabulary} ids"
+            left_out[question.line] = (
+                f"the tokenizer makes id {largest}, but the model's vocabulary has {vocabulary} ids"
+            )
         else:
             found.append(tokens)
     if not found:

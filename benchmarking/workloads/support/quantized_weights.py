@@ -254,9 +254,9 @@ def read_back(model: Any, stored: Quantization) -> dict[str, Json]:
 
 def parameter_count(model: Any) -> int:
     """Number of values in the parameters, those of quantized modules however they are packed."""
-    packed = {id(one): module for module in _linear(model) for one in module.parameters(recurse=False)}
+    packed = {id(parameter): module for module in _linear(model) for parameter in module.parameters(recurse=False)}
     modules = {id(module): module for module in packed.values()}
-    others: int = sum(one.numel() for one in model.parameters() if id(one) not in packed)
+    others: int = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in packed)
     return others + sum(map(_value_count, modules.values()))
 
 

@@ -78,7 +78,7 @@ class ProfileComparison:
     @property
     def usual_ratio(self) -> float | None:
         """The median change of all layers; None without layers."""
-        ratios = [one.ratio for one in self.layers if one.ratio is not None]
+        ratios = [layer.ratio for layer in self.layers if layer.ratio is not None]
         return median(ratios) if ratios else None
 
     @property
@@ -86,10 +86,10 @@ class ProfileComparison:
         """The layers that changed relative to the others, largest difference first."""
         usual = self.usual_ratio
         return tuple(
-            one
-            for one in self.layers
-            if usual and one.ratio is not None and one.verdict in (None, "slower", "faster")
-            if abs(one.ratio / usual - 1) >= MIN_DEVIATION
+            layer
+            for layer in self.layers
+            if usual and layer.ratio is not None and layer.verdict in (None, "slower", "faster")
+            if abs(layer.ratio / usual - 1) >= MIN_DEVIATION
         )
 
 
@@ -137,7 +137,7 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
 
 def profiles_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
     """Text for a terminal: the layers that changed most, operators, and sentences on what stands out."""
-    layers = [one for one in comparison.layers if one.before_ms and one.after_ms][:MOST_LAYERS]
+    layers = [layer for layer in comparison.layers if layer.before_ms and layer.after_ms][:MOST_LAYERS]
     sides = (("A", comparison.before), ("B", comparison.after))
     lines = [visible(f"{side}: {profile['subject']}, profile {profile['profile_id']}") for side, profile in sides]
     if comparison.differs:
@@ -156,14 +156,14 @@ def profiles_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
 def _table(heading: str, changes: Sequence[Change], page: Page) -> str:
     rows = tuple(
         (
-            one.name or "(in no module)",
-            number(one.before_ms, 3),
-            number(one.after_ms, 3),
-            f"{one.difference_ms:+.3g}",
-            percent_change(one.ratio - 1) if one.ratio is not None else "-",
-            one.verdict or "-",
+            change.name or "(in no module)",
+            number(change.before_ms, 3),
+            number(change.after_ms, 3),
+            f"{change.difference_ms:+.3g}",
+            percent_change(change.ratio - 1) if change.ratio is not None else "-",
+            change.verdict or "-",
         )
-        for one in changes
+        for change in changes
     )
     headings = (heading, "A ms", "B ms", "B - A", "change", "")
     return table_text(Table(headings=headings, rows=rows, numbers=(1, 2, 3, 4), states=(5,)), page)
@@ -171,12 +171,12 @@ def _table(heading: str, changes: Sequence[Change], page: Page) -> str:
 
 def _sentences(comparison: ProfileComparison) -> list[str]:
     lines = []
-    for one in comparison.outstanding[:3]:
+    for change in comparison.outstanding[:3]:
         module = next(
             (
                 module_change
                 for module_change in comparison.modules
-                if module_change.name == one.name or module_change.name.startswith(f"{one.name}.")
+                if module_change.name == change.name or module_change.name.startswith(f"{change.name}.")
             ),
             None,
         )
@@ -184,7 +184,8 @@ def _sentences(comparison: ProfileComparison) -> list[str]:
             f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)" if module is not None else ""
         )
         lines.append(
-            f"{one.name} changed by {one.difference_ms:+.3g} ms, {percent_change((one.ratio or 1) - 1)}{location}; "
+            f"{change.name} changed by {change.difference_ms:+.3g} ms, "
+            f"{percent_change((change.ratio or 1) - 1)}{location}; "
             f"the median layer by {percent_change((comparison.usual_ratio or 1) - 1)}."
         )
     if not lines and comparison.layers:
@@ -241,7 +242,8 @@ def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:
     """By the interval of the ratio of both medians, which covers the calls: slower or faster if it excludes 1 and they
     differ by 2 %, equivalent if it lies within 2 %. None with too few calls for an interval."""
     medians = [
-        Median(value=one.median, low=one.ci_low, high=one.ci_high) for one in (describe(before), describe(after))
+        Median(value=statistics.median, low=statistics.ci_low, high=statistics.ci_high)
+        for statistics in (describe(before), describe(after))
     ]
     ratio = speedup(Judgement(verdict="not judged"), *medians)
     if ratio is None or ratio.low is None or ratio.high is None:

@@ -130,11 +130,11 @@ class Comparison:
     @property
     def is_empty(self) -> bool:
         """Whether no point has a verdict."""
-        return all(one.judgement.scope is None for one in self.findings)
+        return all(finding.judgement.scope is None for finding in self.findings)
 
     def gate(self, metric: Metric, asked: Sequence[Condition]) -> Outcome:
         """What `--fail-on` makes of it."""
-        return outcome([one.judgement for one in self.findings], metric, asked)
+        return outcome([finding.judgement for finding in self.findings], metric, asked)
 
 
 def compare(
@@ -202,9 +202,9 @@ def _comparison(
     warehouse: Warehouse, matched: Matched, metric: Metric, before: str, after: str, may_differ: MayDiffer
 ) -> Comparison:
     all_pairs = [*matched.pairs, *matched.refused]
-    compared = {one.result_id: one for pair in matched.pairs for side in pair for one in side.comparable}
+    compared = {measured.result_id: measured for pair in matched.pairs for side in pair for measured in side.comparable}
     overlapping = [_overlapping(*pair) for pair in matched.pairs]
-    simultaneous = {one.result_id: one for pairs in overlapping for both in pairs for one in both}
+    simultaneous = {measured.result_id: measured for pairs in overlapping for both in pairs for measured in both}
     details = read_details(warehouse, list(compared.values()), list(simultaneous.values()), metric)
     pairs = [_pair(*pair, overlap, details) for pair, overlap in zip(matched.pairs, overlapping, strict=True)]
     pairs += [
@@ -225,7 +225,7 @@ def _comparison(
     )
     # Description of the common change; None without one. Only for sides that differ in no key and were
     # not interleaved: interleaving cancels the state of the machine.
-    judged = [(one, one.judgement.change) for one in findings if one.judgement.change is not None]
+    judged = [(finding, finding.judgement.change) for finding in findings if finding.judgement.change is not None]
     if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
         moved_together = None
     else:
@@ -257,22 +257,22 @@ def _comparison(
 def _sentence(findings: Sequence[Finding], metric: Metric) -> str:
     """A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
     one about A and B."""
-    apart = {name for one in findings for name, (before, after) in one.subject.items() if before != after}
+    apart = {name for finding in findings for name, (before, after) in finding.subject.items() if before != after}
     groups: dict[tuple[str, str], list[Judgement]] = {}
-    for one in findings:
-        before, after = one.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
+    for finding in findings:
+        before, after = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
         sides = ("A", "B") if before is None or after is None else (before, after)
-        groups.setdefault(sides, []).append(one.judgement)
+        groups.setdefault(sides, []).append(finding.judgement)
     return ". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items())
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
     """The results whose runs overlapped on one machine, as interleaved runs do."""
     return [
-        (one, other)
-        for one in before.comparable
+        (side, other)
+        for side in before.comparable
         for other in after.comparable
-        if _overlap(one, other) and _on_one_machine(one, other)
+        if _overlap(side, other) and _on_one_machine(side, other)
     ]
 
 
@@ -294,7 +294,10 @@ def _pair(
     overlapping: Sequence[tuple[Measured, Measured]],
     details: Details,
 ) -> Pair:
-    same = ({(one.keys_hash, one.started_at, one.value) for one in side.comparable} for side in (before, after))
+    same = (
+        {(measured.keys_hash, measured.started_at, measured.value) for measured in side.comparable}
+        for side in (before, after)
+    )
     if set.intersection(*same):  # also of a session that is stored twice
         return Pair(why_not_comparable=SAME_RESULT)
     named = [("A", before.result.unfit), ("B", after.result.unfit)]
@@ -306,19 +309,19 @@ def _pair(
     looks = Counter(ab for ab, _ in interleaved if ab is not None)
     sides = before.comparable, after.comparable
     # session_id -> its index in the time line of all sessions of both sides' series
-    results = [one for side in sides for one in side]
+    results = [measured for side in sides for measured in side]
     times: dict[str, datetime] = {}
-    for series_id in {one.series_id for one in results}:
-        times |= {one.session_id: one.time for one in details.other_sessions.get(series_id, ())}
-    for one in results:
-        times[one.session_id] = max(one.history_time, times.get(one.session_id, one.history_time))
+    for series_id in {result.series_id for result in results}:
+        times |= {session.session_id: session.time for session in details.other_sessions.get(series_id, ())}
+    for result in results:
+        times[result.session_id] = max(result.history_time, times.get(result.session_id, result.history_time))
     in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
     positions = {session_id: position for position, session_id in enumerate(in_order)}
     sessions = [_sessions(side, positions, details) for side in sides]
     scatter = [_scatter(side, side_sessions, details) for side, side_sessions in zip(sides, sessions, strict=True)]
-    if len({one.series_id for side in sides for one in side}) == 1:  # what one side shows holds for the other
+    if len({measured.series_id for side in sides for measured in side}) == 1:  # what one side shows holds for the other
         scatter = [one or scatter[1 - place] for place, one in enumerate(scatter)]
-    estimates = [one for one in scatter if one is not None]
+    estimates = [session for session in scatter if session is not None]
     return Pair(
         before=sessions[0],
         after=sessions[1],
@@ -338,8 +341,8 @@ class _Round:
 
 def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]:
     """The rounds; empty if the launches did not alternate."""
-    values = [details.values.get(one.result_id, {}) for one in (before, after)]
-    starts = [details.starts.get(one.result_id, {}) for one in (before, after)]
+    values = [details.values.get(side.result_id, {}) for side in (before, after)]
+    starts = [details.starts.get(side.result_id, {}) for side in (before, after)]
     numbers = set.intersection(*map(set, (*values, *starts)))
     spans = {number: sorted((starts[0][number], starts[1][number])) for number in numbers}
     in_order = sorted(numbers, key=spans.__getitem__)
@@ -356,14 +359,14 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]
 def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: Details) -> tuple[Session, ...]:
     """The side's sessions, oldest first."""
     groups: dict[str, list[Measured]] = {}
-    for one in side:
-        groups.setdefault(one.session_id, []).append(one)
+    for measured in side:
+        groups.setdefault(measured.session_id, []).append(measured)
     return tuple(
         Session(
-            value=session_mean([one.value for one in members if one.value is not None and one.value > 0]),
-            launches=tuple(value for one in members for value in details.values.get(one.result_id, {}).values()),
+            value=session_mean([member.value for member in members if member.value is not None and member.value > 0]),
+            launches=tuple(value for member in members for value in details.values.get(member.result_id, {}).values()),
             position=positions[session_id],
-            time=min(one.started_at for one in members),
+            time=min(member.started_at for member in members),
         )
         for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
     )
@@ -373,15 +376,15 @@ def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Det
     """The variation between sessions of the side's series: of the sessions not compared, and of the side's own. Hours
     and launches are those of the larger group."""
     history = details.other_sessions.get(side[0].series_id, ())
-    values = [[one.value for one in history], [one.value for one in sessions]]
-    times = [one.started_at for one in history]
-    launches = [tuple(details.history_values.get(one.result_id, {}).values()) for one in history]
+    values = [[session.value for session in history], [session.value for session in sessions]]
+    times = [session.started_at for session in history]
+    launches = [tuple(details.history_values.get(session.result_id, {}).values()) for session in history]
     if len(sessions) > len(history):
         values.reverse()
-        times = [one.time for one in sessions if one.time is not None]
-        launches = [one.launches for one in sessions]
+        times = [session.time for session in sessions if session.time is not None]
+        launches = [session.launches for session in sessions]
     return session_scatter(
-        values, times, [log_variance(each) for each in launches if len(each) >= judging.MIN_LAUNCHES]
+        values, times, [log_variance(launch) for launch in launches if len(launch) >= judging.MIN_LAUNCHES]
     )
 
 
@@ -405,7 +408,7 @@ def _side(representative: Representative, details: Details) -> Side:
         run_id=result.run_id,
         started_at=result.started_at.isoformat(),
         results=len(representative.comparable),
-        launches=sum(len(details.values.get(one.result_id, ())) for one in representative.comparable),
+        launches=sum(len(details.values.get(side.result_id, ())) for side in representative.comparable),
         value=result.value,
         validity=result.validity,
         doubts=result.doubts,
@@ -454,7 +457,7 @@ class QualityFinding:
     def text(self) -> str:
         """ "KL 0.0001 -> 0.005 nats: worse (+0.0049, 95 % interval 0.0047 .. 0.0051, margin 0.01 nats)" """
         metric, judgement = QUALITY_METRICS[self.metric], self.judgement
-        both = " -> ".join(NOTHING if one is None else number(one) for one in (self.before, self.after))
+        both = " -> ".join(NOTHING if value is None else number(value) for value in (self.before, self.after))
         values = f"{metric.heading} {both} {metric.unit}".rstrip()
         if judgement.low is None or judgement.high is None:
             return f"{values}: {judgement.verdict}: {judgement.reason}"
@@ -467,17 +470,17 @@ class QualityFinding:
         metric, judgement = QUALITY_METRICS[self.metric], self.judgement
         if judgement.low is None or judgement.high is None:
             return None
-        shown = [number(100 * one if metric.is_relative else one) for one in (judgement.low, judgement.high)]
+        shown = [number(100 * value if metric.is_relative else value) for value in (judgement.low, judgement.high)]
         return f"{' .. '.join(shown)} {'%' if metric.is_relative else metric.unit}".rstrip()
 
 
 def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple[QualityFinding, ...]:
     """The quality of each pair of runs of the findings that both have it, in the order of the findings."""
     pairs: dict[tuple[str, str], str] = {}
-    for one in findings:
-        sides = [" ".join(filter(None, (one.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
+    for finding in findings:
+        sides = [" ".join(filter(None, (finding.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
         words = sides[0] if sides[0] == sides[1] else " -> ".join(sides)
-        pairs.setdefault((one.before.run_id, one.after.run_id), words)
+        pairs.setdefault((finding.before.run_id, finding.after.run_id), words)
     runs = sorted({run for pair in pairs for run in pair})
     known, beside = qualities(warehouse, runs), evaluations_beside(warehouse, runs)
     found = []
@@ -500,5 +503,5 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
 
 def quality_notes(findings: Sequence[QualityFinding]) -> list[str]:
     """A line for each measure; with what it is about, if there are several pairs of runs."""
-    several = len({one.subject for one in findings}) > 1
-    return [f"quality{f' ({one.subject})' if several else ''}: {one.text}" for one in findings]
+    several = len({finding.subject for finding in findings}) > 1
+    return [f"quality{f' ({finding.subject})' if several else ''}: {finding.text}" for finding in findings]

@@ -79,13 +79,15 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
 def _head(comparison: Comparison) -> list[str]:
     """What is compared, what all points share, and the differences that all of them have."""
     # The other tables show the median launch, under the metric's name; a change is the ratio of these means.
-    launches = max((side.launches for one in comparison.findings for side in (one.before, one.after)), default=0)
+    launches = max(
+        (side.launches for finding in comparison.findings for side in (finding.before, finding.after)), default=0
+    )
     mean = ", geometric mean of the launches" if launches > 1 else ""
     lines = [f"{comparison.title}{mean}; A: {comparison.before}, B: {comparison.after}"]
     shared = {name: values[0] for name, values in _subjects(comparison).items() if len(set(values)) == 1}
     lines += [", ".join(f"{heading(name)} {value}" for name, value in shared.items() if value != NOTHING)]
     # The keys that differ in the same way in all compared findings, except those that have a column.
-    of_findings = [one.differs for one in comparison.findings if one.judgement.change is not None]
+    of_findings = [finding.differs for finding in comparison.findings if finding.judgement.change is not None]
     shown = comparison.findings[0].subject if comparison.findings else {}
     first = of_findings[0] if of_findings else {}
     same = {name: values for name, values in first.items() if all(other.get(name) == values for other in of_findings)}
@@ -124,8 +126,8 @@ def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) ->
 
 def _listed_findings(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
     """The findings that have a row."""
-    findings = [one for one in comparison.findings if one.judgement.change is not None]
-    return [one for one in findings if not only_changes or one.judgement.verdict in CHANGED]
+    findings = [finding for finding in comparison.findings if finding.judgement.change is not None]
+    return [finding for finding in findings if not only_changes or finding.judgement.verdict in CHANGED]
 
 
 def _subject(name: str, finding: Finding) -> str:
@@ -165,7 +167,7 @@ def _notes(comparison: Comparison) -> list[str]:
     lines = [comparison.sentence] if findings else []
     lines += quality_notes(comparison.quality)
     lines += [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
-    scopes = {one.judgement.scope for one in findings}
+    scopes = {finding.judgement.scope for finding in findings}
     lines += [text for scope, text in SCOPES.items() if scope in scopes]
     if any(scopes):
         lines.append(
@@ -173,17 +175,17 @@ def _notes(comparison: Comparison) -> list[str]:
             "detectable: the smallest change that would be found with a probability of 80%"
         )
     points: dict[tuple[str, str], list[str]] = {}
-    for one in findings:
-        if one.judgement.reason is not None:
-            points.setdefault((one.judgement.verdict, one.judgement.reason), []).append(_label(one))
+    for finding in findings:
+        if finding.judgement.reason is not None:
+            points.setdefault((finding.judgement.verdict, finding.judgement.reason), []).append(_label(finding))
     if len(points) > 1 or len(findings) > len(next(iter(points.values()), ())):  # else the sentence has the reason
         lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
     # Where the launches lie on two levels, and where another launch of each side would be
     launches = {
-        f"{name} {_label(one)}": side.launch_values
-        for one in findings
-        if one.judgement.change is not None
-        for name, side in (("A", one.before), ("B", one.after))
+        f"{name} {_label(finding)}": side.launch_values
+        for finding in findings
+        if finding.judgement.change is not None
+        for name, side in (("A", finding.before), ("B", finding.after))
     }
     ends = [f"{label} {text}" for label, values in launches.items() if (text := next_launch_text(values))]
     what = (
@@ -191,20 +193,20 @@ def _notes(comparison: Comparison) -> list[str]:
     )
     lines += [*level_notes(launches), *([f"{what}: {listed(ends, MAX_NAMES, '; ')}"] if ends else [])]
     lines += doubt_notes(
-        (kind, f"{name} {one.point}")
-        for one in findings
-        if one.judgement.change is not None
-        for name, side in (("A", one.before), ("B", one.after))
+        (kind, f"{name} {finding.point}")
+        for finding in findings
+        if finding.judgement.change is not None
+        for name, side in (("A", finding.before), ("B", finding.after))
         for kind in side.doubts
     )
-    lines += _result_counts("A", [one.before for one in findings]) + _result_counts(
-        "B", [one.after for one in findings]
+    lines += _result_counts("A", [finding.before for finding in findings]) + _result_counts(
+        "B", [finding.after for finding in findings]
     )
-    if any(one.is_simulated for one in findings):
+    if any(finding.is_simulated for finding in findings):
         lines.append("simulated: the numbers come from a script or an emulator, not from a device")
     # Why two tools' results have no point in common, and what to look at instead.
     sides = comparison.only_before, comparison.only_after
-    before, after = ({one.definition or "this program" for one in side} for side in sides)
+    before, after = ({single.definition or "this program" for single in side} for side in sides)
     if not findings and before and after and not before & after:
         both = " / ".join(listed(sorted(side), MAX_NAMES) for side in (before, after))
         lines.append(f"definition: {both}: {INSTEAD['definition']}")
@@ -220,10 +222,10 @@ def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:
 def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
     """Points that only one side has, by subject: an import may have dozens."""
     points_by_subject: dict[str, list[str]] = {}
-    for one in singles:
-        named = {name: value for name, value in one.subject.items() if value is not None}
+    for single in singles:
+        named = {name: value for name, value in single.subject.items() if value is not None}
         subject = ", ".join(f"{heading(name)} {value}" if value.isdigit() else value for name, value in named.items())
-        points_by_subject.setdefault(subject, []).append(one.point)
+        points_by_subject.setdefault(subject, []).append(single.point)
     found = list(points_by_subject.items())
     shown = found if len(found) <= MOST_SUBJECTS else found[: MOST_SUBJECTS - 1]
     lines = [f"only in {name}: {subject}: {listed(points, MAX_NAMES)}" for subject, points in shown]
@@ -241,7 +243,7 @@ def _label(finding: Finding) -> str:
 def _subjects(comparison: Comparison) -> dict[str, list[str]]:
     """Column -> its value in each finding."""
     names = comparison.findings[0].subject if comparison.findings else ()
-    return {name: [_pair_text(*one.subject[name]) for one in comparison.findings] for name in names}
+    return {name: [_pair_text(*finding.subject[name]) for finding in comparison.findings] for name in names}
 
 
 def _pair_text(one: object, other: object) -> str:

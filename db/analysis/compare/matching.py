@@ -138,17 +138,19 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
         group = groups.get(_shared(one, may_differ), [])
         same = [base for base in group if base.result.keys == one.result.keys]
         pairs += [(base, one) for base in same or group]
-    used = {id(one) for pair in pairs for one in pair}
-    left_before, left_after = ([one for one in side if id(one) not in used] for side in (earlier, later))
+    used = {id(representative) for pair in pairs for representative in pair}
+    left_before, left_after = (
+        [representative for representative in side if id(representative) not in used] for side in (earlier, later)
+    )
     # Unrelated models are not reported as refused pairs.
     may_be_other_model = _has_one_model(earlier) and _has_one_model(later)
     refused = _nearest(left_before, left_after, may_be_other_model=may_be_other_model)
-    used |= {id(one) for pair in refused for one in pair}
+    used |= {id(representative) for pair in refused for representative in pair}
     return Matched(
         pairs=tuple(pairs),
         refused=tuple(refused),
-        only_before=tuple(one for one in left_before if id(one) not in used),
-        only_after=tuple(one for one in left_after if id(one) not in used),
+        only_before=tuple(representative for representative in left_before if id(representative) not in used),
+        only_after=tuple(representative for representative in left_after if id(representative) not in used),
     )
 
 
@@ -186,11 +188,11 @@ def _nearest(
     """Pairs at the same point that differ in the fewest keys; each result is used once."""
     groups: dict[str, tuple[list[Representative], list[Representative]]] = {}
     for index, side in enumerate((before, after)):
-        for one in side:
+        for representative in side:
             with_model = not may_be_other_model
-            keys = one.result.keys
+            keys = representative.result.keys
             point_key = canonical_hash([point_of(keys), keys.get("model_id") if with_model else None])
-            groups.setdefault(point_key, ([], []))[index].append(one)
+            groups.setdefault(point_key, ([], []))[index].append(representative)
     pairs: list[RepresentativePair] = []
     for earlier, later in groups.values():
         distances = sorted(
@@ -208,7 +210,7 @@ def _nearest(
 
 
 def _has_one_model(side: Sequence[Representative]) -> bool:
-    return len({one.result.keys.get("model_id") for one in side}) == 1
+    return len({representative.result.keys.get("model_id") for representative in side}) == 1
 
 
 def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> dict[str, Json]:

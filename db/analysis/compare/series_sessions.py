@@ -161,12 +161,16 @@ def _newest_sessions(sessions: SessionResults) -> SeriesSessions:
     """The newest sessions, oldest first; one that is stored twice, with the same start and value, counts once."""
     values = [
         SessionValue(
-            newest.time, session_id, session_mean([one.value for one in results]), newest.started_at, newest.result_id
+            newest.time,
+            session_id,
+            session_mean([result.value for result in results]),
+            newest.started_at,
+            newest.result_id,
         )
         for session_id, results in sessions.items()
         for newest in [max(results, key=lambda one: (one.time, one.result_id))]
     ]
-    once = {(one.started_at, one.value): one for one in values}
+    once = {(value.started_at, value.value): value for value in values}
     return tuple(sorted(once.values(), key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
 
 
@@ -203,7 +207,7 @@ def session_scatter(
     `times` are the starts of the sessions of the first history, and `launch_variances` the variances of the logarithms
     of the launches of some of them. None if the histories have fewer than 4 differences between neighbours in total.
     """
-    positive = [[one for one in history if one > 0] for history in histories]
+    positive = [[value for value in history if value > 0] for history in histories]
     levels = [[np.log(np.asarray(part)) for part in _levels(history)] for history in positive]
     stretches = [part for parts in levels for part in parts]
     differences = [np.diff(part) for part in stretches if len(part) > 1]
@@ -263,13 +267,13 @@ def _clipped(differences: Sequence[Floats]) -> list[Floats]:
     outliers = int((sizes > limit).sum())
     if outliers > max(1.0, MAX_CLIPPED * len(sizes)) or limit == 0:
         return list(differences)
-    return [np.clip(each, -limit, limit) for each in differences]
+    return [np.clip(difference, -limit, limit) for difference in differences]
 
 
 def _fit(differences: Sequence[Floats]) -> tuple[float, float]:
     """w^2 / s^2 and s^2."""
-    squares = np.concatenate([(each @ _sines(len(each))) ** 2 for each in differences])
-    waves = np.concatenate([_waves(len(each)) for each in differences])
+    squares = np.concatenate([(difference @ _sines(len(difference))) ** 2 for difference in differences])
+    waves = np.concatenate([_waves(len(difference)) for difference in differences])
     if not squares.any():
         return 0.0, 0.0
     scales = np.asarray(RATIOS)[:, None] + waves

@@ -202,9 +202,9 @@ def read_details(
         launches = pool.submit(launch_values, warehouse, sorted({result.result_id for result in results}), metric)
         starts = pool.submit(_starts, warehouse, simultaneous)
         other_sessions = pool.submit(read_series_sessions, warehouse, results, metric)
-    single = {one.result_id: {0: one.value} for one in results if one.value is not None}
+    single = {side.result_id: {0: side.value} for side in results if side.value is not None}
     history = other_sessions.result()
-    newest = {one.result_id for sessions in history.values() for one in sessions[-TYPICAL_SESSIONS:]}
+    newest = {session.result_id for sessions in history.values() for session in sessions[-TYPICAL_SESSIONS:]}
     return Details(
         values={**single, **launches.result()},
         starts=starts.result(),

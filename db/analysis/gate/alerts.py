@@ -108,8 +108,12 @@ def store_alerts(
     the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
     regressed = [
-        *((_gate_alert(one, parameters), _result_ids(one)) for one in findings if one.verdict == "regressed"),
-        *((_quality_alert(one), [one.result_id]) for one in quality if one.judgement.verdict == "worse"),
+        *(
+            (_gate_alert(finding, parameters), _result_ids(finding))
+            for finding in findings
+            if finding.verdict == "regressed"
+        ),
+        *((_quality_alert(check), [check.result_id]) for check in quality if check.judgement.verdict == "worse"),
     ]
 
     def store(connection: Connection) -> StoredAlerts:

@@ -273,7 +273,7 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def exit_code(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> int:
     """1 if anything regressed or failed, or a quality is worse; 3 if nothing could be judged, otherwise 0."""
     verdicts = {finding.verdict for finding in findings}
-    of_quality = {one.judgement.verdict for one in quality}
+    of_quality = {check.judgement.verdict for check in quality}
     if verdicts & set(BAD) or "worse" in of_quality:
         return EXIT_FAILED
     return EXIT_OK if verdicts & set(JUDGED) or of_quality - {"not judged"} else EXIT_NOT_ENOUGH_DATA

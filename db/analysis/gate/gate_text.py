@@ -101,7 +101,7 @@ def summary(findings: Iterable[Finding], quality: Sequence[QualityCheck] = ()) -
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts(known).items())
     environment = any(finding.common_shift is not None and finding.verdict in BAD for finding in known)
     text = f"{text}: environment, not code?" if environment else text
-    words = [one.judgement.verdict for one in quality]
+    words = [check.judgement.verdict for check in quality]
     of_quality = ", ".join(f"{words.count(word)} {word}" for word in WORDS if word in words)
     return f"{text}; quality: {of_quality}" if of_quality else text
 
@@ -219,7 +219,7 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
 def _quality_table(quality: Sequence[QualityCheck], page: Page = PLAIN) -> Table:
     """A row per measure of quality with a value, worst first."""
     number_column = partial(Column[QualityCheck], is_number=True)
-    several = len({one.subject for one in quality}) > 1
+    several = len({check.subject for check in quality}) > 1
     columns = [
         *([Column[QualityCheck](heading="subject", text=lambda one: one.subject, is_key=True)] if several else []),
         Column(heading="quality", text=lambda one: QUALITY_METRICS[one.metric].heading, is_key=True),
@@ -230,25 +230,25 @@ def _quality_table(quality: Sequence[QualityCheck], page: Page = PLAIN) -> Table
         Column(heading="margin", text=lambda one: QUALITY_METRICS[one.metric].margin_in_words),
         Column(heading="verdict", text=lambda one: one.judgement.verdict, is_state=True),
     ]
-    return table_of(columns, [one for one in quality if one.after is not None], page)
+    return table_of(columns, [check for check in quality if check.after is not None], page)
 
 
 def _quality_notes(quality: Sequence[QualityCheck]) -> list[str]:
     """What the verdicts on quality are based on, and why some are missing."""
-    judged = [one for one in quality if one.judgement.verdict != "not judged"]
-    baselines = sorted({one.baseline_run_id[:PREFIX] for one in judged if one.baseline_run_id is not None})
+    judged = [check for check in quality if check.judgement.verdict != "not judged"]
+    baselines = sorted({check.baseline_run_id[:PREFIX] for check in judged if check.baseline_run_id is not None})
     lines = []
     if judged:
-        verb = "is" if any(one.judgement.verdict == "worse" for one in judged) else "would be"
+        verb = "is" if any(check.judgement.verdict == "worse" for check in judged) else "would be"
         lines.append(
             f"quality {verb} worse if the 95 % interval of the change lies beyond the margin; baseline: run "
             f"{listed(baselines, MAX_NAMES)}"
         )
     by_reason: dict[str, dict[str, list[str]]] = {}
-    for one in quality:
-        if one.judgement.verdict == "not judged" and one.judgement.reason is not None:
-            names = by_reason.setdefault(one.judgement.reason, {}).setdefault(one.subject, [])
-            names.append(QUALITY_METRICS[one.metric].heading)
+    for check in quality:
+        if check.judgement.verdict == "not judged" and check.judgement.reason is not None:
+            names = by_reason.setdefault(check.judgement.reason, {}).setdefault(check.subject, [])
+            names.append(QUALITY_METRICS[check.metric].heading)
     for reason, of_subjects in by_reason.items():
         names = [f"{', '.join(headings)} of {subject}" for subject, headings in of_subjects.items()]
         lines.append(f"quality not judged: {reason} ({listed(names, MAX_NAMES, '; ')})")
@@ -257,9 +257,20 @@ def _quality_notes(quality: Sequence[QualityCheck]) -> list[str]:
 
 def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """What to do next, and the command for it: to measure each regression again; without any verdict, to gate now."""
-    commands = [one.repeat_command for one in findings if one.repeat_command is not None and one.verdict == "regressed"]
+    commands = [
+        finding.repeat_command
+        for finding in findings
+        if finding.repeat_command is not None and finding.verdict == "regressed"
+    ]
     again = [("measure again", text) for text in dict.fromkeys(commands)]
-    side = next((one.repeat_command for one in findings if one.verdict == "not enough data" and one.repeat_command), "")
+    side = next(
+        (
+            finding.repeat_command
+            for finding in findings
+            if finding.verdict == "not enough data" and finding.repeat_command
+        ),
+        "",
+    )
     if not side or side.startswith(NOT_POSSIBLE):
         return again
     words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", "--fail-on", "slower")
@@ -286,7 +297,7 @@ def gate_document(
         "exit_code": exit_code(findings, quality),
         "counts": counts(findings),
         "findings": [_finding(finding) for finding in findings],
-        "quality": [to_json(one) for one in quality],
+        "quality": [to_json(check) for check in quality],
     }
 
 
@@ -397,12 +408,12 @@ def workflow_annotations(findings: Sequence[Finding], quality: Sequence[QualityC
     """A workflow command for each finding that needs attention, worst first. If GitHub would not show all of a kind,
     the last one counts the rest."""
     known: list[tuple[str | None, str, str]] = [
-        (LEVELS.get(one.verdict), one.verdict, _message(one)) for one in findings
+        (LEVELS.get(finding.verdict), finding.verdict, _message(finding)) for finding in findings
     ]
     levels = {"worse": "error", "better": "notice"}
     known += [
-        (levels.get(one.judgement.verdict), f"quality {one.judgement.verdict}", f"{one.subject}: {one.text}")
-        for one in quality
+        (levels.get(check.judgement.verdict), f"quality {check.judgement.verdict}", f"{check.subject}: {check.text}")
+        for check in quality
     ]
     lines: list[str] = []
     for level in dict.fromkeys(LEVELS.values()):

@@ -125,10 +125,10 @@ def _trend_notes(trends: Sequence[WorseTrend]) -> list[str]:
     """A line for each trend: "trend: gpt2, cpu, eager, float32, b1 s128: latency_median_ms +0.20% a run, +8.2% over 40
     runs since 2026-03-01"."""
     lines = [
-        f"trend: {', '.join(filter(None, one.subject.values()))}, {one.point.label}: {one.metric.column} "
-        f"{one.trend.per_run:+.2%} a run, {percent_change(one.trend.change)} over {one.trend.runs} runs since "
-        f"{one.first.history_time:%Y-%m-%d}"
-        for one in trends[:MOST_TRENDS]
+        f"trend: {', '.join(filter(None, trend.subject.values()))}, {trend.point.label}: {trend.metric.column} "
+        f"{trend.trend.per_run:+.2%} a run, {percent_change(trend.trend.change)} over {trend.trend.runs} runs since "
+        f"{trend.first.history_time:%Y-%m-%d}"
+        for trend in trends[:MOST_TRENDS]
     ]
     lines += [f"trend: {len(trends) - MOST_TRENDS} more series"] if len(trends) > MOST_TRENDS else []
     return [*lines, TREND] if trends else []
@@ -188,17 +188,21 @@ def _change_now(one: Regression) -> str:
 def _regression_notes(regressions: Sequence[Regression]) -> list[str]:
     if not regressions:
         return []
-    has_commits = any(one.last_good_commit or one.first_bad_commit for one in regressions)
+    has_commits = any(regression.last_good_commit or regression.first_bad_commit for regression in regressions)
     ends = (
         "first commit, up to and including the second" if has_commits else "first run, up to and including the second"
     )
     lines = [f"{counted(len(regressions), 'regression')}; the cause lies after the {ends}"]
-    if any(one.state == "suspected" for one in regressions):
+    if any(regression.state == "suspected" for regression in regressions):
         lines.append(SUSPECTED)
-    shifts = {one.session_id: one.common_shift for one in regressions if one.common_shift is not None}
+    shifts = {
+        regression.session_id: regression.common_shift
+        for regression in regressions
+        if regression.common_shift is not None
+    }
     lines += [f"{ENVIRONMENT} in session {session}: {shift.text}" for session, shift in sorted(shifts.items())]
     return lines
 
 
 def _differs(regressions: Sequence[Regression], name: str) -> bool:
-    return len({getattr(one, name) for one in regressions}) > 1
+    return len({getattr(regression, name) for regression in regressions}) > 1

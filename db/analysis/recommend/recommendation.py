@@ -254,10 +254,10 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
             *(one.option.validity != "valid", one.option.latency_ms),
         ),
     )
-    fitting = [one for one in in_order if one.fits]
-    equals = [one for one in fitting if _is_equal(fitting[0].option, one.option, chosen)]
+    fitting = [configuration for configuration in in_order if configuration.fits]
+    equals = [configuration for configuration in fitting if _is_equal(fitting[0].option, configuration.option, chosen)]
     equals.sort(key=_preference)
-    others = [one for one in in_order if one not in equals]
+    others = [configuration for configuration in in_order if configuration not in equals]
     return Recommendation(rated=(*equals, *others), aim=chosen, axes=axes, equal=tuple(equals[1:]))
 
 
@@ -274,16 +274,16 @@ def decided(
     (None: none), `equal` are those that could not be told from it. `is_of_all`: whether all that could run were
     measured."""
     found = recommend(options, limits, aim)
-    by_id = {one.option.result_id: one for one in found.rated}
+    by_id = {option.option.result_id: option for option in found.rated}
     first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
-    others = [one for one in found.rated if one not in first]
+    others = [option for option in found.rated if option not in first]
     rated, equal_ones = (*first, *others), tuple(first[1:])
     return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all)
 
 
 def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     """Whether the intervals of two options overlap. An option without a value is only equal to itself."""
-    values = [axis_value(one, aim) for one in (best, other)]
+    values = [axis_value(option, aim) for option in (best, other)]
     if values[0] is None or values[1] is None:
         return best is other
     if min(values[0], values[1]) <= 0:
@@ -291,7 +291,7 @@ def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     apart = abs(math.log(values[0] / values[1]))
     if aim in WITHOUT_INTERVAL:
         return apart <= math.log1p(CLOSE)
-    return apart <= sum(_half_width(one, aim) for one in (best, other))
+    return apart <= sum(_half_width(option, aim) for option in (best, other))
 
 
 def _half_width(option: Option, aim: Aim) -> float:

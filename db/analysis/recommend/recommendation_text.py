@@ -106,7 +106,7 @@ def recommendation_words(
     """The recommended option for a workload and why, and the table of its options. `equal_note` says what equal
     means."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
-    fitting, total = sum(one.fits for one in recommendation.rated), len(recommendation.rated)
+    fitting, total = sum(option.fits for option in recommendation.rated), len(recommendation.rated)
     required = ", ".join(  # "latency <= 20 ms"
         f"{WORDS[quantity]} {'>=' if quantity in AT_LEAST else '<='} {number(limit)} {_unit(quantity, unit)}".rstrip()
         for quantity, limit in limits.items()
@@ -117,16 +117,16 @@ def recommendation_words(
     notes = [f"front: no other option is at least as good in {joined} and better in one"]
     notes += [equal_note] if recommendation.equal else []
     notes += [LIMITS_NOTE] if limits else []
-    doubted = [one for one in recommendation.rated if _doubts(one) is not None]
+    doubted = [option for option in recommendation.rated if _doubts(option) is not None]
     # What distinguishes a doubted option from the others, without commas of its own: its place in a list of them.
-    everywhere = set.intersection(*(set(_words(one.option, recommendation)) for one in recommendation.rated))
-    names = {id(one): _words(one.option, recommendation) for one in doubted}
+    everywhere = set.intersection(*(set(_words(option.option, recommendation)) for option in recommendation.rated))
+    names = {id(option): _words(option.option, recommendation) for option in doubted}
     notes += doubt_notes(
-        (kind, " ".join([word for word in names[id(one)] if word not in everywhere] or names[id(one)]))
-        for one in doubted
-        for kind in one.option.doubts
+        (kind, " ".join([word for word in names[id(option)] if word not in everywhere] or names[id(option)]))
+        for option in doubted
+        for kind in option.option.doubts
     )
-    if any("slow_calls" in one.option.doubts for one in recommendation.rated):
+    if any("slow_calls" in option.option.doubts for option in recommendation.rated):
         notes.append(f"{unit}: over the time of all calls, slow ones included; the latency is that of the median call")
     return RecommendationWords(
         title=f"{workload.text}: {met}",
@@ -178,7 +178,7 @@ def _aim_words(recommendation: Recommendation, among: str, unit: str, currency: 
     """ "the highest throughput of all". Where another option has a better measured value, which the table shows, it is
     "among those with the highest throughput of all (as measured up to 7612 tokens/s)"."""
     aim = recommendation.aim
-    own, *others = (axis_value(one.option, aim) for one in recommendation.rated if one.fits)
+    own, *others = (axis_value(option.option, aim) for option in recommendation.rated if option.fits)
     if own is None:
         return f"{aim} is not known, so {AIMS['latency']} {among}"
     known = [value for value in others if value is not None]
@@ -198,7 +198,10 @@ def _quality_words(option: Option, recommendation: Recommendation) -> str | None
     if stated:
         shown = ((QUALITY_METRICS[name], number(option.quality[name])) for name in stated)
         return ", ".join(f"{metric.heading} {value} {metric.unit}".rstrip() for metric, value in shown)
-    if option.precision == "float32" or len({_precision_words(one.option) for one in recommendation.rated}) < 2:
+    if (
+        option.precision == "float32"
+        or len({_precision_words(configuration.option) for configuration in recommendation.rated}) < 2
+    ):
         return None
     return "quality not measured" if option.output_error is None else f"output error {number(option.output_error, 2)}"
 
@@ -218,9 +221,9 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
     """The best option of each precision or quantization on the first device with several, against that of the most
     precise one, as measured, and the same as a sentence; None if every device has a single precision."""
     by_device: dict[str, dict[str, Rated]] = {}
-    for one in recommendation.rated:
-        on_device = by_device.setdefault(_device(one.option, recommendation), {})
-        on_device.setdefault(_precision_words(one.option), one)
+    for configuration in recommendation.rated:
+        on_device = by_device.setdefault(_device(configuration.option, recommendation), {})
+        on_device.setdefault(_precision_words(configuration.option), configuration)
     device, first = next(((name, found) for name, found in by_device.items() if len(found) > 1), (None, {}))
     if device is None:
         return None
@@ -269,7 +272,7 @@ def _bits(precision: str) -> float:
 
 def _certainty(recommendation: Recommendation) -> str:
     """How clear the choice is: what is equal, or how far the next option is behind."""
-    equals = [_name(one, recommendation) for one in recommendation.equal]
+    equals = [_name(option, recommendation) for option in recommendation.equal]
     if equals:
         how = "see below" if recommendation.aim in WITHOUT_INTERVAL else "within their intervals"
         return f"; equal, {how}: {listed(equals, MOST_EQUAL, '; ')}"
@@ -278,7 +281,7 @@ def _certainty(recommendation: Recommendation) -> str:
         return ""
     if not others[0].fits:
         return "; no other option meets them"
-    best, following = (axis_value(one.option, recommendation.aim) for one in (first, others[0]))
+    best, following = (axis_value(option.option, recommendation.aim) for option in (first, others[0]))
     if not best or not following:
         return ""
     name, factor = _name(others[0], recommendation), number(max(best, following) / min(best, following))
@@ -339,7 +342,7 @@ def _words(option: Option, recommendation: Recommendation) -> list[str]:
 def _columns(
     recommendation: Recommendation, unit: str, currency: str | None, limits: Mapping[Quantity, float]
 ) -> list[Column[Rated]]:
-    several = any(one.option.point.concurrency > 1 for one in recommendation.rated)
+    several = any(option.option.point.concurrency > 1 for option in recommendation.rated)
 
     def spare(order: int, quantity: Quantity) -> int:
         """Order in which the column may be dropped; 0 for a limit or the aim, which stay."""
@@ -464,11 +467,11 @@ def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
 
 
 def _device(option: Option, recommendation: Recommendation) -> str:
-    return device_words(option, [one.option for one in recommendation.rated])
+    return device_words(option, [configuration.option for configuration in recommendation.rated])
 
 
 def _runtime(option: Option, recommendation: Recommendation) -> str:
-    return runtime_words(option, [one.option for one in recommendation.rated])
+    return runtime_words(option, [configuration.option for configuration in recommendation.rated])
 
 
 def _doubts(one: Rated) -> str | None:
@@ -488,11 +491,13 @@ def servers_words(
 ) -> RecommendationWords:
     """The recommended server for a kind of traffic and why, and the table of all, in the order of `servers`."""
     fitting, unknown = (
-        sum(each) for each in zip(*((one.best is not None, one.is_unknown) for one in servers), strict=True)
+        sum(each) for each in zip(*((server.best is not None, server.is_unknown) for server in servers), strict=True)
     )
     rest = f"; of {unknown} it is unknown" if unknown else ""
     start = "the intended start" if traffic.definition is None else "the start that the other tool counts from"
-    doubted = [(kind, _server_name(one, servers)) for one in servers for level in one.levels for kind in level.doubts]
+    doubted = [
+        (kind, _server_name(server, servers)) for server in servers for level in server.levels for kind in level.doubts
+    ]
     return RecommendationWords(
         title=f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}",
         advice=_servers_advice(servers, demand, currency),
@@ -518,7 +523,9 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     count, best = first.machines(rate), first.best
     if count is None or best is None:
         known = (
-            "no measured rate is known to hold" if any(one.is_unknown for one in servers) else "no measured rate holds"
+            "no measured rate is known to hold"
+            if any(server.is_unknown for server in servers)
+            else "no measured rate holds"
         )
         lowest = first.levels[0]  # how far the lowest rate is from holding
         if lowest.holds is None:

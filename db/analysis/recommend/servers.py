@@ -325,7 +325,7 @@ def _percentile(row: Row, name: str) -> float | None:
 
 
 def _has_failures(row: Row) -> bool:
-    return any(one["kind"] in (FAILED, SOME_FAILED) for one in json.loads(row["extra"])["doubts"])
+    return any(load["kind"] in (FAILED, SOME_FAILED) for load in json.loads(row["extra"])["doubts"])
 
 
 def _traffic(row: Row) -> Traffic:
@@ -397,8 +397,8 @@ def _server(
 
 def _ranked(servers: Sequence[Server], demand: Demand) -> tuple[Server, ...]:
     rate = demand.request_rate
-    holding = [one for one in servers if one.best is not None]
-    by_cost = all(one.price_per_hour is not None for one in holding)
+    holding = [server for server in servers if server.best is not None]
+    by_cost = all(server.price_per_hour is not None for server in holding)
 
     def key(one: Server) -> tuple[Any, ...]:
         if one.best is None:

@@ -172,11 +172,13 @@ class Format:
                     file.leave_out_row(error)
                     continue
                 run = without_numbers(run)
-                errors += [one.error if (one.error or "").startswith(NO_NUMBER) else None for one in run.results]
+                errors += [
+                    result.error if (result.error or "").startswith(NO_NUMBER) else None for result in run.results
+                ]
                 large += large_samples([run])
                 if sum(map(len, large)) > MAX_RAW:
-                    for one in large:
-                        one.compact()
+                    for samples in large:
+                        samples.compact()
                 yield run
         except NoResultsError:
             raise
@@ -271,8 +273,12 @@ class Format:
 
 def _of_run(result: Result, result_id: str, started_at: str, doubts: Sequence[Doubt]) -> Result:
     """The result with its id, the run's doubts, and the run's start for samples without their own time."""
-    samples = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.samples)
-    requests = tuple(one if one.started_at else replace(one, started_at=started_at) for one in result.requests)
+    samples = tuple(
+        sample if sample.started_at else replace(sample, started_at=started_at) for sample in result.samples
+    )
+    requests = tuple(
+        request if request.started_at else replace(request, started_at=started_at) for request in result.requests
+    )
     dated = replace(result, result_id=result_id, samples=samples, requests=requests)
     if result.status != "ok":
         return dated
@@ -334,10 +340,10 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     too deep nesting."""
     where = f"{short_name(key)}: " if key else ""
     for result in run.results:
-        for one in result.samples:
-            values: Any = one.values
+        for sample in result.samples:
+            values: Any = sample.values
             if not all(map(math.isfinite, (values.mean,) if isinstance(values, LargeSamples) else values)):
-                file.refuse(f"{where}a value of {one.metric} is too large")
+                file.refuse(f"{where}a value of {sample.metric} is too large")
     light = replace(run, results=tuple(replace(one, samples=()) for one in run.results))
     try:
         json.dumps(to_json(light), ensure_ascii=False).encode()

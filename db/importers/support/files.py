@@ -410,7 +410,8 @@ class ForeignFile:
     def noise(self) -> tuple[LeftOut, ...]:
         """The lines of a file in JSON that are not JSON."""
         return tuple(
-            LeftOut(f"line {one.line}", f"not JSON, or cut off: {one.text[:60]!r}") for one in self._documents.skipped
+            LeftOut(f"line {skipped.line}", f"not JSON, or cut off: {skipped.text[:60]!r}")
+            for skipped in self._documents.skipped
         )
 
     @cached_property

@@ -74,12 +74,12 @@ class GivenValues:
         certain = replace(
             dated,
             results=tuple(
-                replace(one, doubts=tuple(doubt for doubt in one.doubts if doubt.kind not in settled))
-                for one in dated.results
+                replace(result, doubts=tuple(doubt for doubt in result.doubts if doubt.kind not in settled))
+                for result in dated.results
             ),
         )
         words = canonical_hash(values)
-        results = tuple(replace(one, result_id=content_id(one.result_id, words)) for one in certain.results)
+        results = tuple(replace(result, result_id=content_id(result.result_id, words)) for result in certain.results)
         return replace(certain, run_id=content_id(certain.run_id, words), results=results)
 
     def _changed(self, run: Run, values: Mapping[str, Json]) -> Run:
@@ -130,7 +130,7 @@ def _at(run: Run, time: datetime) -> Run:
         except OverflowError as error:
             raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
     results = tuple(
-        replace(result, samples=tuple(replace(one, started_at=iso(time)) for one in result.samples))
+        replace(result, samples=tuple(replace(sample, started_at=iso(time)) for sample in result.samples))
         for result in run.results
     )
     return replace(run, started_at=iso(time), finished_at=finished_at, results=results)
@@ -280,7 +280,7 @@ def _is_no_file(path: Path) -> bool:
 def _without_secrets(run: Run) -> Run:
     """The run without secrets. Its ids and its hardware, on whose hash others depend, are kept."""
     known = known_secrets()
-    bare = replace(run, results=tuple(replace(one, samples=(), requests=()) for one in run.results))
+    bare = replace(run, results=tuple(replace(result, samples=(), requests=()) for result in run.results))
     clean = redacted_record(bare)
     results = tuple(
         replace(
@@ -345,9 +345,9 @@ def _outcome(file: ForeignFile, format_name: str, runs: Sequence[Run]) -> Import
         runs=len(runs),
         results=len(results),
         samples=sum(len(samples.values) for result in results for samples in result.samples),
-        left_out=tuple(one.text for one in file.left_out),
+        left_out=tuple(left_out.text for left_out in file.left_out),
         doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
-        compacted=any(one.quantiles is not None for one in large_samples(runs)),
+        compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
         nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
         unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
         models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),

@@ -141,7 +141,7 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
     if "itls" in load:
         lists = load.each("itls")
         gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(lists)]
-        kept["gaps_per_request"] = [len(each) for each in gaps]
+        kept["gaps_per_request"] = [len(gap) for gap in gaps]
         values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
         firsts = load.column("ttfts") or ()
         metrics = [found[2] for name in load if (found := CLIENT_STATISTIC.fullmatch(name))]

@@ -94,12 +94,16 @@ def foreign_result(
     samples, negative = _not_negative(samples)
     if not any(doubt.kind == "negative_time" for doubt in doubts):
         doubts = (*doubts, *negative)
-    wall_samples = [one for one in samples if one.phase == "measure" and one.metric == "latency_wall" and one.values]
-    sample_count = sum(len(one.values) for one in wall_samples) or int(iterations or 0)
-    statistics_of_samples = latency_metrics([one.values for one in wall_samples]) if wall_samples else NO_STATISTICS
-    hidden = OF_SINGLE_CALLS if any(one.inner_loops > 1 for one in wall_samples) else ()
+    wall_samples = [
+        sample for sample in samples if sample.phase == "measure" and sample.metric == "latency_wall" and sample.values
+    ]
+    sample_count = sum(len(wall_sample.values) for wall_sample in wall_samples) or int(iterations or 0)
+    statistics_of_samples = (
+        latency_metrics([wall_sample.values for wall_sample in wall_samples]) if wall_samples else NO_STATISTICS
+    )
+    hidden = OF_SINGLE_CALLS if any(wall_sample.inner_loops > 1 for wall_sample in wall_samples) else ()
     if not hidden and not is_load:
-        doubts = (*doubts, *_slow_calls([one.values for one in wall_samples]))
+        doubts = (*doubts, *_slow_calls([wall_sample.values for wall_sample in wall_samples]))
     computed = {
         column: statistics_of_samples.values[name]
         for column, name in LATENCY.items()
@@ -183,16 +187,16 @@ def possible(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, 
 def _not_negative(samples: Sequence[Samples]) -> tuple[Sequence[Samples], list[Doubt]]:
     """The samples without negative times, which no warehouse stores, and a doubt for each metric that had some."""
     kept, doubts = [], list[Doubt]()
-    for one in samples:
-        values: Any = one.values
+    for sample in samples:
+        values: Any = sample.values
         least = values.least if isinstance(values, LargeSamples) else min(values, default=0.0)
-        if least >= 0 or not one.metric.startswith(NEVER_NEGATIVE):
-            kept.append(one)
+        if least >= 0 or not sample.metric.startswith(NEVER_NEGATIVE):
+            kept.append(sample)
             continue
         plain = _array(_plain(values))
-        doubts += negative_times(one.metric, plain)
+        doubts += negative_times(sample.metric, plain)
         if rest := array("d", (value for value in plain if value >= 0)):
-            kept.append(measured(one.metric, rest, **{name: getattr(one, name) for name in OF_SAMPLES}))
+            kept.append(measured(sample.metric, rest, **{name: getattr(sample, name) for name in OF_SAMPLES}))
     return kept, doubts
 
 
@@ -307,16 +311,16 @@ def without_numbers(run: Run) -> Run:
     """The run, in which each result that succeeded but has no measured number has failed, with the unread fields that
     look like one."""
     results = tuple(
-        one
-        if one.status != "ok" or one.samples or not all(map(NOT_MEASURED.fullmatch, one.metrics))
-        else _failed(run, one)
-        for one in run.results
+        result
+        if result.status != "ok" or result.samples or not all(map(NOT_MEASURED.fullmatch, result.metrics))
+        else _failed(run, result)
+        for result in run.results
     )
     if results == run.results:
         return run
-    status = max((one.status for one in results), key=RANK.index)
+    status = max((result.status for result in results), key=RANK.index)
     return replace(
-        run, results=results, status=status, error=run.error or next(one.error for one in results if one.error)
+        run, results=results, status=status, error=run.error or next(result.error for result in results if result.error)
     )
 
 

@@ -297,7 +297,7 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
     if steps := times.get("per_step"):
         metrics["step_ms"] = steps.median
     energies = (targets[name].fields("energy") for name in MAIN if name in targets)
-    if (energy := next((one for one in energies if one is not None), None)) is not None:
+    if (energy := next((entry for entry in energies if entry is not None), None)) is not None:
         if (unit := energy.text("unit")) in (None, "kWh"):
             metrics |= {column: energy.scaled(name, J_PER_KWH, low=0) for name, column in ENERGY.items()}
         else:
@@ -325,7 +325,9 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
         samples=[*([block(0, whole.values)] if whole is not None and whole.values else []), *samples],
         metrics=metrics,
         stated=stated,
-        iterations=max((count for one in counted if (count := one.section("latency").integer("count"))), default=None),
+        iterations=max(
+            (count for entry in counted if (count := entry.section("latency").integer("count"))), default=None
+        ),
         warmup_iterations=warmup_calls if whole is not None else None,
         doubts=[*doubts, *_doubts(targets, times), *negative_times("latency_wall", whole.values if whole else ())],
         missing=reasons,

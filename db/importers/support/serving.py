@@ -340,7 +340,7 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
         return ()
     ordered = sorted(sent, key=lambda one: (one.intended_s, one.sent_s))
     zero = ordered[0].intended_s
-    keeps_all = sum(len(one.tokens_s) for one in ordered) <= MOST_ARRIVALS
+    keeps_all = sum(len(request.tokens_s) for request in ordered) <= MOST_ARRIVALS
 
     def ms(value_s: float | None) -> float | None:
         return None if value_s is None else (value_s - zero) * MS_PER_S
@@ -350,18 +350,18 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
         launch=0,
         phase="measure",
         started_at="",
-        intended_ms=tuple((one.intended_s - zero) * MS_PER_S for one in ordered),
-        sent_ms=tuple(ms(one.sent_s) for one in ordered),
-        first_token_ms=tuple(ms(one.first_s) for one in ordered),
+        intended_ms=tuple((request.intended_s - zero) * MS_PER_S for request in ordered),
+        sent_ms=tuple(ms(request.sent_s) for request in ordered),
+        first_token_ms=tuple(ms(request.first_s) for request in ordered),
         token_ms=tuple(
-            tuple((each - zero) * MS_PER_S for each in one.tokens_s) if keeps_all else () for one in ordered
+            tuple((value - zero) * MS_PER_S for value in request.tokens_s) if keeps_all else () for request in ordered
         ),
-        end_ms=tuple(ms(one.end_s) for one in ordered),
-        tokens_in=tuple(one.tokens_in for one in ordered),
-        tokens_out=tuple(one.tokens_out for one in ordered),
+        end_ms=tuple(ms(request.end_s) for request in ordered),
+        tokens_in=tuple(request.tokens_in for request in ordered),
+        tokens_out=tuple(request.tokens_out for request in ordered),
         cached_tokens=absent,
-        error=tuple(one.error for one in ordered),
-        detail=tuple(one.detail and one.detail[-MOST_DETAIL:] for one in ordered),
+        error=tuple(request.error for request in ordered),
+        detail=tuple(request.detail and request.detail[-MOST_DETAIL:] for request in ordered),
         meets_limits=absent,
         conversation=absent,
         turn=absent,

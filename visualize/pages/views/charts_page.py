@@ -61,11 +61,11 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     )
     figures: list[Figure] = []
     missing: dict[str, None] = {}
-    for one in chart.draw(chart.rows(data.warehouse, selection)):
-        if isinstance(one, NotDrawn):
-            missing[f"{one.what}: {one.why}"] = None
+    for not_drawn in chart.draw(chart.rows(data.warehouse, selection)):
+        if isinstance(not_drawn, NotDrawn):
+            missing[f"{not_drawn.what}: {not_drawn.why}"] = None
         else:
-            figures.append(one)
+            figures.append(not_drawn)
         if len(figures) > MOST_FIGURES:
             break
     # The command that writes the same chart as image files.

@@ -102,13 +102,13 @@ def page(data: Data, parameters: ConsoleParameters) -> SimpleNamespace:
         ],
         dictionary=[
             SimpleNamespace(
-                name=one.name,
-                kind=one.kind,
-                meaning=one.meaning,
-                link=Link(view="console", parameters=replace(parameters, table=one.name)),
-                columns=fields if one.name == parameters.table else (),
+                name=entry.name,
+                kind=entry.kind,
+                meaning=entry.meaning,
+                link=Link(view="console", parameters=replace(parameters, table=entry.name)),
+                columns=fields if entry.name == parameters.table else (),
             )
-            for one in dictionary.entries(data.warehouse)
+            for entry in dictionary.entries(data.warehouse)
         ],
         most=MOST_ROWS,
         limit_s=TIME_LIMIT_S,

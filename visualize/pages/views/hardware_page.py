@@ -173,11 +173,11 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
                 title=title,
                 options=tuple(
                     (
-                        one,
-                        Link(view="hardware", parameters=HardwareParameters(**{"model": model, field: one})),
-                        one == chosen,
+                        option,
+                        Link(view="hardware", parameters=HardwareParameters(**{"model": model, field: option})),
+                        option == chosen,
                     )
-                    for one in options
+                    for option in options
                 ),
             )
             for title, (options, chosen, field) in choices.items()

@@ -35,8 +35,8 @@ def page(data: Data, parameters: LiveParameters) -> SimpleNamespace:
         raise NotFoundError("benchhouse dashboard and benchhouse top show running sweeps, on the machine that measures")
     snapshot = data.live_snapshot()
     return SimpleNamespace(
-        running=[_sweep(one, snapshot.at_s) for one in snapshot.running],
-        ended=[_sweep(one, snapshot.at_s) for one in snapshot.ended],
+        running=[_sweep(command, snapshot.at_s) for command in snapshot.running],
+        ended=[_sweep(command, snapshot.at_s) for command in snapshot.ended],
         ignored=snapshot.ignored,
         poll_s=POLL_S,
     )

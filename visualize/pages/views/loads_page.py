@@ -267,12 +267,14 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         doubts=noted_doubts(rows, named, is_import=is_import),
         is_measured=any(map(is_ok, rows)),
         charts=[
-            one
+            figure
             for _, members in grouped(measured, ("sequence_length", "new_tokens"))
             for name in ("load_latency", "load_frontier")
-            for one in _figures(data, name, members)
+            for figure in _figures(data, name, members)
         ],
-        overlaid=[vega.chart(one) for one in overlaid if isinstance(one, Figure) and _has_servers(one)],
+        overlaid=[
+            vega.chart(not_drawn) for not_drawn in overlaid if isinstance(not_drawn, Figure) and _has_servers(not_drawn)
+        ],
         is_import=is_import,
         drawn=named(drawn) if drawn is not None and (requests or server) else None,
         requests=(*requests, *server),
@@ -316,7 +318,7 @@ def _facts(
         for row in rows
     )
     searches = (HighestRate.of(row[OTHERS], _load(row)) for row in rows)
-    highest = next((one for one in searches if one is not None), None)
+    highest = next((search for search in searches if search is not None), None)
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)

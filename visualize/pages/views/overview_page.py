@@ -140,9 +140,9 @@ def _most_quantized(data: Data) -> list[str]:
     about quantizations leads; those with a measured quality count first. None if no model has two."""
     rows = data.warehouse.query(QUANTIZED).dicts()
     names = {
-        one: name
+        model: name
         for name, models in models_by_name([*{row["model_id"]: None for row in rows}]).items()
-        for one in models
+        for model in models
     }
     found: dict[tuple[str, str, str], list[tuple[object, bool]]] = {}
     for row in rows:
@@ -207,7 +207,10 @@ def _alerts(data: Data) -> tuple[Grid, int]:
     """The newest open alerts, and the number of further changes with one."""
     rows = list_alerts(data.warehouse, EVERYTHING, OPEN)
     changes = _changes(rows, lambda row: (row["run_id"], row["metric"]))
-    titles = {one.column: one.words for one in judged_metrics(data.warehouse, {row["metric"] for row in rows})}
+    titles = {
+        judged_metric.column: judged_metric.words
+        for judged_metric in judged_metrics(data.warehouse, {row["metric"] for row in rows})
+    }
     titles |= {name: metric.title for name, metric in QUALITY_METRICS.items()}
     names = ("raised (UTC)", "model", "device", "setup", "point", "metric", "change", "status")
     shown = Grid(
@@ -246,7 +249,9 @@ def _regressions(data: Data) -> tuple[Grid, int]:
     changed = [row["metric"] for row in data.warehouse.query(CHANGED).dicts()]
     found = regressions(data.warehouse, judged_metrics(data.warehouse, changed)) if changed else ()
     changes = _changes(found, lambda one: (one.run_id, one.metric.column))
-    points = {change[0].change_point_id: [words.short_point(one.point) for one in change] for change in changes}
+    points = {
+        change[0].change_point_id: [words.short_point(regression.point) for regression in change] for change in changes
+    }
     columns: Mapping[str, Callable[[Any], Cell]] = {
         "since (UTC)": lambda one: text_cell(
             time_text(one.history_time), link=_series_link(one.series_id, one.metric.column), hint="its trend"

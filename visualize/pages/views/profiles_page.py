@@ -97,7 +97,7 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
     for operator in row["operators"] or ():
         spent.setdefault(operator["operator"], []).append(operator)
     total = profiles.total_ms(row)
-    own = {name: sum(one["exclusive_ms"] for one in calls) for name, calls in spent.items()}
+    own = {name: sum(call["exclusive_ms"] for call in calls) for name, calls in spent.items()}
     operators: Mapping[str, Callable[[str], Cell]] = {
         "operator": text_cell,
         "calls": lambda name: number_cell(sum(one["calls"] for one in spent[name])),
@@ -121,7 +121,7 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
 
 def profile_charts(row: Row) -> tuple[Chart, ...]:
     """The flame graph of a profile, and its layer times if it has layers."""
-    return tuple(one for name in ("flame_graph", "layer_times") for one in vega.charts(charts()[name].draw([row])))
+    return tuple(chart for name in ("flame_graph", "layer_times") for chart in vega.charts(charts()[name].draw([row])))
 
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:

@@ -124,13 +124,13 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         why_none = (why_no_servers if is_load else why_no_options)(data.warehouse, models, selection)
     facts = [
         (
-            "" if one.model_revision is None else f"revision {one.model_revision[:8]}",
-            f"configuration {one.config_hash[:8]}",
-            "in tokens" if one.has_tokens else "in items",
+            "" if option.model_revision is None else f"revision {option.model_revision[:8]}",
+            f"configuration {option.config_hash[:8]}",
+            "in tokens" if option.has_tokens else "in items",
         )
-        for one in options
+        for option in options
     ]
-    titles = distinct_names([visible(one.text) for one in options], facts, ", ")
+    titles = distinct_names([visible(option.text) for option in options], facts, ", ")
     by_title = dict(zip(titles, options, strict=True))
     meant = [one for one in titles if parameters.workload in (None, one)]
     if not meant and parameters.workload is not None:  # a bookmark from before others of the same words were measured
@@ -145,7 +145,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
         words = recommendation_words(chosen, found, parameters.limits)
-        links = [run_link(one.option.run_id, one.option.result_id) for one in found.rated]
+        links = [run_link(option.option.run_id, option.option.result_id) for option in found.rated]
         recommended = {
             "words": words,
             "has_best": found.best is not None,
@@ -175,9 +175,9 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
 def _choice(options: Sequence[Option]) -> tuple[int, int, int]:
     """How much there is to choose from on the machine that has most, as the overview ranks workloads."""
     of_machines: dict[str, list[tuple[object, bool]]] = {}
-    for one in options:
-        precision = (one.precision, one.runtime_mode.get("quantization"))
-        of_machines.setdefault(one.hardware_id, []).append((precision, bool(one.quality)))
+    for option in options:
+        precision = (option.precision, option.runtime_mode.get("quantization"))
+        of_machines.setdefault(option.hardware_id, []).append((precision, bool(option.quality)))
     return max(map(to_choose, of_machines.values()))
 
 
@@ -200,10 +200,13 @@ def _served(
     for traffic, servers in servers_by_traffic(data.warehouse, models, selection, demand, None).items():
         words = servers_words(traffic, servers, demand)
         links = [
-            Link(view="results", parameters=ResultsParameters(hardware=one.hardware_id, all=True)) for one in servers
+            Link(view="results", parameters=ResultsParameters(hardware=server.hardware_id, all=True))
+            for server in servers
         ]
         grid = grid_of(words.table, "Servers, best first", links)
-        served.append(SimpleNamespace(words=words, has_best=any(one.best is not None for one in servers), grid=grid))
+        served.append(
+            SimpleNamespace(words=words, has_best=any(server.best is not None for server in servers), grid=grid)
+        )
     return served
 
 
@@ -232,7 +235,8 @@ def _limits(
     titles |= {
         name: title
         for name, title in of_quality.items()
-        if getattr(parameters, name) is not None or any(ALL_QUALITY_LIMITS[name] in one.quality for one in options)
+        if getattr(parameters, name) is not None
+        or any(ALL_QUALITY_LIMITS[name] in option.quality for option in options)
     }
     if parameters.request_rate is not None:
         titles = {
@@ -243,7 +247,7 @@ def _limits(
     fields = []
     for name, (title, quantity) in titles.items():
         value, is_least = getattr(parameters, name), quantity in AT_LEAST
-        values = [] if quantity is None else [limited_value(one, quantity) for one in options]
+        values = [] if quantity is None else [limited_value(option, quantity) for option in options]
         rounded = {_rounded(one, up=not is_least) for one, _ in values if one is not None}
         why = next((reason for _, reason in values if reason is not None), "not measured")
         steps = spread(sorted(rounded), MOST_POSITIONS)
@@ -296,7 +300,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         )
         for place, device in enumerate(devices)
     ]  # fmt: skip
-    best = pareto([one for one in options if one[1].fits], lambda one: (one[2], one[3]))
+    best = pareto([option for option in options if option[1].fits], lambda one: (one[2], one[3]))
     front = [(latency, throughput, "") for _, _, latency, throughput in best]
     panel = front_panel(lines, front, "Median latency (ms)", f"Throughput ({unit})", is_cost=True)
     named = tuple(
@@ -304,8 +308,8 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         for _, one, latency, throughput in options
         if one is found.best
     )
-    states = {one.state for line in lines for one in line.marks}
-    is_unknown = any(one.unknown for one in found.rated)
+    states = {mark.state for line in lines for mark in line.marks}
+    is_unknown = any(option.unknown for option in found.rated)
     crossed = "crossed: misses a limit" + (", or its value is not known" if is_unknown else "")
     figure = Figure(
         title="Latency and throughput of each option",

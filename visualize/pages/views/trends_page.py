@@ -105,7 +105,7 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     shown = [one for one in found if one.points and (one.change_points or one.trend or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
-    options = {"newest": None, **{one: f"model={one}" for one in models if not NO_VALUE.search(one)}}
+    options = {"newest": None, **{model: f"model={model}" for model in models if not NO_VALUE.search(model)}}
     return SimpleNamespace(
         metrics=metric_choices(data),
         lines=[
@@ -160,12 +160,12 @@ def newest_series(data: Data, *, most: int) -> list[str]:
 
 def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, metric: Metric) -> History | None:
     if parameters.series is None:
-        return next((one for one in shown if one.change_points), shown[0] if shown else None)
+        return next((history for history in shown if history.change_points), shown[0] if shown else None)
     if len(parameters.series) < LEAST_PREFIX:
         raise NotFoundError(f"{parameters.series!r} is too short: give at least 8 characters of a series id")
-    for one in shown:
-        if one.series_id.startswith(parameters.series):
-            return one
+    for history in shown:
+        if history.series_id.startswith(parameters.series):
+            return history
     found, _ = histories(data.warehouse, Selection.parse(f"series={parameters.series}"), metric, limit=1)
     if not found:
         raise NotFoundError(f"no series id starts with {parameters.series!r} and has values of {metric.column}")
@@ -215,7 +215,7 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
     return SimpleNamespace(
         title=" · ".join([str(history.subject["model_id"]), *_setup(history), words.short_point(history.point)]),
         series_id=history.series_id,
-        charts=[vega.chart(one, table) for one in figures],
+        charts=[vega.chart(figure, table) for figure in figures],
         changes=grid(changes, reversed(history.change_points), "Changes of the level", ("change", "before", "after")),
         left_out=excluded_results_text(history.left_out) if history.left_out else None,
         notes=_notes(data, history, metric),
@@ -247,30 +247,34 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
     places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
     about = [history.series_id, *places, *(row["alert_id"] for row in rows)]
     notes = []
-    for one in list_annotations(data.warehouse, about) if history.points else ():
-        at = places.get(one.target_id)
+    for annotation in list_annotations(data.warehouse, about) if history.points else ():
+        at = places.get(annotation.target_id)
         notes.append(
             SimpleNamespace(
-                text=one.note,
-                about=f"run of {time_text(at.history_time)}" if at else f"the {one.target_kind}",
+                text=annotation.note,
+                about=f"run of {time_text(at.history_time)}" if at else f"the {annotation.target_kind}",
                 run=None if at is None else run_link(at.run_id),
-                signature=(f"{one.author}, " if one.author else "") + f"{time_text(one.created_at)} UTC",
+                signature=(f"{annotation.author}, " if annotation.author else "")
+                + f"{time_text(annotation.created_at)} UTC",
             )
         )
     return SimpleNamespace(
         alerts=alerts,
         unraised=sum(  # confirmed regressions without an alert
-            one.change.state == "confirmed"
-            and metric.is_worse(one.change.relative_change)
-            and not _has_alert(one, rows, history, metric)
-            for one in history.change_points
+            change_point.change.state == "confirmed"
+            and metric.is_worse(change_point.change.relative_change)
+            and not _has_alert(change_point, rows, history, metric)
+            for change_point in history.change_points
         ),
         notes=notes,
         targets=[  # possible subjects of a note: (id, text)
             (history.series_id, "the whole series"),
             *(
-                (one.run_id, f"run of {time_text(one.history_time)}, commit {_commit(one, 'none')}")
-                for one in reversed(history.points[-MOST_RUNS:])
+                (
+                    history_point.run_id,
+                    f"run of {time_text(history_point.history_time)}, commit {_commit(history_point, 'none')}",
+                )
+                for history_point in reversed(history.points[-MOST_RUNS:])
             ),
         ],
         triages=TRIAGES,

@@ -304,7 +304,7 @@ class Arrivals:
 
     def __call__(self, row: int, tokens: Sequence[int]) -> None:
         self.tokens[row] += tokens
-        while self._steps < self._limit and all(len(each) > self._steps for each in self.tokens):
+        while self._steps < self._limit and all(len(token) > self._steps for token in self.tokens):
             self._steps += 1
             self._mark(TOKEN)
 
@@ -433,21 +433,21 @@ class EngineOperation(Operation):
         times = (
             CustomMetric(name=f"{name}_ms", value=1e9 / NS_PER_MS * median(values), unit="ms")
             for name, values in (
-                (ENGINE_FIRST, [one.first_s for one in self._reports if one.first_s is not None]),
-                (ENGINE_PER_TOKEN, [one.per_token_s for one in self._reports if one.per_token_s is not None]),
+                (ENGINE_FIRST, [report.first_s for report in self._reports if report.first_s is not None]),
+                (ENGINE_PER_TOKEN, [report.per_token_s for report in self._reports if report.per_token_s is not None]),
             )
             if values
         )
-        found, drafted = [*times], sum(one.drafted_tokens for one in self._reports)
+        found, drafted = [*times], sum(report.drafted_tokens for report in self._reports)
         if self._settings.is_speculative and drafted:
-            accepted = sum(one.accepted_tokens for one in self._reports)
+            accepted = sum(report.accepted_tokens for report in self._reports)
             found.append(CustomMetric(name="draft_acceptance_rate", value=accepted / drafted, better="higher"))
-            if passes := sum(one.verifications for one in self._reports if one.verifications is not None):
+            if passes := sum(report.verifications for report in self._reports if report.verifications is not None):
                 length = CustomMetric(name="mean_accepted_length", value=1 + accepted / passes, unit="tokens")
                 found.append(replace(length, better="higher"))
-        prompts = sum(one.prompt_tokens for one in self._reports)
+        prompts = sum(report.prompt_tokens for report in self._reports)
         if self._settings.has_prefix_cache and prompts:
-            share = sum(one.reused_tokens for one in self._reports) / prompts
+            share = sum(report.reused_tokens for report in self._reports) / prompts
             found.append(CustomMetric(name="prefix_cache_hit_share", value=share, better="higher"))
         return found
 

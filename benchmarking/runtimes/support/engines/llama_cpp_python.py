@@ -219,15 +219,19 @@ def _matching(device: Device, usable: Sequence[GgmlDevice], listed: Sequence[Ggm
 def _one(device: Device, candidates: Sequence[GgmlDevice]) -> GgmlDevice:
     """The candidate that is this GPU: with its address, else the only one with its name."""
     address = str(device.facts.values.get("pci_address") or "").lower()
-    for one in candidates:
-        if address and one.address.lower().startswith(address):
-            return one
+    for candidate in candidates:
+        if address and candidate.address.lower().startswith(address):
+            return candidate
     wanted = _plain(device.name or "")
-    plain = {one.name: _plain(one.description) for one in candidates}
-    named = [one for one in candidates if wanted and (wanted in plain[one.name] or plain[one.name] in wanted)]
+    plain = {candidate.name: _plain(candidate.description) for candidate in candidates}
+    named = [
+        candidate
+        for candidate in candidates
+        if wanted and (wanted in plain[candidate.name] or plain[candidate.name] in wanted)
+    ]
     if len(named) == 1 and not named[0].is_software:
         return named[0]
-    listed = ", ".join(one.label for one in candidates)
+    listed = ", ".join(candidate.label for candidate in candidates)
     why = f"{len(named)} have its name" if len(named) > 1 else "none has its name"
     raise UnsupportedError(
         f"llama.cpp's devices do not tell which one is {device.selector} ({device.name}): {why}. It lists {listed}: "

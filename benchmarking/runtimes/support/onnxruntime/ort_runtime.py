@@ -104,9 +104,9 @@ def built_provider(device: Device, providers: Sequence[OrtProvider], word: Scala
     import onnxruntime
 
     built = onnxruntime.get_available_providers()
-    if (provider := next((one for one in candidates if one.name in built), None)) is not None:
+    if (provider := next((candidate for candidate in candidates if candidate.name in built), None)) is not None:
         return provider
-    requirement = " or ".join(f"{one.name} ({one.install})" for one in candidates)
+    requirement = " or ".join(f"{candidate.name} ({candidate.install})" for candidate in candidates)
     others = [one.word for one in providers if one.name in built and one not in candidates]
     choose = f" (--provider {others[0]} is available)" if others else ""
     return (
@@ -131,7 +131,7 @@ def possible_provider(device: Device, providers: Sequence[OrtProvider]) -> OrtPr
     default = built_provider(device, providers)
     if isinstance(default, OrtProvider):
         return default
-    by_name = (built_provider(device, providers, one.word) for one in providers if one.on_request_only)
+    by_name = (built_provider(device, providers, provider.word) for provider in providers if provider.on_request_only)
     return next((one for one in by_name if isinstance(one, OrtProvider)), default)
 
 

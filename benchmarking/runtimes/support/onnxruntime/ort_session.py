@@ -196,8 +196,10 @@ class OrtRunner(GraphRunner):
         self._loaded = loaded
         self._replay = replay
         self._graphs = loaded.source.bundle.graphs
-        self._outputs = {name: [one.name for one in graph.outputs] for name, graph in self._graphs.items()}
-        self._kept = {name: {one.output: one.input for one in graph.states} for name, graph in self._graphs.items()}
+        self._outputs = {name: [output.name for output in graph.outputs] for name, graph in self._graphs.items()}
+        self._kept = {
+            name: {state.output: state.input for state in graph.states} for name, graph in self._graphs.items()
+        }
         self._zeros: dict[tuple[str, int], dict[str, Placed]] = {}
 
     def place(self, array: np.ndarray) -> Placed:

@@ -282,8 +282,8 @@ class ConcurrentRunner(RequestRunner):
         self._queue.set_callback(self._completed)
 
     def call(self, graph: str, feeds: Mapping[str, Placed]) -> Mapping[str, Placed]:
-        for each in self._by_number:
-            each.bind(feeds)
+        for request in self._by_number:
+            request.bind(feeds)
         number: int = self._queue.get_idle_request_id()
         self._queue.start_async(share_inputs=True, userdata=self._now_ns())
         self._queue.wait_all()
@@ -333,8 +333,8 @@ class ConcurrentRunner(RequestRunner):
         first = self._by_number[0].outputs()
         same = all(
             np.array_equal(tensor.data, first[name].data)
-            for each in self._by_number[1:]
-            for name, tensor in each.outputs().items()
+            for request in self._by_number[1:]
+            for name, tensor in request.outputs().items()
         )
         return {**self._verify(), "requests": self.requests, "requests_agree": same}
 
@@ -358,8 +358,8 @@ class CompiledPoint:
     @property
     def compile_times(self) -> dict[str, Json]:
         """`compile_cold_s`, and `compile_warm_s` if every graph was actually loaded from the cache."""
-        compile_s = sum(each.compile_s for each in self.compiled.values())
-        if self.cached_s is None or not all(each.facts.get("is_from_cache") for each in self.compiled.values()):
+        compile_s = sum(compiled.compile_s for compiled in self.compiled.values())
+        if self.cached_s is None or not all(compiled.facts.get("is_from_cache") for compiled in self.compiled.values()):
             return {COLD: compile_s}
         return {COLD: self.cached_s, WARM: compile_s}
 
@@ -518,18 +518,18 @@ def verify_execution(cell: Cell, compiled_point: CompiledPoint) -> dict[str, Jso
     for found in facts.values():
         check_devices(found.get("execution_devices"), name)
     verified, all_nodes = {**_merge_facts(facts), **compiled_point.compile_times}, list[Node]()
-    for each in compiled_point.compiled.values():
-        nodes = nodes_of(each.model)
+    for compiled in compiled_point.compiled.values():
+        nodes = nodes_of(compiled.model)
         if isinstance(nodes, str):  # why they are unknown
             return {**verified, "nodes_missing": nodes}
-        check_kernels(nodes, each.requested.get("INFERENCE_PRECISION_HINT"), name)
+        check_kernels(nodes, compiled.requested.get("INFERENCE_PRECISION_HINT"), name)
         all_nodes += nodes
     return {**verified, **node_facts(all_nodes, kind_of(name))}
 
 
 def _merge_facts(facts: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
     """The facts of several graphs: equal values once, different ones by graph."""
-    names = dict.fromkeys(name for each in facts.values() for name in each)
+    names = dict.fromkeys(name for fact in facts.values() for name in fact)
     merged: dict[str, Json] = {}
     for name in names:
         values = {graph: each[name] for graph, each in facts.items() if name in each}

@@ -154,9 +154,9 @@ class ReplicatedOperation(Operation):
     def __init__(
         self, operations: Sequence[TorchOperation], names: Sequence[str], preparation: Callable[[], Readings]
     ) -> None:
-        self.items_per_call = sum(each.items_per_call for each in operations)
-        self.tokens_per_call = _sum([each.tokens_per_call for each in operations])
-        self.prompt_tokens_per_call = _sum([each.prompt_tokens_per_call for each in operations])
+        self.items_per_call = sum(operation.items_per_call for operation in operations)
+        self.tokens_per_call = _sum([operation.tokens_per_call for operation in operations])
+        self.prompt_tokens_per_call = _sum([operation.prompt_tokens_per_call for operation in operations])
         self.new_tokens = operations[0].new_tokens
         self.streams = operations[0].streams
         self._operations = operations
@@ -165,8 +165,8 @@ class ReplicatedOperation(Operation):
         self._threads = WorkerThreads(len(operations))
 
     def reset(self) -> None:
-        for each in self._operations:
-            each.reset()
+        for operation in self._operations:
+            operation.reset()
 
     def run(self, mark: Mark) -> list[Any]:
         """The replicas' outputs, in batch order."""
@@ -187,14 +187,14 @@ class ReplicatedOperation(Operation):
 
     def count(self) -> Readings:
         """The sums over all replicas."""
-        return merge_readings([each.count() for each in self._operations], add=lambda name: True)
+        return merge_readings([operation.count() for operation in self._operations], add=lambda name: True)
 
     def arrays(self, output: list[Any]) -> dict[str, Any]:
         """The outputs joined along the batch."""
         import numpy as np
 
         arrays = [each.arrays(one) for each, one in zip(self._operations, output, strict=True)]
-        return {name: np.concatenate([one[name] for one in arrays]) for name in arrays[0]}
+        return {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
 
     def verified(self) -> Mapping[str, Json]:
         """The facts of the first replica, and each device's share of the batch."""
@@ -229,10 +229,10 @@ def merge_readings(
 ) -> Readings:
     """The combined readings of all replicas: those per call are added, others averaged. A reading that one replica
     lacks is missing, with its reason."""
-    missing = {name: why for one in readings for name, why in one.missing.items()}
+    missing = {name: why for reading in readings for name, why in reading.missing.items()}
     values: dict[str, Json] = {}
     for name in readings[0].values:
-        numbers = [value for one in readings if isinstance(value := one.values.get(name), int | float)]
+        numbers = [value for reading in readings if isinstance(value := reading.values.get(name), int | float)]
         if len(numbers) == len(readings):
             values[name] = sum(numbers) if add(name) else fmean(numbers)
     return Readings(values=values, missing={name: why for name, why in missing.items() if name not in values})
