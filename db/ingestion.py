@@ -25,12 +25,11 @@ from benchmarking.core.records import Run
 from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read_file
 from db import rows, run_records
 from db.conflicts import conflicts, conflicts_text
-from db.connection import Connection
+from db.connection import Connection, literal
 from db.rows import Row, arrow_table, run_rows
 
 if TYPE_CHECKING:
     from db.connection import DuckDB
-    from db.rows import Row
     from db.warehouse import Warehouse
 
 
@@ -368,7 +367,7 @@ WITH candidates AS (
     SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
         r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
     FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
-    WHERE run.task <> '{CALIBRATION}'
+    WHERE run.task <> {literal(CALIBRATION)}
 ), latest AS (
     SELECT series_id, model_id, result_id AS latest_result_id, started_at AS latest_started_at
     FROM candidates
@@ -421,7 +420,7 @@ WITH measured AS (
         r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
     FROM benchmark_results r
     JOIN benchmark_runs run USING (run_id)
-    WHERE run.task = '{CALIBRATION}' AND r.status = 'ok' AND r.validity <> 'invalid'
+    WHERE run.task = {literal(CALIBRATION)} AND r.status = 'ok' AND r.validity <> 'invalid'
         AND coalesce(peak, peak_copy) IS NOT NULL
 ),
 by_precision AS (
