@@ -40,8 +40,6 @@ from benchmarking.workloads.support import processing
 from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
 
 

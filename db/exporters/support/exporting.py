@@ -27,7 +27,6 @@ from db.run_records import StoredRun, stored_runs
 from db.warehouse import Table
 
 if TYPE_CHECKING:
-    from db.analysis.selection import Selection
     from db.warehouse import Warehouse
 
 

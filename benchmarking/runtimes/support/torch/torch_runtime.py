@@ -183,7 +183,6 @@ class TorchRuntime(Runtime):
         import transformers.models.auto.modeling_auto  # noqa: F401
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.torch import model_loading
         from benchmarking.runtimes.support.torch.torch_session import Loaded
         from benchmarking.workloads.support.processing import open_processing
         from benchmarking.workloads.support.weights import page_cache_of
@@ -225,7 +224,6 @@ class TorchRuntime(Runtime):
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         """The model on its device, its number of parameters before quantization, and the facts read from it."""
-        from benchmarking.runtimes.support.torch import model_loading
 
         attention, precision = _attention_of(cell.runtime_mode), cell.precision
         implementation = attention_kernels.implementation_of(attention)
