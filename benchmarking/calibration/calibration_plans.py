@@ -195,10 +195,6 @@ def _seconds(handle: DeviceHandle, call: Callable[[], object]) -> float:
     return min(durations[1:])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 FILE = str(Path(__file__).with_name("benches.py"))
 WARMUP_MAX_TIME_S = 3.0
 """Long enough for clocks to rise, since there are several points."""
@@ -303,3 +299,7 @@ def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:
         task=TASK,
         is_mock=False,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
