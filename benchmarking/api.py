@@ -45,7 +45,7 @@ from benchmarking.workloads.support.given_modules import BuildSequence, read_seq
 if TYPE_CHECKING:
     import torch
 
-    from benchmarking.scripts.script_models import Analysis
+    from benchmarking.scripts.analysis import Analysis
 
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""

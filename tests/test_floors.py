@@ -143,6 +143,18 @@ def test_doors_are_used_and_lead_to_commands():
             assert is_command(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text()))
 
 
+def test_what_a_module_does_as_a_program_stands_at_its_end():
+    """A process would otherwise begin before the names below are defined."""
+    early = [
+        str(path.relative_to(ROOT))
+        for room in ROOMS
+        for path in sources(room)
+        for node in ast.parse(path.read_text()).body[:-1]
+        if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+    ]
+    assert early == []
+
+
 def test_only_one_module_imports_duckdb():
     users = [
         str(path.relative_to(ROOT))

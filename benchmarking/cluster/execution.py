@@ -303,7 +303,7 @@ def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
 def _check_script(workload: Workload, context: WorkerContext) -> None:
     """Run the script of a plan here, unless the inputs of its models are in this machine's cache. Raises UsageError if
     the script is missing or has other models here."""
-    from benchmarking.scripts.script_models import ScriptRequest, analyse
+    from benchmarking.scripts.analysis import ScriptRequest, analyse
     from benchmarking.workloads.support.given_modules import given_module, has_inputs
 
     given, path = given_module(workload), Path(workload.path or "")

@@ -15,16 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarking.cluster.remote_setup import WORKER, Setup, remote_command
 from benchmarking.cluster.scheduler import (
     INSTALL,
     ROLES,
-    WORKER,
     ClusterEndpoint,
-    Setup,
     WorkerRequirements,
     own_scratch_folder,
     quiet_dask,
-    remote_command,
     temporary_security,
 )
 from benchmarking.core.child_process import program, run_program

@@ -17,18 +17,8 @@ from pathlib import Path
 from socket import socket
 
 from benchmarking import __version__
-from benchmarking.cluster.scheduler import (
-    MODULE,
-    PORTS,
-    WORKER,
-    ClusterEndpoint,
-    Setup,
-    WorkerRequirements,
-    preparation,
-    remote_command,
-    started_workers,
-    temporary_security,
-)
+from benchmarking.cluster.remote_setup import MODULE, PORTS, WORKER, Setup, preparation, remote_command
+from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, started_workers, temporary_security
 from benchmarking.core.child_process import Finished, program, run_program
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass

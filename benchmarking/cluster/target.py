@@ -15,16 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.cluster.scheduler import (
-    INSTALL,
-    PACKAGE,
-    TLS_FLAGS,
-    Setup,
-    WorkerRequirements,
-    add_tls,
-    check_exposure,
-    read_setup,
-)
+from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
+from benchmarking.cluster.scheduler import INSTALL, TLS_FLAGS, WorkerRequirements, add_tls, check_exposure
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice
 from benchmarking.core.errors import UsageError

@@ -38,9 +38,9 @@ from benchmarking.core.suggestions import in_our_words, lists_joined
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number, visible_lines
 from benchmarking.runtimes.support.lookup import default_runtime
+from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.script_models import (
     OF_TARGETS,
-    Analysis,
     Models,
     Selection,
     analyse_each,

@@ -14,16 +14,16 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking import benchmark_script, run_hardware_benchmark
-from benchmarking.cluster.scheduler import (
+from benchmarking.cluster.remote_setup import (
     DEFAULT_VENV,
     LOCKS,
     WORKER,
     Setup,
-    WorkerRequirements,
     preparation,
     read_setup,
     remote_command,
 )
+from benchmarking.cluster.scheduler import WorkerRequirements
 from benchmarking.cluster.ssh import Ssh, destination, read_hosts
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError

@@ -24,7 +24,7 @@ from benchmarking.measure.context import PROFILES
 from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.runtimes.support.torch.model_loading import verify
 from benchmarking.scripts import script_models, states
-from benchmarking.scripts.script_models import (
+from benchmarking.scripts.analysis import (
     KERAS_ELSEWHERE,
     NO_MODELS,
     TENSORFLOW_MODELS,
@@ -33,8 +33,8 @@ from benchmarking.scripts.script_models import (
     analyse,
     analysed,
     choose,
-    targets,
 )
+from benchmarking.scripts.script_models import targets
 from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.support.given_modules import PLUGIN, BuildSequence, read_sequence

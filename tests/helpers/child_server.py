@@ -43,7 +43,7 @@ LEAVES = (
     "benchmarking.sweep.run.worker",
     "benchmarking.sweep.run.preparation",
     "benchmarking.benches.discovery",
-    "benchmarking.scripts.script_models",
+    "benchmarking.scripts.analysis",
     "db.service",
     "db.query.questions",
 )
