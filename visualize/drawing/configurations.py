@@ -104,7 +104,7 @@ class Ratio:
 
 
 def speedup(baseline: Row, row: Row) -> Ratio:
-    """The speedup of `row` over `baseline`, from their latencies, by `core.verdicts.speedups`: that of the judge for
+    """The speedup of `row` over `baseline`, from their latencies, by `core.verdicts.judging`: that of the judge for
     results of one command, otherwise the ratio of the medians `value`."""
     if row is baseline:
         return Ratio(value=1.0)

@@ -1,18 +1,13 @@
 """Redaction of everything stored or printed: secrets, the home folder, and on request host and user names.
 
-Secrets become `***` (see `secret_texts`), also the values of tags, variables and fields with the name of one; the login
-of a URL is removed.
+Secrets become `***`, also the values of tags, variables and fields with the name of one; the login of a URL is removed.
+In texts they are found by value: environment variables with the name of a secret, passwords in URLs, and what
+`know_secret` was given; by format: `secret_formats`, logins and parameters of URLs; and by the name before them:
+`HF_TOKEN=...`, `--api-key ...`, headers, fields of JSON, YAML and XML, SQL. The patterns are compiled with the first
+text, so that a command that prints none starts faster.
 
 The home folder in paths becomes `~`. An anonymous record contains neither host nor user name; a name by which records
 must stay distinguishable becomes a `pseudonym`.
-
-Finds secrets in text, and replaces them by `***`: by value, by format, and by the name before them.
-
-By value: environment variables with the name of a secret, passwords in URLs, and what `know_secret` was given. By
-format: `secret_formats`, logins and parameters of URLs. By name: `HF_TOKEN=...`, `--api-key ...`, headers, fields of
-JSON, YAML and XML, SQL.
-
-The patterns are compiled with the first text, so that a command that prints none starts faster.
 """
 
 from __future__ import annotations

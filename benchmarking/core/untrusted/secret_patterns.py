@@ -1,4 +1,4 @@
-"""The patterns by which `secret_texts` finds secrets. Compiling them takes a sixth of the start of a command.
+"""The patterns by which `redaction` finds secrets. Compiling them takes a sixth of the start of a command.
 
 Passwords in command lines and lines of password files are recognised by the program or by the file's form.
 """

@@ -4,7 +4,7 @@ Values are compared as logarithms, so a change is a ratio. Two cases get a verdi
 
     in turns            d(k) = ln b(k) - ln a(k) of the k-th of n rounds, in which each side had one launch. Machine
                         drift affects both sides. change = exp(mean d) - 1, SE = sd(d) / sqrt(n), df = n - 1. The
-                        order of the sides in a round is random, and has to prove a change (`verdicts.rounds`)
+                        order of the sides in a round is random, and has to prove a change (`launches`)
     between sessions    the sides' sessions, and the variation between sessions in the series' history
                         (`SessionScatter`: the variance s^2 of a session, the variance w^2 of a random walk from one
                         session to the next). change = exp(mean ln b - mean ln a) - 1, over the sessions of each side;

@@ -1,6 +1,6 @@
 """Facts of the machine, independent of the measured device: `host_facts`, with the names in `NAMES`.
 
-`host_linux` reads them on Linux. This module reads sysctl on macOS, and the registry, psutil and kernel32 on Windows.
+`system_values` reads them on Linux. This module reads sysctl on macOS; on Windows the registry, psutil and kernel32.
 `cpu_cores` are physical cores, `cpu_threads` logical processors.
 """
 

@@ -1,5 +1,5 @@
 """Two commands measured in turns, in random order in each round, so that neither drifts of the machine nor disturbances
-that come back affect one of them more (`core.verdicts.rounds`).
+that come back affect one of them more (`core.verdicts.launches`).
 
 A turn is one launch of one side, in a separate process (`run_hardware_benchmark --turn DIR`, or `batch_benchmark`,
 which also measures user-written benchmarks). The sides may differ in interpreter, environment variables and working
