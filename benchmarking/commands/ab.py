@@ -367,8 +367,7 @@ def _parser() -> Parser:
             f"--worktree-{letter}",
             type=Path,
             metavar="DIR",
-            help=f"folder to run {letter.upper()} in; its modules are imported first (default: this folder; with a "
-            "command of its own for B, the installed modules)",
+            help=f"folder to run {letter.upper()} in, with its modules (default: this folder)",
         )
     add_measurement_flags(parser.add_argument_group("measurement"))
     output = parser.add_argument_group("output")

@@ -2,8 +2,6 @@
 
 Everything that can run here gets one short launch. What is behind, or cannot meet a limit, is left there; the rest is
 measured longer, in turns. All launches are stored, with the tag tune. Ctrl-C prints the answer so far.
-
-The settings of `benchhouse tune`, beside those that it shares with other measuring commands.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_a_file_without_a_statement_is_refused(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["SELEC"], 2, 'benchhouse query: error: line 1, column 1: syntax error at or near "SELEC"\n'),
+        (["SELEC 1"], 2, 'benchhouse query: error: line 1, column 1: syntax error at or near "SELEC"\n'),
         (["DROP TABLE series"], 2, "DROP is not read-only"),
         (["SELECT 'x'::INTEGER"], 1, "Could not convert string 'x' to INT32"),
         (["SELECT count(*) FROM range(1_000_000_000_000)", "--timeout", "0.2"], 124, "no answer within 0.2 s"),
