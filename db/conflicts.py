@@ -28,7 +28,7 @@ class Content:
     only: tuple[str, ...] | None = None
     """The columns that must be equal, if most may differ; None for all but `ignored`."""
     filled: tuple[str, ...] = ()
-    """Columns that an upgrade fills but older runs leave empty: they differ only if both have a value."""
+    """Columns that an upgrade fills or empties, but not in all older runs: they differ only if both have a value."""
 
 
 CONTENTS = {
@@ -42,8 +42,9 @@ CONTENTS = {
             *("is_simulated", "weight_dtypes"),  # also in device_details and loads
             *("exporter", "build_kind", "build_digest", "build_s", "build_is_new"),  # also in preparation
         ),
+        filled=("finished_at",),  # of an import: NULL, or what version 12 took for it
     ),
-    "benchmark_results": Content(key=("result_id",), filled=("model_size_mb",)),
+    "benchmark_results": Content(key=("result_id",), filled=("model_size_mb", "iterations", "warmup_iterations")),
     "raw_benchmark_data": Content(key=("result_id", "launch", "phase", "metric"), ignored=("compacted_at",)),
     "requests": Content(key=("result_id", "launch", "phase", "ordinal")),
     "quality_results": Content(key=("run_id", "metric"), ignored=("how",)),

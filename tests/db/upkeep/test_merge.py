@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarking.core.errors import FormatError, LockedError, UsageError
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import Doubt
+from benchmarking.core.records import Doubt, Origin
 from db import ingestion
 from db.commands import compact
 from db.commands.merge import main
@@ -308,6 +308,28 @@ def test_an_older_schema_is_upgraded_in_a_copy(make, make_run, file_of_version, 
     assert merged.added["benchmark_runs"] == 1
     assert old.read_bytes() == before
     assert into(target, make("b", run))[0].present == 1  # what is worked out otherwise since then is no contradiction
+
+
+def test_an_import_of_an_older_version_is_the_same_run_though_it_states_what_the_file_did_not(
+    make, make_run, file_of_version, tmp_path
+):
+    """Also where an upgrade cannot tell: the start of the last test as the end, 0 calls before the timed ones."""
+    run = make_run(**ONE, origin=Origin(format="pyperf", definition="pyperf"))
+    (result,) = run.results
+    then = replace(result, samples=(), iterations=0, warmup_iterations=0)
+    older = replace(run, finished_at="2026-03-01T12:00:07Z", results=(then,))
+    newer = replace(
+        run, finished_at=None, results=(replace(result, samples=(), iterations=None, warmup_iterations=None),)
+    )
+    target = make("a", newer)
+    assert into(target, file_of_version(12, tmp_path / "old.duckdb", older))[0].present == 1
+    with Warehouse.open(target) as warehouse:
+        assert not warehouse.ingest(older), "nor is its run file, which an older version wrote"
+        (row,) = warehouse.query("SELECT finished_at, iterations FROM all_results").dicts()
+    assert set(row.values()) == {None}
+    other = replace(newer, results=(replace(newer.results[0], iterations=7),))
+    with pytest.raises(ConflictError, match="differs in iterations"):
+        into(make("c", other), make("d", replace(other, results=(replace(other.results[0], iterations=8),))))
 
 
 def test_rows_with_dangling_references_are_not_merged(make, make_run):
