@@ -7,8 +7,8 @@ are much closer in time than others, and alike, are one night. That is a conform
 Shafer 2005; Lei et al. 2018). It needs no distribution of the noise, and no independence of the series: if the order of
 the nights does not matter, the share of nights with a false alarm is the stated one, whatever modes, tails or
 disturbances the nights have, since the past has had them, too. It is the share of nights, not of series, so many series
-do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the
-past is extended, by the factor by which normal scores would grow.
+do not raise more alarms. Below 1 / `false_alarms` nights, the largest T of the past is extended, by the factor by which
+normal scores would grow.
 
 The score of a series: the level is the one of four predictors that has predicted the series' past best, one night ahead
 (mean; median; and exponential smoothing, where nights resemble their neighbours), with an addition for the weekday or
@@ -78,6 +78,8 @@ to a third of its nights; beyond, as far as random walks do, up to twice the nig
 measured within minutes do not show what a day does."""
 SAME_NIGHT = 1 / 8
 """Ratio of a step in time to the mean one up to which two sessions may be of one night."""
+LEAST_NIGHTS = 2
+"""Nights before the newest one without which sessions count one by one."""
 LEAST_COURSE = 0.01
 """Least share of the usual variance that all series have in common on a night."""
 MOST_PRIOR = 100.0
@@ -573,7 +575,8 @@ def _inverse_trigamma(y: float) -> float:
 
 def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
     """The number of each session's night: sessions much closer in time than others are of one, if neighbours in a night
-    are alike beyond chance. Else, and where times are unknown, each session is a night of its own."""
+    are alike beyond chance. Else, where times are unknown, and where fewer than two nights before the newest would
+    remain, which say nothing of how much nights vary, each session is a night of its own."""
     import numpy as np
 
     known, alone = [time for time in times if time is not None], [*range(len(times))]
@@ -587,7 +590,8 @@ def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
     by_night = products.sum(axis=0)
     errors = (math.sqrt(float((products**2).sum())), float(by_night.std(ddof=1)) * math.sqrt(by_night.size))
     is_alike = float(by_night.sum()) > NOISY_TIMES * max(errors)
-    return [0, *np.cumsum(~is_same).tolist()] if is_alike else alone
+    nights = [0, *np.cumsum(~is_same).tolist()]
+    return nights if is_alike and nights[-1] >= LEAST_NIGHTS else alone
 
 
 def _of_nights(scores: Floats, nights: Sequence[int]) -> list[float]:

@@ -198,8 +198,6 @@ def test_a_large_step_a_day_after_a_history_of_minutes_is_found():
     assert [one.outcome for one in judge_all(cases)] == ["worse"] * 20
 
 
-# At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
-# other, exceed 15 % or 4 % by chance with a probability below 1 %.
 def test_runs_of_one_night_count_as_one_if_they_are_alike():
     """Twenty runs of ten nights, of which the second of each night repeats the first, show ten nights, fewer than a
     limit for 5 % of the nights needs: it is then beyond the largest one."""
@@ -218,6 +216,21 @@ def test_runs_of_one_night_count_as_one_if_they_are_alike():
     assert highest(np.exp(drawn), 1) == pytest.approx(highest(np.exp(drawn), 12))
 
 
+def test_runs_of_only_two_nights_count_one_by_one():
+    """The one night before the newest says nothing of how much nights vary."""
+    walk, values = 0.0, []
+    for place, step in enumerate(np.random.default_rng(137).normal(0.0, 0.01, 40).tolist()):
+        walk = step + (0.9 * walk if place % 20 else 0.0)
+        values.append(math.exp(walk))
+    times = [MONDAY + timedelta(days=place // 20, minutes=2 * (place % 20)) for place in range(40)]
+    *past, newest = (Night(session=str(at), value=values[at], time=times[at]) for at in range(40))
+    (found,) = outlooks([Series(past=tuple(past), newest=newest)], 0.05)
+    assert found.low > 0.8 * found.centre
+    assert found.high < 1.2 * found.centre
+
+
+# At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
+# other, exceed 15 % or 4 % by chance with a probability below 1 %.
 @pytest.mark.parametrize("name", PROMISED)
 def test_nights_without_a_change_hardly_ever_raise_an_alarm(name):
     rates = replay(PROMISED[name], histories=2, seed=11, series=20)
