@@ -132,10 +132,12 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
     may_differ = cache(may_differ)  # called with the same few names for each result
     groups: dict[str, list[Representative]] = {}
     for one in earlier:
-        groups.setdefault(_shared(one, may_differ), []).append(one)
+        for shared in _shared(one, may_differ):
+            groups.setdefault(shared, []).append(one)
     pairs: list[RepresentativePair] = []
     for one in later:  # with those that have the same keys, or else with the whole group
-        group = groups.get(_shared(one, may_differ), [])
+        of_groups = (base for shared in _shared(one, may_differ) for base in groups.get(shared, ()))
+        group = list({id(base): base for base in of_groups}.values())
         same = [base for base in group if base.result.keys == one.result.keys]
         pairs += [(base, one) for base in same or group]
     used = {id(representative) for pair in pairs for representative in pair}
@@ -168,12 +170,14 @@ def representatives(results: Iterable[Measured]) -> list[Representative]:
     return chosen
 
 
-def _shared(one: Representative, may_differ: MayDiffer) -> str:
+def _shared(one: Representative, may_differ: MayDiffer) -> list[str]:
     """The hash of the keys that must be equal. A file that is named for its quantization has its precision by that
-    name: two such files, as different models, differ in it too."""
-    is_named = may_differ("model_id") and model_and_quantization(str(one.result.keys.get("model_id")))[1] is not None
-    names = [name for name in one.result.keys if not may_differ(name) and not (is_named and name == "precision")]
-    return canonical_hash({name: one.result.keys[name] for name in names})
+    name: two such files, as different models, may differ in it too, so there is also the hash without it."""
+    keys = {name: value for name, value in one.result.keys.items() if not may_differ(name)}
+    found = [canonical_hash(keys)]
+    if may_differ("model_id") and model_and_quantization(str(one.result.keys.get("model_id")))[1] is not None:
+        found.append(canonical_hash({**keys, "precision": "by the name"}))
+    return found
 
 
 def model_and_quantization(model_id: str) -> tuple[str, str | None]:

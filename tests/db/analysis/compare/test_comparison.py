@@ -147,7 +147,8 @@ def test_quantizations_are_compared_by_their_names(store, warehouse):
 
 def test_two_files_of_a_model_are_compared_though_their_precisions_differ(store, warehouse):
     """As models that differ: the quantization is in the names. Models of other names keep their precisions apart."""
-    for name, precision in (("a-1b.Q8_0.gguf", "int8"), ("a-1b.Q4_0.gguf", "int4"), ("b", "float32"), ("c", "int8")):
+    names = ("a-1b.Q8_0.gguf", "a-1b.Q4_0.gguf", "b", "c")
+    for name, precision in zip(names, ("int8", "int4", "float32", "int8"), strict=True):
         one = {"batch_sizes": (1,), "sequence_lengths": (32,), "precision": precision}
         store(name, change=lambda run, name=name: Alter.workload(run, model_id=name, config_hash=name), **one)
 
@@ -159,6 +160,9 @@ def test_two_files_of_a_model_are_compared_though_their_precisions_differ(store,
     assert not files.is_empty
     assert finding.subject["precision"] == ("int8", "int4")
     assert "not comparable: precision: float32 / int8" in found("b", "c").findings[0].judgement.reason
+    assert not found("a-1b.Q8_0.gguf", "c").is_empty, "a file and another model of the same precision"
+    assert not found("c", "a-1b.Q8_0.gguf").is_empty
+    assert "not comparable: precision: int4 / int8" in found("a-1b.Q4_0.gguf", "c").findings[0].judgement.reason
 
 
 def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store, sides):
