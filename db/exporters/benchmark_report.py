@@ -339,7 +339,11 @@ def _report(chosen: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
         if settings.get("concurrency") == INFINITY:  # JSON cannot hold it
             settings["concurrency"] = math.inf
         return report
-    start, end = (datetime.fromisoformat(time) for time in (run.started_at, run.finished_at or run.started_at))
+    start = datetime.fromisoformat(run.started_at)
+    time = {"start": start.isoformat()}
+    if run.finished_at is not None:
+        end = datetime.fromisoformat(run.finished_at)
+        time |= {"end": end.isoformat(), "duration": f"PT{(end - start).total_seconds()}S"}
     keywords = [f"{name}={value}" for name, value in run.provenance.tags.items()]
     requests = [group for group in result.requests if group.phase == "measure"]
     statistics = {
@@ -370,11 +374,7 @@ def _report(chosen: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
         "run": {
             "uid": result.result_id,
             "eid": run.session_id,
-            "time": {
-                "start": start.isoformat(),
-                "end": end.isoformat(),
-                "duration": f"PT{(end - start).total_seconds()}S",
-            },
+            "time": time,
             **({"description": run.provenance.description} if run.provenance.description else {}),
             **({"keywords": keywords} if keywords else {}),
         },

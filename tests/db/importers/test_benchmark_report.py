@@ -188,6 +188,14 @@ def test_own_reports_round_trip(make_run, exported, written):
     assert exported(again, output="again.yaml") == {"again.yaml": first}
 
 
+def test_an_unstated_end_is_omitted(exported, written):
+    run = run_of(FIXTURES / "imports/onnxruntime_genai_benchmark/records.json")
+    assert run.finished_at is None
+    for report in exported(run, output="reports").values():
+        assert report["run"]["time"] == {"start": "2026-03-01T12:00:00+00:00"}
+        assert run_of(written(report)).finished_at is None
+
+
 def test_an_unstated_number_of_requests_is_omitted(exported, written):
     run = run_of(FIXTURES / "imports/onnxruntime_genai_benchmark/records.json")
     assert {result.iterations for result in run.results} == {None}
