@@ -156,8 +156,8 @@ class Search:
         self._observer = _Builds(say)
         self._began_s = time.monotonic()
         self._tried: set[str] = set()
-        self._screened_s = 0.0
-        """When the screening ended, in seconds of the budget."""
+        self._screening_s = 0.0
+        """Time of a cell in the screening."""
         self._runs: dict[str, Run] = {}
         """The stored runs by id: their results have ids of their own."""
         self._median_s: dict[str, float] = {}
@@ -212,8 +212,7 @@ class Search:
         if self.race.round > MOST_ROUNDS - ROUNDS_TO_PROVE:
             return False
         finalists_s = sum(self._cost_s(name, self.race.keys_of(name)) for name in self.race.cells)
-        each_s = self._screened_s / max(1, len(self._tried))
-        room = int((self.left_s * LATE_SHARE - finalists_s) / max(each_s, 1e-9))
+        room = int((self.left_s * LATE_SHARE - finalists_s) / max(self._screening_s, 1e-9))
         untried = sorted((name for name in self.candidates if name not in self._tried), key=self._promise)
         late = untried[: max(0, room)]
         self.race.extend([key for key, one in self.configurations.items() if one.candidate.name in late])
@@ -279,7 +278,7 @@ class Search:
                 )
         self._replay()
         self._began_s -= sum(self.tracks[name].seconds for name in self._tried)
-        self._screened_s = self.spent_s
+        self._screening_s = self.spent_s / len(self._tried)
 
     def _replay(self) -> None:
         """Bring the race to where it was."""
@@ -292,11 +291,14 @@ class Search:
                 for name in self._tried
                 if any(measurement.launch == number for measurement in self.tracks[name].measurements)
             }
+            late = list[str]()
             for key, one in self.configurations.items():
                 entrant, found = self.race.entrants[key], self.tracks[one.candidate.name].measurements
                 is_measured = any(each.launch == number and each.point.label == one.point.label for each in found)
                 if entrant.out == "no room" and is_measured:
+                    late += [] if entrant.launches else [key]
                     entrant.out = entrant.reason = None  # it came back
+            self.race.extend(late)
             for name in measured:
                 self.tracks[name].labels = frozenset(
                     measurement.point.label
@@ -356,7 +358,7 @@ class Search:
 
     def _end_round(self) -> None:
         if self.race.round == 0:
-            self._screened_s = self.spent_s
+            self._screening_s = self.spent_s / max(1, len(self._tried))
             self._leave_untried()
         self.race.settle()
 

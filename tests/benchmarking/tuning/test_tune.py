@@ -11,8 +11,10 @@ import pytest
 from benchmarking import cli
 from benchmarking.core.errors import LockedError
 from benchmarking.core.records import PRECISIONS
+from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.run import supervisor
 from benchmarking.tuning import search
+from benchmarking.tuning.race import ROUNDS, Launch
 from db.warehouse import Warehouse
 
 pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
@@ -242,6 +244,58 @@ def test_a_wait_for_the_device_leaves_a_cell_its_share_of_what_is_left(monkeypat
     monkeypatch.setattr(supervisor.WorkerSession, "run", measured)
     assert cli.main([*TUNE, "--precisions", "float32,int8", "--no-save"]) == 0
     assert shares[0] == pytest.approx((300 - 200) * search.MOST_OF_A_CELL, abs=1)
+
+
+@pytest.mark.parametrize("late_round", [None, 5])
+def test_a_resumed_search_has_as_many_rounds_for_cells_that_entered_late(late_round):
+    launches = {"early": range(7), "late": range(late_round or 0, 7)}
+    race = search.Race([search.Entrant(key=f"{name} b1", cell=name) for name in launches])
+    found = SimpleNamespace(
+        race=race,
+        _tried=set(launches),
+        configurations={
+            f"{name} b1": SimpleNamespace(candidate=SimpleNamespace(name=name), point=SimpleNamespace(label="b1"))
+            for name in launches
+        },
+        tracks={
+            name: SimpleNamespace(
+                measurements=[
+                    SimpleNamespace(launch=number, point=SimpleNamespace(label="b1")) for number in launches[name]
+                ]
+            )
+            for name in launches
+        },
+        _leave_untried=lambda: None,
+        _record=lambda name, number: race.record(f"{name} b1", Launch(cost=1.0)),
+    )
+    search.Search._replay(found)
+    assert race.round == 6
+    assert all(entrant.is_in for entrant in race.racing)
+    assert race.share() == 1 / ((ROUNDS if late_round is None else late_round + ROUNDS_TO_PROVE) - 6)
+
+
+def test_cells_that_entered_late_leave_no_room_for_more_of_them_at_a_second_time():
+    names = [f"cell {number}" for number in range(20)]
+    counts = []
+    for tried in (5, 10):
+        found = SimpleNamespace(
+            race=search.Race([search.Entrant(key=name, cell=name) for name in names]),
+            candidates=dict.fromkeys(names),
+            configurations={name: SimpleNamespace(candidate=SimpleNamespace(name=name)) for name in names},
+            spent_s=50.0,
+            left_s=80.0,
+            _tried=set(names[:5]),
+            _cost_s=lambda name, keys: 0.0,
+            _promise=names.index,
+            _leave_untried=lambda: None,
+        )
+        search.Search._end_round(found)
+        for name in names:
+            found.race.leave(name, "no room", "not tried")
+        found._tried |= set(names[:tried])
+        assert search.Search._try_late(found)
+        counts.append(len(found.race.racing))
+    assert counts == [4, 4], "half of 80 s holds four launches of 10 s, whoever entered since"
 
 
 def test_later_launches_are_expected_to_have_longer_calls_than_the_screening():
