@@ -22,7 +22,7 @@ from dataclasses import asdict
 from glob import glob
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
-from itertools import chain
+from itertools import chain, pairwise
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -235,7 +235,7 @@ UNITS: Mapping[str, str] = {
     "server_queue_time": "s",
 }
 """Of the readings that are no numbers of requests."""
-COUNTERS = ("server_prompt_tokens", "server_prefix_hits", "server_queued", "server_queue_time")
+COUNTERS = ("server_preemptions", "server_prompt_tokens", "server_prefix_hits", "server_queued", "server_queue_time")
 """Readings that the server has counted since its start: stored are the counts since the first sample."""
 RATIOS: Mapping[str, tuple[str, str, float]] = {
     "server_prefix_hit_percent": ("server_prefix_hits", "server_prompt_tokens", 100.0),
@@ -312,9 +312,9 @@ def observed(usage: Usage, requests: Requests) -> Observed:
         return Observed(metrics={})
     values = {name: [sample.values[name] for sample in kept] for name in names}
     for name in (name for name in COUNTERS if name in values):
-        values[name] = [value - values[name][0] for value in values[name]]
-        if min(values[name]) < 0:  # it counts anew
-            del values[name]
+        total = values.pop(name)
+        if all(earlier <= later for earlier, later in pairwise(total)):  # else it counts anew
+            values[name] = [count - total[0] for count in total]
     names = [name for name in names if name in values]
     metrics = {
         metric: convert(values[name])
@@ -334,7 +334,7 @@ def observed(usage: Usage, requests: Requests) -> Observed:
             metrics[metric] = factor * values[part][-1] / values[whole][-1]
     doubts = []
     counts = values.get("server_preemptions", ())
-    if counts and (preempted := counts[-1] - counts[0]) > 0:
+    if counts and (preempted := counts[-1]) > 0:
         metrics["server_preempted_requests"] = preempted
         doubts.append(doubt("server_preempted", preemptions=preempted))
     if (fullest := metrics.get("server_kv_cache_max_percent")) is not None and fullest >= FULL_PERCENT:

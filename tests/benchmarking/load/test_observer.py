@@ -90,6 +90,8 @@ def test_preemptions_and_a_full_cache_are_doubts_that_a_level_without_them_does_
         "server_preempted": {"preemptions": 3},
         "kv_cache_full": {"kv_cache_max_percent": 99.5},
     }
+    (series,) = (one for one in observed(usage, requests_of()).samples if one.metric == "server_preemptions")
+    assert series.values == (0, 0, 3), "those of the level, not those since the server started"
     usage = usage_of(server_preemptions=[5, 5, 5], server_kv_cache_percent=[80, 98, 90])
     assert observed(usage, requests_of()).doubts == ()
 
@@ -110,7 +112,7 @@ def test_the_counters_of_a_server_say_what_happened_during_the_level():
         "server_queue_time": ("s", (0.0, 0.5, 1.0)),
     }
     none = observed(
-        usage_of(**{**counters, "server_prompt_tokens": [9, 9, 9], "server_queued": [9, 2, 3]}), requests_of()
+        usage_of(**{**counters, "server_prompt_tokens": [9, 9, 9], "server_queued": [1, 9, 3]}), requests_of()
     )
     assert none.metrics == {}, "no prompt: no share; a counter that fell: the server started again"
     assert "server_queued" not in {one.metric for one in none.samples}
