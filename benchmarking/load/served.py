@@ -337,6 +337,8 @@ def _is_free(port: int) -> bool:
 def _listens(port: int | None) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port or 0), timeout=1).close()
+    except TimeoutError:  # so many connections wait that it takes no more
+        return True
     except OSError:
         return False
     return True

@@ -223,6 +223,15 @@ def test_no_vendor_is_asked_for_gpus_where_no_driver_shows_one(tmp_path, monkeyp
     assert observer.may_have_gpus()
 
 
+@pytest.mark.parametrize(("error", "expected"), [(TimeoutError(), True), (ConnectionRefusedError(), False)])
+def test_a_server_that_takes_no_more_connections_is_not_about_to_end(error, expected, monkeypatch):
+    def connect(*address, **limits):
+        raise error
+
+    monkeypatch.setattr(served.socket, "create_connection", connect)
+    assert served._listens(80) is expected
+
+
 @pytest.mark.parametrize("kind", ["short", "dying"])
 def test_a_server_that_ends_during_a_level_fails_it_and_those_after(command, kind, capsys):
     """Also one that takes its time to end after it has stopped listening, such as for a core dump."""
