@@ -110,10 +110,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
     check_measuring("measuring")
-    if arguments.b is None and arguments.worktree_a == arguments.worktree_b:
-        raise UsageError("B is missing: only in different worktrees (--worktree-a, --worktree-b) is it the same as A")
     if arguments.b is None:  # one command in two folders, so the one without a flag has the modules of this folder
         first_folder, second_folder = arguments.worktree_a or Path.cwd(), arguments.worktree_b or Path.cwd()
+        if first_folder.resolve() == second_folder.resolve():
+            raise UsageError(
+                "B is missing: only in different worktrees (--worktree-a, --worktree-b) is it the same as A"
+            )
         arms = (arm("a", arguments.a, first_folder), arm("b", arguments.a, second_folder))
     else:
         arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))

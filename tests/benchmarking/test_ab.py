@@ -103,8 +103,9 @@ def test_invalid_sides_are_errors_before_anything_runs(typed, message):
 
 
 def test_the_second_side_may_be_left_out_only_in_another_worktree(capsys):
-    assert ab.main([command(FLAGS)]) == 2
-    assert "B is missing: only in different worktrees" in capsys.readouterr().err
+    for flags in ([], ["--worktree-a", "."], ["--worktree-a", ".", "--worktree-b", os.getcwd()]):
+        assert ab.main([command(FLAGS), *flags]) == 2
+        assert "B is missing: only in different worktrees" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "folders"), [("--worktree-a", ["main", "here"]), ("--worktree-b", ["here", "main"])])
@@ -310,7 +311,7 @@ def test_a_program_that_can_only_be_another_one_is_refused_before_any_launch(cap
     error = capfd.readouterr().err
     assert "A: sleep writes no run file: use a command that measures" in error
     assert "round" not in error
-    for program in (sys.executable, "env benchhouse run gpt2"):
+    for program in (sys.executable, "env benchhouse run gpt2", "env python3 -m bench", "nice -n 5 bench.py"):
         assert arm("a", program).words == tuple(program.split())
 
 

@@ -205,10 +205,15 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
             f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command; a "
             "model is measured by benchhouse run MODEL"
         )
-    is_named = os.sep not in words[0] and not words[0].startswith("python")
-    if is_named and not any(name in word for word in words for name in OURS):
+    if not any(_may_be_ours(word) for word in words):
         raise UsageError(f"{letter.upper()}: {words[0]} writes {NOT_OURS}; a script that runs it is given by its path")
     return tuple(words)
+
+
+def _may_be_ours(word: str) -> bool:
+    """Whether a word names a command of ours, or a script or an interpreter that may run one, also after a program such
+    as taskset."""
+    return os.sep in word or word.startswith("python") or word.endswith(".py") or any(name in word for name in OURS)
 
 
 class TurnError(BenchhouseError):
