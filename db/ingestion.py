@@ -1,10 +1,9 @@
 """Writes runs and profiles into the tables, inside the caller's transaction, and removes runs with everything that
 refers to them. Whole run files are loaded; a bad one is refused with a reason.
 
-Data that is updated with each stored run: the latest results of each series, and the calibration of each device.
-
-The table series_heads has the newest result of each series, and the newest one that comparisons accept: every
-comparison needs them, and computing them with a window over a million results takes seconds.
+Two things are updated with each stored run: the latest results of each series, and the calibration of each device. The
+table series_heads has the newest result of each series, and the newest one that comparisons accept: every comparison
+needs them, and computing them with a window over a million results takes seconds.
 
 hardware_info has the values that calibration runs measured on a device. They are recomputed from all stored
 calibrations of the device each time, so it does not matter in which order, or how often, run files are loaded.

@@ -1,10 +1,10 @@
-"""Reads stored runs back as records: the inverse of `db.rows`.
+"""Reads stored runs back as records: the inverse of `db.rows`; and profiles, both ways.
 
 A record read back is not identical in everything: it lacks the run's file (name, digest, time of storing), `hardware`
 describes the device as the first run on the hardware found it, and compacted raw samples are missing.
 `StoredRun.compacted` counts the launches and metrics without them.
 
-Converts profiles to rows of the warehouse, and selects and reads stored ones.
+Profiles are converted to the rows of their own tables; stored ones are selected, and read as rows.
 """
 
 from __future__ import annotations

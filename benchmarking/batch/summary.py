@@ -1,8 +1,8 @@
-"""The summary of a batch: `benchmark_summary.json` next to the run files, and the tables of its plan and its cells.
+"""The summary of a batch: `benchmark_summary.json` next to the run files, and the tables of its plan and its cells; and
+how long its plan will take.
 
-Estimates the duration of a plan from earlier runs of the same cells. Cells without earlier runs remain unknown.
-
-The warehouse is queried through a function, so that this package does not import it.
+The duration is estimated from earlier runs of the same cells; cells without earlier runs remain unknown. The warehouse
+is queried through a function, so that this package does not import it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Executes orders on a worker, each a plan as data, one at a time per device.
+"""Executes orders on a worker, each a plan as data, one at a time per device; and the messages that carry them.
 
 A coordinator calls `execute`, which Dask finds by name in this installation. Plans pass the same checks as unfinished
 runs, and cannot run anything else.
 
-Messages between a coordinator and its workers: offers, orders and reports, each a JSON text.
-
-Dask transports these texts. It pickles its own messages, which is why a cluster needs TLS. Everything that benchhouse
-sends is text, parsed here by the same readers as untrusted files.
+The messages between a coordinator and its workers are offers, orders and reports, each a JSON text. Dask transports
+these texts. It pickles its own messages, which is why a cluster needs TLS. Everything that benchhouse sends is text,
+parsed here by the same readers as untrusted files.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Clusters that a command starts for itself: a scheduler in this process, and workers that join it.
+"""Clusters that a command starts for itself: a scheduler in this process, and workers that join it; and the security of
+the connections of every cluster.
 
 This module has workers on this machine (`local:N`) and everything that such clusters share. Slurm jobs and workers over
 SSH have their own modules.
 
-Security of cluster connections: Dask's TLS, and without TLS loopback only, unless the user asks for more.
-
-Dask's messages are pickles, so anyone who can connect to a scheduler or worker can run code there. TLS with a private
-certificate authority admits only peers that have one of its certificates.
+Connections use Dask's TLS; without TLS they are of loopback only, unless the user asks for more. Dask's messages are
+pickles, so anyone who can connect to a scheduler or worker can run code there. TLS with a private certificate authority
+admits only peers that have one of its certificates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The interface for graph runtimes: the bundle of graphs for a cell and a point, and the operation on it.
+"""The interface for graph runtimes: the bundle of graphs for a cell and a point, and the operation on it; and exports
+to a user's folder.
 
 prepare    ensure_bundle(cell, points, store, rebuild)      in the preparing process; needs torch
 open       find_bundle(cell, point), read_bundle(folder)    in the measuring process; needs no torch
@@ -6,7 +7,7 @@ operation  graph_operation(bundle, runner, workload, point, processing)
 
 A device's compiler (TensorRT, QNN) makes more builds from a bundle, each for one fixed shape: `FixedShapes`.
 
-Exports to a user's folder: a bundle's files, compared there with the torch model.
+An export to a user's folder has a bundle's files, which are compared there with the torch model.
 """
 
 from __future__ import annotations

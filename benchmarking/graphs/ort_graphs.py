@@ -1,13 +1,16 @@
-"""Bundles optimized by onnxruntime.transformers, which replaces known patterns by ONNX Runtime's fused operators
+"""Graphs for ONNX Runtime alone: bundles with its fused operators, and the choice of the next tokens.
+
+The bundles are optimized by onnxruntime.transformers, which replaces known patterns by ONNX Runtime's fused operators
 (SkipLayerNormalization, Attention, ...).
 
 2026-11-22: ONNX Runtime finds many of these patterns itself when it loads a graph. The operators fused by the optimizer
 are in the build's facts (`fused_operators`), and the result's `output_error` shows the effect on accuracy.
 
-A graph that chooses the next tokens from a decoder's logits in the memory that holds them. Only the tokens reach the
-host: 8 bytes per sequence instead of 200 kB for a vocabulary of 50 000.
+The next tokens are chosen from a decoder's logits by a graph of its own, in the memory that holds them. Only the tokens
+reach the host: 8 bytes per sequence instead of 200 kB for a vocabulary of 50 000.
 
-It is a separate session, because runtimes that choose on the host would also compute nodes in the decoder's graph.
+That graph is a separate session, because runtimes that choose on the host would also compute nodes in the decoder's
+graph.
 
 2026-11-22: ONNX's ArgMax is not used. On CUDA it is cuDNN's reduction, which does not specify which of several equal
 maxima it finds; in float16 ties are frequent, and every later token would differ from the host's. Like numpy, this

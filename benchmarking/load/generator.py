@@ -1,6 +1,7 @@
-"""Sends requests to an OpenAI-compatible server, and records when each was scheduled, sent and answered.
+"""Sends requests to an OpenAI-compatible server, and records when each was scheduled, sent and answered; and measures
+how many it can send.
 
-The generator's own maximum request rate, measured against a server in a child process that answers immediately.
+Its own maximum request rate is measured against a server in a child process that answers immediately.
 
     python -m benchmarking.load.generator [--http2]
 

@@ -1,9 +1,11 @@
-"""Observes a server during its levels: its own metrics, and the memory and devices that it uses on this machine.
+"""Observes a server during its levels: its own metrics, and the memory and devices that it uses on this machine; and
+reads a server's pages.
 
 A process of its own samples them, so that it does not delay the requests. It reads the server's metrics, the resident
 memory of its processes with their descendants, each GPU of this machine, and a device exporter if one is named.
 
-Reads pages of a server under load: its health, what it says of itself, its metrics; and sends a single request.
+The pages are its health, what it says of itself and its metrics, each read within limits of size and time; `fetch` also
+sends a single request.
 """
 
 from __future__ import annotations

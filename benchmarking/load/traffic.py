@@ -1,8 +1,8 @@
-"""The traffic of a load: arrivals, lengths, prompts, traces.
+"""The traffic of a load (arrivals, lengths, prompts, traces), and its limits on latency (`--limit`).
 
 Everything random derives from one seed, so that two servers can get the same traffic.
 
-Latency limits of a load (`--limit`), and which requests meet them. A limit on an unknown time is never met.
+The limits say which requests are in time. A limit on an unknown time is never met.
 """
 
 from __future__ import annotations

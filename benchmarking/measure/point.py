@@ -1,11 +1,10 @@
 """One launch at one point, pass by pass: first call, warm-up, latency, queued calls, energy, memory, use, counting,
 kernel time, compile time. For slow calls on a CPU, the memory and usage passes serve as the warm-up.
 
-Device time without the host: the time of a call's kernels, and throughput with queued calls.
-
-Both are separate passes after the timed calls, on devices with a queue. A pair of events around a call counts gaps
-between kernels as device time, since the first event is recorded before the first kernel reaches the empty queue. The
-kernels' spans from a tracer exclude the gaps; the rest of the call's wall time belongs to the host.
+Device time without the host is the time of a call's kernels, and throughput with queued calls. Both are separate passes
+after the timed calls, on devices with a queue. A pair of events around a call counts gaps between kernels as device
+time, since the first event is recorded before the first kernel reaches the empty queue. The kernels' spans from a
+tracer exclude the gaps; the rest of the call's wall time belongs to the host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The timed region, and the series of times derived from it.
+"""The timed region, and the series of times derived from it; and the statistics of times from any source.
 
 A sample consists of: reset, cache flush if the caches must be cold, sync, clock, call, sync, clock. Nothing else
 happens between the two clock readings. Marks inside a call give the time to first token, the time per output token, the
@@ -9,7 +9,7 @@ completion. Throughput is completed requests over wall time. The device is empty
 the wall time includes filling it and draining it. A check comes after a multiple of the requests in flight, at least
 ten times their number, so the ends cost at most about 5 % of the throughput at the first check and less at later ones.
 
-Times of calls from any source, and their statistics: for scripts and benchmarks that time something themselves.
+`TimingResult` is for scripts and benchmarks that time something themselves.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""The space of a search: which runtimes, precisions, placements, options and batch sizes are tried.
+"""The space and the goal of a search: which runtimes, precisions, placements, options and batch sizes are tried, and
+what for.
 
 Everything comes from the plugins' declarations: a runtime says what it supports and which values of its options are
 worth trying (`Option.tried`), a device how its processors are worth using (`DeviceKind.placements`). What cannot run
 here is left out with the reason, as a plan of a single run would be refused. A YAML file restricts or extends it.
 
-What a search is for: the objective, the limits, and what one launch says about both.
-
-A limit is compared with the value of a launch. What other launches may do is unknown after a single one, so a
-configuration is hopeless only if a bound beyond which they hardly go misses the limit: a launch counts as 10 %
-uncertain and memory as 2 %, as in `benchhouse recommend`, and a percentile with too few calls is at least the median.
-A percentile that the calls of one launch do not show is that of the calls of all launches so far.
-Quality belongs to the loaded model: a limit on it is met by the worse end of its interval, and hopeless if the better
-end misses it.
+The goal is an objective and limits, and says what one launch shows of both. A limit is compared with the value of a
+launch. What other launches may do is unknown after a single one, so a configuration is hopeless only if a bound beyond
+which they hardly go misses the limit: a launch counts as 10 % uncertain and memory as 2 %, as in `benchhouse
+recommend`, and a percentile with too few calls is at least the median. A percentile that the calls of one launch do not
+show is that of the calls of all launches so far. Quality belongs to the loaded model: a limit on it is met by the worse
+end of its interval, and hopeless if the better end misses it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Merges another warehouse into this one: each row once, and nothing from a file that contradicts this one.
+"""Merges another warehouse into this one: each row once, and nothing from a file that contradicts this one; and
+rebuilds a warehouse from its run files.
 
 A run is added with all of its results and raw samples, or not at all. Hardware and series are equal if their ids,
 which are hashes, are equal. Merging is commutative, associative and idempotent in content; where and when a run was
 stored (`source`, `ingested_at`) is kept from the warehouse that had it first.
 
-Rebuilds a warehouse from its run files, and copies readable rows that only the old file has.
-
-The old file is kept under another name; the new one replaces it in one step.
+A rebuilt warehouse also has the readable rows that only the old file has. The old file is kept under another name; the
+new one replaces it in one step.
 """
 
 from __future__ import annotations

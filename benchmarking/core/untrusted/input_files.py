@@ -1,12 +1,12 @@
-"""Reads untrusted files, within limits that are checked before anything is parsed or unpacked.
+"""Reads untrusted files (text, JSON, YAML), within limits that are checked before anything is parsed or unpacked.
 
 The limits are far above any file written by this program or by the tools it imports from, and far below what would
 exhaust the machine. A file beyond a limit is refused with a one-line error.
 
-YAML with line numbers, so that errors can name the place. Only plain data types are read, within limits.
-
-Everything in the product that is YAML is read here: aliases and merge keys, by which a few lines can stand for billions
-of values, are counted before they are expanded, and no scalar is converted that is not a plain word or number.
+YAML has limits of its own, since its parser is slow. It is read with line numbers, so that errors can name the place,
+and only as plain data types. Everything in the product that is YAML is read here: aliases and merge keys, by which a
+few lines can stand for billions of values, are counted before they are expanded, and no scalar is converted that is not
+a plain word or number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Judges the difference between two sides of a point, by rounds or by the variation between sessions. Pure.
+"""Judges the difference between two sides of a point, by rounds or by the variation between sessions; and states the
+speedup of one result over another. Pure.
 
 Values are compared as logarithms, so a change is a ratio. Two cases get a verdict, each with its own error term:
 
@@ -31,11 +32,12 @@ amount. Nor are sessions of other hours of the day, or other weekdays, of which 
 they matter, or shows that they do. `db.analysis.compare.series_sessions` reads the history and estimates the
 variation. `tests/perf/verdicts.py` prints the false positive rate of equal sides, and the power.
 
-Speedup of one result over another at a point, with a confidence interval: of tables, charts and reports. Pure.
+A speedup, of tables, charts and reports, is that of one result over another at a point, with a confidence interval:
+
 
     between       with 3 or more common launches: launches with the same number are a round, in which slow drift of the
                   machine affects both. Speedup (the geometric mean of the rounds' ratios), interval and verdict are
-                  those of every comparison (`core.verdicts.judging`)
+                  those of every comparison (`judge`)
     within        with fewer: the ratio b / o of the baseline's median latency and the other's, with an interval from
                   the two medians' own, which mostly cover only the calls within launches. On a log scale, the distance
                   to either end is the square root of the sum of the squares of the two distances in that direction (Zou

@@ -1,4 +1,5 @@
-"""What the launches of a point say about the typical launch and about the next one, and the words for it. Pure.
+"""What launches say: those of a point about the typical launch and the next one, and those of two sides in rounds about
+a change between them; and the words for it. Pure.
 
 An interval covers one of three things, and every table, page and document names it by the same words (`COVERS`):
 
@@ -15,8 +16,6 @@ heavy or a skewed tail, on two levels. `tests/perf/coverage.py` prints the cover
 
 Two levels are named if the best division into two groups explains more of the variation than it does for normal values
 (Otsu 1979, "A threshold selection method from gray-level histograms"): 2 in 100 sets of normal launches pass.
-
-The order of the sides in a round, and what that order can prove. Pure.
 
 The sides of a round run in random order, drawn for each round by itself. Without a difference between the sides, each
 round's difference then has either sign with the same probability, whatever the machine did meanwhile: a disturbance

@@ -1,6 +1,6 @@
-"""Reads system values, and records why a value cannot be read.
+"""Reads system values, and records why a value cannot be read; and the facts of a machine with Linux.
 
-The machine's facts on Linux, from /proc and /sys under a root, and the limits of control groups (version 1 or 2).
+These come from /proc and /sys under a root, and from control groups (version 1 or 2) and the kernel's log.
 
 Control groups give limits of CPU time and memory, free memory, and throttling by the CPU quota (see cgroup-v2 and
 sched-bwc in the kernel's documentation).

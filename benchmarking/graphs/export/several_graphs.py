@@ -1,4 +1,6 @@
-"""An encoder-decoder model as three graphs.
+"""Models that are exported as several graphs: an encoder-decoder model as three, a state-space model as two.
+
+The graphs of an encoder-decoder model:
 
 encoder  from the family's inputs to hidden states
 cross    from hidden states to the keys and values of the decoder's cross-attention, layer by layer
@@ -6,7 +8,7 @@ decode   from tokens, keys and values of earlier tokens, and those of cross, to 
 
 So no step repeats computations on the encoder's output, and the cost of cross is in the prefill, as in torch.
 
-A state-space model as two graphs: "prefill" reads a prompt into fixed-size states, "decode" updates them.
+Those of a state-space model: "prefill" reads a prompt into fixed-size states, "decode" updates them.
 
 transformers implements Mamba's scan as a Python loop, which an exporter would unroll for one length into thousands of
 nodes. Here it is traced as torch's scan operator, which becomes ONNX's Scan, and the graph takes prompts of any length.

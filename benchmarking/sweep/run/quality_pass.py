@@ -4,7 +4,7 @@ timed region; and the reference that it is compared with, made in the preparing 
 A text is scored as it would be generated: the context is the prompt, then each token of the text is one decode step, in
 the runtime's own cache. Other tasks compare what one call returns for a batch of inputs.
 
-The answers of a loaded model to a user's questions, by the logits that it generates with.
+A user's questions are answered by the logits that the model generates with:
 
     exact match       the greedy text after the prompt, until a stop text or the token that ends a text, is an expected
                       answer, both without the space around them

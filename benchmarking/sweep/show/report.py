@@ -1,8 +1,8 @@
-"""A run as a table: a column for each axis and each measured metric, then the validity.
+"""A run as a table: a column for each axis and each measured metric, then the validity; and the scaling with threads.
 
 Below the table are a sentence for each failure and each kind of doubt, and what a longer profile would add.
 
-Thread scaling: the speedup of each number of threads over the fewest.
+Thread scaling is the speedup of each number of threads over the fewest.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Torch modules with recorded inputs instead of a configuration: modules called by a script, and modules passed to the
-Python API.
+Python API; and builds of the user's own.
 
 A workload with source "module" records where its module can be found: in the script at `path`, which is run up to the
 call, or, without a path, among the modules passed in this process. Its points are the recorded calls. The inputs of
@@ -12,7 +12,7 @@ module does not use it otherwise: a vector has no batch, a graph network's first
 module's or transformer's may be time, and an image without a batch starts with its channels. In all other cases a call
 is one item, and throughput is in calls per second.
 
-Custom builds: the stages given in a user's file, in order.
+The stages of such a build are given in a user's file, in order:
 
     def get_sequence():
         return ["export", "optimise", ("fold the scale", fold), "float16"]

@@ -1,4 +1,4 @@
-"""The text that quality is measured on, as windows of a model's tokens.
+"""What quality is measured on: a text, as windows of a model's tokens, or the questions of a user's file.
 
 A window is a context and the tokens after it, which are scored. It starts where the scored tokens of the window before
 it start, so that each token of the text is scored at most once, with a context. Where the tokenizer begins a text with
@@ -10,7 +10,7 @@ Scandal in Bohemia (Arthur Conan Doyle, 1891), the Declaration of Independence (
 1895), and the end of On the Origin of Species (Charles Darwin, 1872). All are in the public domain. Models have read
 them, so the perplexity is lower than that of unknown text; the differences between runtimes are what counts.
 
-A user's own task: a file of prompts with expected answers, one JSON object a line, and its tokens.
+Questions are a user's own task: a file of prompts with expected answers, one JSON object a line.
 
     {"prompt": "The capital of France is", "answer": "Paris"}
     {"prompt": "2 + 2 =", "answer": ["4", "four"], "stop": ["\\n", "."]}

@@ -1,12 +1,11 @@
-"""Seeded inputs: token ids, images, sound, waveforms, spectrograms and pixel values, and the sizes that models take.
+"""Seeded inputs: token ids, images, sound, waveforms, spectrograms and pixel values, and the sizes that models take;
+and prompts with images.
 
 All rows have the requested length; nothing is padded. The same seed and point give the same values.
 
-Prompts with images, by model: sizes, placeholder tokens and pixels.
-
-A prompt is a token of text, the image (in Qwen2-VL between start and end marks), and text up to the requested length.
-The image has one placeholder token per embedding that the vision part makes. FLAVA separates image and text, so its
-prompts are text only.
+Prompts with images differ by model in sizes, placeholder tokens and pixels. A prompt is a token of text, the image (in
+Qwen2-VL between start and end marks), and text up to the requested length. The image has one placeholder token per
+embedding that the vision part makes. FLAVA separates image and text, so its prompts are text only.
 """
 
 from __future__ import annotations

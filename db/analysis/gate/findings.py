@@ -15,12 +15,10 @@ Verdicts, worst first:
     unfit            measured, but too doubtful to judge
     not enough data  too few runs before it, or no value
 
-The gate on quality: judges each measure of the newest runs by its baseline, an earlier run of the series on the same
-inputs.
-
-Quality hardly varies from night to night, so it needs no history: the baseline is the first of the earlier runs, until
-one is better, or a worse one is accepted (its alert is triaged as anything but a regression). So a loss that is below
-the margin each night cannot add up unseen. Judged by `benchmarking.core.verdicts.quality_verdicts`.
+The gate on quality judges each measure of the newest runs by its baseline, an earlier run of the series on the same
+inputs. Quality hardly varies from night to night, so it needs no history: the baseline is the first of the earlier
+runs, until one is better, or a worse one is accepted (its alert is triaged as anything but a regression). So a loss
+that is below the margin each night cannot add up unseen. Judged by `benchmarking.core.verdicts.quality_verdicts`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The gate: judges the newest values of series by the runs before them. Pure.
+"""The gate: judges the newest values of series by the runs before them, and says where the machine rather than the code
+changed. Pure.
 
 The prediction is that of `core.verdicts.nights`: a run is worse if it lies beyond what the earlier runs, and those of
 the other series of the check, let expect, and by more than 2 %. All series of a check share a budget of false alarms:
@@ -6,9 +7,8 @@ on at most 5 % of the nights anything is called worse without a change (`tests/p
 kinds of noise), and after `--confirm` on at most 1 %. A slow, steady movement is the verdict "trend": no commit is to
 blame for it.
 
-Detects changes of the machine rather than the code: nearly everything moved in the same direction. Pure.
-
-The rules, for results of one machine in one session:
+After a change of the machine nearly everything has moved in the same direction. The rules, for results of one machine
+in one session:
 
     1. Shared code counts once: the points of one model, runtime and precision (a `group`) move together whenever their
        code changes, so a group counts once, by its median.

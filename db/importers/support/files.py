@@ -1,10 +1,8 @@
 """Other tools' result files: their text and JSON, and the importer that reads them.
 
-JSON in the texts of other tools: documents among other lines, and long lists of numbers.
-
-A log has a program's messages among its documents, a line cut off, a damaged value. Whatever begins like a document is
-read to its end. A line that prevents it is taken out and reported, and if the text ends inside a list, the whole
-elements before the end are read.
+Their JSON is often in a log, and has long lists of numbers. A log has a program's messages among its documents, a line
+cut off, a damaged value. Whatever begins like a document is read to its end. A line that prevents it is taken out and
+reported, and if the text ends inside a list, the whole elements before the end are read.
 
 Long lists of numbers are read into arrays, which take 8 bytes a number, where Python objects take 32 or more. They are
 taken out of the text before parsing and put back while it is parsed: a file of raw samples has hardly anything else.

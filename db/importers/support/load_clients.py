@@ -1,9 +1,11 @@
-"""The files of vLLM's and SGLang's clients: one object per load, STATISTIC_METRIC_ms, raw lists in s.
+"""The files of programs that load a server: vLLM's and SGLang's clients, GenAI-Perf, AIPerf.
+
+The files of vLLM's and SGLang's clients: one object per load, STATISTIC_METRIC_ms, raw lists in s.
 
 PyTorch's benchmark database has the same loads with one record for each metric.
 
-The files of GenAI-Perf and AIPerf: metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and the input settings; and
-the tables with the same metrics.
+Those of GenAI-Perf and AIPerf: metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and the input settings; and the
+tables with the same metrics.
 """
 
 from __future__ import annotations

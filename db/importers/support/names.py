@@ -1,6 +1,5 @@
-"""Translates other tools' words for models, tasks, precisions and arguments into the warehouse's terms.
-
-What llama.cpp's programs print around their results.
+"""Translates other tools' words for models, tasks, precisions and arguments into the warehouse's terms; and reads the
+tables and names that llama.cpp's programs print.
 """
 
 from __future__ import annotations

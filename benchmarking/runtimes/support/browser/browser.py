@@ -1,13 +1,12 @@
-"""A browser of the Chromium family with one page: finding it on this machine, driving it, and reading its memory.
+"""A browser of the Chromium family with one page, and the web server of that page: finding a browser on this machine,
+driving it, reading its memory, and serving the page's files.
 
 The browser is driven through a pair of pipes. When this process ends, for any reason, they break, and the driver and
 the browser end too. Browsers are never downloaded.
 
-The web server of a measured page.
-
-It listens on loopback only and serves only the entries of its table. Every path begins with a secret, so no other page
-or user of the machine can read a model, and no request body is read without it. Paths are looked up in the table and
-never joined to a folder, so none can escape it.
+The web server listens on loopback only and serves only the entries of its table. Every path begins with a secret, so no
+other page or user of the machine can read a model, and no request body is read without it. Paths are looked up in the
+table and never joined to a folder, so none can escape it.
 """
 
 from __future__ import annotations

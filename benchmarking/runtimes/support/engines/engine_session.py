@@ -1,11 +1,11 @@
-"""A model in an inference engine: the session and the timed call.
+"""A model in an inference engine: its options, the session and the timed call.
 
 An engine has its own generation loop: it takes prompts and returns tokens. To be comparable with other runtimes, a
 call does the same work (the same prompt ids, a fixed number of new tokens, greedy, no stop token) and is timed by
 benchhouse's clock: a token's time is when it reaches this process. Times from the engine's own clock are stored
 separately.
 
-The options of inference engines, declared once. An engine declares those it has, and why it lacks the others.
+The options are declared once, for all engines. An engine declares those it has, and why it lacks the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """llama.cpp through llama-cpp-python, which is driven token by token; and what both of llama.cpp's libraries for Python
-share: the facts in a model's file, checks after loading, and the reason when loading fails.
-
-The devices that llama.cpp lists, and the ones among them that compute for a request.
+share: the facts in a model's file, the devices, checks after loading, and the reason when loading fails.
 
 llama.cpp names a device after its backend: "CUDA0", "ROCm0", "Vulkan0", "MTL0", "SYCL0". The backend of the GPU's
 vendor sees only the requested GPU, since the process hides the others from it. Vulkan sees all, so its devices are

@@ -1,14 +1,13 @@
-"""A model's weights as a Hugging Face folder, the input of the engines' converters.
+"""A model's weights in files for inference engines: a Hugging Face folder, and GGUF.
 
-A catalog model has no tokenizer, but converters and engines need one. It gets a vocabulary with one word per embedding,
-whose text names its id: `t17` is 17. Whether an engine returns ids or text, the ids are known, and every token is
-complete text on its own.
+The folder is the input of the engines' converters. A catalog model has no tokenizer, but converters and engines need
+one. It gets a vocabulary with one word per embedding, whose text names its id: `t17` is 17. Whether an engine returns
+ids or text, the ids are known, and every token is complete text on its own.
 
-GGUF files (llama.cpp's format) made from a model's own weights, seeded or pretrained.
-
-The `gguf` package maps the tensor names of each architecture. The other differences are handled here: the row order of
-Q and K, since llama.cpp rotates adjacent pairs and transformers rotates halves; Gemma's norms, stored minus one; and
-layers with transposed matrices. llama.cpp's convert_hf_to_gguf.py does the same, but is not part of any package.
+GGUF files (llama.cpp's format) are made from a model's own weights, seeded or pretrained. The `gguf` package maps the
+tensor names of each architecture. The other differences are handled here: the row order of Q and K, since llama.cpp
+rotates adjacent pairs and transformers rotates halves; Gemma's norms, stored minus one; and layers with transposed
+matrices. llama.cpp's convert_hf_to_gguf.py does the same, but is not part of any package.
 
 Quantized types are made by llama.cpp's own function, which the installed library exports, in llama-quantize's mixtures.
 """

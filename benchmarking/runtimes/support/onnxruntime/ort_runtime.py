@@ -1,8 +1,8 @@
-"""Shared base of the runtimes on ONNX Runtime: requirements, a device's execution provider, and sessions, which are
-opened with explicit settings and rejected if they differ from the request.
+"""Shared base of the runtimes on ONNX Runtime: requirements, a device's execution provider with its shared libraries,
+and sessions, which are opened with explicit settings and rejected if they differ from the request.
 
-The shared libraries of ONNX Runtime's providers for NVIDIA GPUs: the versions they link, whether the driver supports
-them, and what ONNX Runtime printed if one failed to load.
+Of the libraries for NVIDIA GPUs: the versions that they link, whether the driver supports them, and what ONNX Runtime
+printed if one failed to load.
 """
 
 from __future__ import annotations

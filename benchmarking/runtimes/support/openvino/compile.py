@@ -1,4 +1,5 @@
-"""Compiling a build for an OpenVINO device, for all shapes or for those of one point; and OpenVINO's model cache.
+"""Builds for OpenVINO: a bundle of graphs as its files, compiled for a device, for all shapes or for those of one
+point; and OpenVINO's model cache.
 
 2026-11-21: OpenVINO silently accepts an INFERENCE_PRECISION_HINT that the device does not support, and computes in
 another precision. It keeps the key-value cache in 8 bits by default, whatever the hint. So both are set for every cell,
@@ -7,10 +8,9 @@ and all settings are read back from the compiled model; a mismatch is an error.
 The build "openvino-compiled" is the folder that OpenVINO gets as CACHE_DIR. Filling it is the cold compilation;
 launches compile warm, which is verified too (LOADED_FROM_CACHE).
 
-A bundle of graphs as OpenVINO files: converted once, with weights compressed at int8 and int4.
-
-An "openvino" build holds an `.xml` and a `.bin` for each graph of an "onnx" bundle, and the bundle's manifest. States
-become model variables that live in the infer request, so a call passes only tokens.
+A bundle is converted once, with weights compressed at int8 and int4. An "openvino" build holds an `.xml` and a `.bin`
+for each graph of an "onnx" bundle, and the bundle's manifest. States become model variables that live in the infer
+request, so a call passes only tokens.
 """
 
 from __future__ import annotations

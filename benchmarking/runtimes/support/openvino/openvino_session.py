@@ -1,10 +1,9 @@
 """A workload's graphs in OpenVINO: the session, its operations, and infer requests, run one at a time or several in
-flight.
+flight; and the kernels that computed them.
 
-The kernels of a compiled model, node by node, from its execution graph after the first call.
-
-Before that call, kernels that depend on shapes are not chosen yet. A node's compute precision is at the end of its
-kernel's name ("brgemm_avx512_bf16"); `runtimePrecision` is the type of its output.
+The kernels are read node by node from the model's execution graph after the first call. Before it, kernels that depend
+on shapes are not chosen yet. A node's compute precision is at the end of its kernel's name ("brgemm_avx512_bf16");
+`runtimePrecision` is the type of its output.
 """
 
 from __future__ import annotations

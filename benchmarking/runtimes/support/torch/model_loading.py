@@ -1,9 +1,9 @@
-"""Loading a workload's torch model, its size and dtypes, and a check that it is the requested one.
+"""Loading a workload's torch model, its size and dtypes, its linear layers quantized by torchao, and a check that it is
+the requested one.
 
-Quantized linear layers by torchao: the methods, their application, and the quantized share of a model.
-
-Everything but the weights of linear layers keeps another dtype (`settings.TORCH_DTYPES`). float8 also quantizes the
-inputs of each product, like the method `dynamic` of int8.
+A quantized model has its method and the share that is quantized. Everything but the weights of linear layers keeps
+another dtype (`settings.TORCH_DTYPES`). float8 also quantizes the inputs of each product, like the method `dynamic` of
+int8.
 """
 
 from __future__ import annotations
