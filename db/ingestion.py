@@ -355,7 +355,7 @@ def remove_runs(connection: Connection, run_ids: Sequence[str]) -> None:
         connection.execute(sql, runs)
     for hardware_id in calibrated:
         connection.execute(UPDATE_CALIBRATION, [hardware_id])
-    compute(connection)
+    compute_latest(connection)
 
 
 CALIBRATION = "device-calibration"
@@ -383,7 +383,7 @@ SELECT * FROM latest LEFT JOIN accepted USING (series_id)
 """The table series_heads, computed from the results."""
 
 
-def compute(connection: Connection) -> None:
+def compute_latest(connection: Connection) -> None:
     """Rebuild the table series_heads from the results, inside the caller's transaction."""
     connection.execute("DELETE FROM series_heads")
     connection.execute(f"INSERT INTO series_heads BY NAME {LATEST_RESULTS}")

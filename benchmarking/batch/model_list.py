@@ -38,7 +38,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import TAGS, TEXT, Kind
-from benchmarking.core.untrusted.input_files import MAX_BYTES, Node, read_text, read_yaml
+from benchmarking.core.untrusted.input_files import MAX_YAML_BYTES, Node, read_text, read_yaml
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 
 SettingValues = Mapping[str, Any]
@@ -207,7 +207,7 @@ def entries_from_file(path: Path) -> tuple[Entry, ...]:
             entries = list(select_entries(entries, include, exclude, str(path)))
     else:
         try:
-            lines = read_text(path, MAX_BYTES).splitlines()
+            lines = read_text(path, MAX_YAML_BYTES).splitlines()
         except FormatError as error:
             raise UsageError(str(error)) from error
         texts = [(number, COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1)]

@@ -50,12 +50,12 @@ from benchmarking.runtimes.support.engines.llama_cpp_python import (
 )
 from benchmarking.runtimes.support.engines.weight_files import (
     ARCHITECTURES,
-    FILE,
     FLOAT_TYPES,
+    GGUF_FILE,
     QUANTIZED,
     gguf_build,
     token_of,
-    why_not,
+    why_not_gguf,
 )
 from benchmarking.workloads.support.footprint import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
@@ -153,7 +153,7 @@ class LlamaCpp(GenerativeEngine):
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         reason = super().supports(device, workload, precision)
-        return reason or (None if workload.source == "file" else why_not(workload))
+        return reason or (None if workload.source == "file" else why_not_gguf(workload))
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A float32 model has a float32 cache by default, as in every runtime here; llama.cpp's own default is f16."""
@@ -168,7 +168,7 @@ class LlamaCpp(GenerativeEngine):
         return () if draft is None or draft.source == "file" else (gguf_build(draft, _type_of(cell)),)
 
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
-        file = path / FILE if path.is_dir() else path
+        file = path / GGUF_FILE if path.is_dir() else path
         settings = EngineSettings.of(cell)
         draft = None
         if (draft_model := draft_workload(cell)) is not None:
@@ -178,7 +178,7 @@ class LlamaCpp(GenerativeEngine):
                 draft = check_unchanged(draft_model)
             else:
                 key, _ = gguf_build(draft_model, _type_of(cell))
-                draft = BuildStore().require(key, draft_model.model_id)[0] / FILE
+                draft = BuildStore().require(key, draft_model.model_id)[0] / GGUF_FILE
         has_token_ids = cell.workload.source != "file"
         placed = llama_cpp_python.placement(cell.device, _listed(), layer_count(file), settings.gpu_layers)
         with stage("to_device"):
@@ -193,7 +193,7 @@ class LlamaCpp(GenerativeEngine):
         if has(cell.device.type, lambda kind: not kind.is_processor) or self.further_builds(cell):
             return None
         path, settings = self.model_path(cell), EngineSettings.of(cell)
-        file = path / FILE if path.is_dir() else path
+        file = path / GGUF_FILE if path.is_dir() else path
         tokens = point.batch_size * (settings.context_depth + (point.sequence_length or 0) + (point.new_tokens or 0))
         words = ["llama-server", "--model", str(file), "--parallel", str(point.batch_size), "--ctx-size", str(tokens)]
         words += [] if settings.threads is None else ["--threads", str(settings.threads)]

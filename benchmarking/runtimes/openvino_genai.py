@@ -38,7 +38,7 @@ from benchmarking.runtimes.support.engines.engine_session import (
     EngineRequest,
     EngineSettings,
 )
-from benchmarking.runtimes.support.engines.weight_files import FILE, FLOAT_TYPES, gguf_build, why_not
+from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build, why_not_gguf
 from benchmarking.workloads.support.gguf_file import read_gguf
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class OpenVinoGenai(GenerativeEngine):
         if unit_of(device) == AUTOMATIC:
             return f"OpenVINO GenAI's pipeline runs on one device: name it instead of {device.selector}"
         reason = super().supports(device, workload, precision)
-        return reason or (None if workload.source == "file" else why_not(workload))
+        return reason or (None if workload.source == "file" else why_not_gguf(workload))
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         name = EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
@@ -111,7 +111,7 @@ class OpenVinoGenai(GenerativeEngine):
         settings = EngineSettings.of(cell)
         is_folder = cell.workload.source == "file" and path.is_dir()
         if not is_folder and path.is_dir():
-            path = path / FILE
+            path = path / GGUF_FILE
         weights = Weights.of_folder(path, cell.workload) if is_folder else Weights.of_gguf(path)
         with stage("to_device"):
             return GenaiModel(path, settings, weights, unit_of(cell.device), points)

@@ -322,7 +322,7 @@ class OtherWarehouse:
                 self.connection.execute(sql, values if sql == UPDATE_ALIAS else [*values, series])
         for (hardware_id,) in self.connection.execute(NEWLY_CALIBRATED, [ingestion.CALIBRATION]).fetchall():
             self.connection.execute(ingestion.UPDATE_CALIBRATION, [hardware_id])
-        ingestion.compute(self.connection)
+        ingestion.compute_latest(self.connection)
 
     def theirs(self, table: str) -> str:
         """The other warehouse's table in SQL."""

@@ -58,7 +58,7 @@ def test_the_latest_results_equal_those_computed_from_the_results(warehouse, mak
     kept = warehouse.query(KEPT).dicts()
     assert len(kept) == warehouse.query("SELECT count(*) AS n FROM series").dicts()[0]["n"]
     with warehouse.transaction() as connection:
-        ingestion.compute(connection)
+        ingestion.compute_latest(connection)
     assert warehouse.query(KEPT).dicts() == kept
 
 

@@ -104,7 +104,7 @@ def fill(path: Path, results: int) -> None:
             for week in range(1, RUNS_A_CELL):
                 for statement in (COPY_RUNS, COPY_RESULTS, COPY_SAMPLES):
                     connection.execute(statement, {"week": week})
-            ingestion.compute(connection)
+            ingestion.compute_latest(connection)
         connection.execute("CHECKPOINT")
     with Warehouse.open(path) as warehouse:
         update_changes(warehouse, JUDGED[DEFAULT_METRIC])

@@ -248,12 +248,12 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
         raise UnreadableError(f"cannot read {path}: not a regular file")
 
 
-MAX_BYTES = 1_000_000
-"""Maximum size of a file; the parser reads about 100 kB per second."""
-MAX_NODES = 100_000
-"""Maximum values in a document, including copies by aliases and merge keys."""
-MAX_NUMBER = 40
-"""Maximum characters of a number."""
+MAX_YAML_BYTES = 1_000_000
+"""Maximum size of a YAML file; the parser reads about 100 kB per second."""
+MAX_YAML_VALUES = 100_000
+"""Maximum values in a YAML document, including copies by aliases and merge keys."""
+MAX_YAML_NUMBER = 40
+"""Maximum characters of a number in YAML."""
 
 TAG = "tag:yaml.org,2002:"
 CONTAINERS = (f"{TAG}seq", f"{TAG}map")
@@ -311,7 +311,7 @@ def read_yaml(path: Path) -> Node:
     """The document in a file. Raises UsageError for invalid YAML, a duplicate key or a file beyond the limits, and
     UnreadableError."""
     try:
-        text = read_text(path, MAX_BYTES)
+        text = read_text(path, MAX_YAML_BYTES)
     except FormatError as error:
         raise UsageError(str(error)) from error
     return parse_yaml(text, path)
@@ -357,8 +357,8 @@ class _Reader:
             line = self._loader.line + 1
             self._composed += 1
             self._depth += 1
-            if self._composed > MAX_NODES:
-                self._refuse(line, f"more than {MAX_NODES} values")
+            if self._composed > MAX_YAML_VALUES:
+                self._refuse(line, f"more than {MAX_YAML_VALUES} values")
             if self._depth > MAX_DEPTH:
                 self._refuse(line, f"lists and mappings are nested more than {MAX_DEPTH} levels deep")
             node = compose(parent, index)
@@ -422,8 +422,8 @@ class _Reader:
             self._refuse(line, f"takes plain values: got {_short(text)}; put it in quotes")
         if node.tag not in SCALARS:
             self._refuse(line, f"takes plain values: got {node.tag}")
-        if node.tag in NUMBERS and len(text) > MAX_NUMBER:
-            self._refuse(line, f"takes numbers of at most {MAX_NUMBER} characters: got {len(text)}")
+        if node.tag in NUMBERS and len(text) > MAX_YAML_NUMBER:
+            self._refuse(line, f"takes numbers of at most {MAX_YAML_NUMBER} characters: got {len(text)}")
         try:
             value: Content = self._loader.construct_object(node)
             text.encode()
@@ -434,8 +434,8 @@ class _Reader:
         return value
 
     def _added(self, total: int, size: int, line: int) -> int:
-        if total + size > MAX_NODES:
-            self._refuse(line, f"its aliases expand to more than {MAX_NODES} values: is it an alias of an alias?")
+        if total + size > MAX_YAML_VALUES:
+            self._refuse(line, f"its aliases expand to more than {MAX_YAML_VALUES} values: is it an alias of an alias?")
         return total + size
 
     def _key(self, key: Any, lines: dict[str, int]) -> str:

@@ -297,7 +297,7 @@ def title(scaling: Scaling) -> str:
 
 def scaling_table(scaling: Scaling, page: Page = PLAIN) -> Table:
     """A row per point and number of threads."""
-    return table_of(_COLUMNS, scaling.points, page)
+    return table_of(_SCALING_COLUMNS, scaling.points, page)
 
 
 def remarks(scaling: Scaling) -> list[str]:
@@ -349,7 +349,7 @@ def _scaling_interval(point: ScaledPoint) -> str | None:
 
 
 _scaling_column = partial(Column[ScaledPoint], is_number=True)
-_COLUMNS: tuple[Column[ScaledPoint], ...] = (
+_SCALING_COLUMNS: tuple[Column[ScaledPoint], ...] = (
     Column(heading="point", text=lambda point: point.point, is_key=True),
     _scaling_column(heading="threads", text=lambda point: str(point.threads), is_key=True),
     _scaling_column(

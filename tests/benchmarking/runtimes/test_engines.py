@@ -27,7 +27,7 @@ from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes import llamacpp
 from benchmarking.runtimes.support.engines.engine_session import Arrivals, EngineSettings
 from benchmarking.runtimes.support.engines.llama_cpp_python import ON_CPU, LlamaModel, check_parameters
-from benchmarking.runtimes.support.engines.weight_files import gguf_build, write
+from benchmarking.runtimes.support.engines.weight_files import gguf_build, write_gguf
 from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
@@ -217,7 +217,7 @@ def test_a_gguf_file_of_each_kind_computes_what_its_model_does(
     for name, parameter in model.named_parameters():
         if "norm" in name or "ln_" in name or name.endswith("bias"):
             parameter.data += 0.1 * torch.randn_like(parameter)
-    write(workload_of(kind, config), model, "F32", tmp_path / "model.gguf")
+    write_gguf(workload_of(kind, config), model, "F32", tmp_path / "model.gguf")
     prompts = np.random.default_rng(0).integers(2, 256, size=(1, 40))
     assert server_tokens(xllamacpp, tmp_path / "model.gguf", prompts[0].tolist(), 8) == tokens_of(model, prompts, 8)[0]
 

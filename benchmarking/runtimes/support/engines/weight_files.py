@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-KIND = "checkpoint"
-VERSION = 2
+CHECKPOINT_KIND = "checkpoint"
+CHECKPOINT_VERSION = 2
 """Increased whenever the files saved for a model change."""
 BEGIN, END = 0, 1
 """Ids of the begin and end tokens in the vocabulary. Calls ignore the end token."""
@@ -69,7 +69,7 @@ def checkpoint(workload: Workload, precision: Precision = "float32") -> tuple[Bu
     parts: dict[str, Json] = {
         **model_parts(workload),
         "precision": precision,
-        "version": VERSION,
+        "version": CHECKPOINT_VERSION,
         "versions": {name: version_of(name) for name in ("torch", "transformers")},
     }
 
@@ -84,7 +84,7 @@ def checkpoint(workload: Workload, precision: Precision = "float32") -> tuple[Bu
         save_tokenizer(workload, folder)
         return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
-    return BuildKey(kind=KIND, parts=parts), make
+    return BuildKey(kind=CHECKPOINT_KIND, parts=parts), make
 
 
 def legacy_rope_keys(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -140,7 +140,7 @@ def save_tokenizer(workload: Workload, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
-GGUF_KIND, FILE, GGUF_VERSION = "gguf", "model.gguf", 2
+GGUF_KIND, GGUF_FILE, GGUF_VERSION = "gguf", "model.gguf", 2
 Vocabulary = Literal["rwkv", "gpt2"]
 ARCHITECTURES: Mapping[str, str] = {
     "gemma": "gemma",
@@ -172,7 +172,7 @@ QUANTIZERS = (("xllamacpp", "xllamacpp.abi3.so"), ("llama_cpp", "lib/libggml-bas
 """Module, and the library in its folder that exports ggml_quantize_chunk."""
 
 
-def why_not(workload: Workload) -> str | None:
+def why_not_gguf(workload: Workload) -> str | None:
     """None, or why a model cannot be converted to GGUF."""
     config = workload.config
     kind = _rope(config).get("rope_type", "default")
@@ -195,16 +195,16 @@ def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwk
     }
 
     def make(folder: Path) -> Mapping[str, Json]:
-        if (problem := why_not(workload)) is not None:
+        if (problem := why_not_gguf(workload)) is not None:
             raise UnsupportedError(problem)
-        write(workload, torch_model(workload), type_name, folder / FILE, vocabulary)
-        header = read_gguf(folder / FILE)
-        return {"type": type_name, "file": FILE, "weights_bytes": header.weights_bytes}
+        write_gguf(workload, torch_model(workload), type_name, folder / GGUF_FILE, vocabulary)
+        header = read_gguf(folder / GGUF_FILE)
+        return {"type": type_name, "file": GGUF_FILE, "weights_bytes": header.weights_bytes}
 
     return BuildKey(kind=GGUF_KIND, parts=parts), make
 
 
-def write(workload: Workload, model: Any, type_name: str, path: Path, vocabulary: Vocabulary = "rwkv") -> None:
+def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocabulary: Vocabulary = "rwkv") -> None:
     """Write a torch model as a GGUF file."""
     import gguf
 

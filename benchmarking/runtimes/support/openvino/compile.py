@@ -421,7 +421,7 @@ def _property(compiled: Any, name: str) -> Json:
         return None
 
 
-KIND = "openvino-compiled"
+CACHE_KIND = "openvino-compiled"
 
 COLD = "compile_cold_s"
 
@@ -440,7 +440,7 @@ def cache_key(cell: Cell, core: Any, point: Point) -> BuildKey:
         "point": point.label if is_fixed(cell) else None,
         "versions": {"openvino": version("openvino")},
     }
-    return BuildKey(kind=KIND, parts=parts)
+    return BuildKey(kind=CACHE_KIND, parts=parts)
 
 
 def find_cache(cell: Cell, core: Any, point: Point) -> tuple[Path, float] | None:

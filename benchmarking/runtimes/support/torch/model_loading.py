@@ -245,7 +245,7 @@ UNCOMPILED_INT8 = (
 code does not. Uncompiled, the method weight-only would convert every weight at each call; compiled, that is fused."""
 
 
-def why_not(device: Device, precision: Precision, *, compiles: bool) -> str | None:
+def why_not_quantized(device: Device, precision: Precision, *, compiles: bool) -> str | None:
     """None, or why torchao cannot quantize to a precision on a device. `compiles`: the runtime compiles the model."""
     if precision not in METHODS:
         return None

@@ -103,7 +103,7 @@ class TorchRuntime(Runtime):
             return f"runtime {self.name} does not quantize: use --runtime eager or compiled for {precision}"
         if quantized_weights.quantization_of(workload) is not None:
             return None
-        return model_loading.why_not(device, precision, compiles=self.compiles)
+        return model_loading.why_not_quantized(device, precision, compiles=self.compiles)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
         plugin = plugin_of(workload)

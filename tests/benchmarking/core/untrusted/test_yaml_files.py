@@ -5,7 +5,7 @@ import time
 import pytest
 
 from benchmarking.core.errors import UsageError
-from benchmarking.core.untrusted.input_files import MAX_BYTES, parse_yaml, read_yaml
+from benchmarking.core.untrusted.input_files import MAX_YAML_BYTES, parse_yaml, read_yaml
 
 
 def merges(levels: int, width: int = 10) -> str:
@@ -72,6 +72,6 @@ def test_times_may_be_read_as_text(tmp_path):
 
 
 def test_a_file_larger_than_a_megabyte_is_not_parsed(tmp_path):
-    (tmp_path / "x.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
+    (tmp_path / "x.yaml").write_bytes(b"#" * (MAX_YAML_BYTES + 1))
     with pytest.raises(UsageError, match=r"x\.yaml: larger than 1 MB"):
         read_yaml(tmp_path / "x.yaml")
