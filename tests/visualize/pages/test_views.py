@@ -337,11 +337,17 @@ def test_an_old_link_to_a_workload_leads_to_what_is_offered_today(data, tmp_path
     with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
         offered = page_of(found, "recommend").workloads
         plain = offered[0].partition(", revision ")[0]
-        for old in (plain, f"{plain}, given weights", f"{offered[0]}, in items"):
+        for old in (plain, f"{plain}, given weights", f"{offered[0]}, in tokens"):
             page = page_of(found, "recommend", workload=old)
             assert page.workload in offered
             assert page.words.title.startswith(plain)
             assert page.notice is None
+        page = page_of(found, "recommend", workload=f"{plain}, revision {'b' * 8}, in tokens")
+        assert page.workload == next(title for title in offered if "revision bbbbbbbb" in title)
+        for other in (f"{plain}, revision {'c' * 8}", f"{plain}, in items"):
+            page = page_of(found, "recommend", workload=other)
+            assert page.words.title.startswith(plain)
+            assert page.notice == f"bert-base-uncased has no workload '{other}': this is {page.workload}."
         page = page_of(found, "recommend", workload=f"{plain}, random weights")
         assert page.notice == f"bert-base-uncased has no workload '{plain}, random weights': this is {page.workload}."
     page = page_of(data, "recommend", model=LOADED, workload="text-generation", request_rate="1")
@@ -400,6 +406,14 @@ def test_another_model_is_shown_though_the_form_still_has_what_the_first_had(dat
         f"gpt2 has no setup 'another' here: this is {page.baseline}.",
     ]
     assert page.grid.rows
+
+
+def test_nothing_is_said_of_what_a_warehouse_without_results_lacks(tmp_path):
+    path = tmp_path / "own.duckdb"
+    with Warehouse.open(path):
+        pass
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        assert page_of(found, "hardware", point="b3 s3", baseline="another").notices == []
 
 
 def test_a_regression_of_a_setup_is_one_row_of_the_overview(data):

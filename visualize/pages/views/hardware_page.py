@@ -137,9 +137,9 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     baseline = parameters.baseline if parameters.baseline in names else next(reversed(real or names), None)
     asked = {"point": (parameters.point, point), "setup": (parameters.baseline, baseline)}
     notices = [
-        f"{visible(str(model))} has no {what} {visible(str(given))!r} here: this is {found or 'without one'}."
+        f"{visible(str(model))} has no {what} {visible(str(given))!r} here: this is {found}."
         for what, (given, found) in asked.items()
-        if given not in (None, found)
+        if found is not None and given not in (None, found)
     ]
     stored = data.warehouse.query(RESULTS, {"ids": [row["result_id"] for row in shown]}).dicts()
     by_id = {row["result_id"]: row for row in stored}

@@ -50,8 +50,10 @@ MOST_POSITIONS = 40
 """Maximum positions of a slider, besides "no limit"."""
 DIGITS = 3
 """Significant digits of a position."""
-OF_EARLIER_TITLES = re.compile(r", (given weights|(revision|configuration) [0-9a-f]{1,8}|in (tokens|items))(?=,|$)")
-"""What titles of workloads have or had besides `Workload.text`: an old link has it, or lacks it."""
+OF_EARLIER_TITLES = re.compile(
+    r", (?:given weights|((?:revision|configuration) [0-9a-f]{1,8}|in (?:tokens|items)))(?=,|$)"
+)
+"""What titles of workloads have or had besides `Workload.text`; an old link has or lacks it. The group is a fact."""
 FRONT_NOTE = (
     "The stepped line is the front of these two quantities: no option that meets the limits has both lower latency and "
     "higher throughput."
@@ -132,13 +134,15 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     ]
     titles = distinct_names([visible(option.text) for option in options], facts, ", ")
     by_title = dict(zip(titles, options, strict=True))
-    meant = [one for one in titles if parameters.workload in (None, one)]
+    meant = alike = [one for one in titles if parameters.workload in (None, one)]
     if not meant and parameters.workload is not None:  # a bookmark from before others of the same words were measured
         plain = OF_EARLIER_TITLES.sub("", parameters.workload)
-        meant = [title for title, one in by_title.items() if visible(one.text) == plain]
-    workload = max(meant or titles, key=lambda one: _choice(options[by_title[one]]), default=None)
+        stated = {*filter(None, OF_EARLIER_TITLES.findall(parameters.workload))}
+        alike = [title for title, option in by_title.items() if visible(option.text) == plain]
+        meant = [title for title, own in zip(titles, facts, strict=True) if title in alike and stated.issubset(own)]
+    workload = max(meant or alike or titles, key=lambda one: _choice(options[by_title[one]]), default=None)
     notice = None
-    if workload is not None and not meant:  # the form sends the workload of the model that it showed before
+    if workload is not None and not meant:  # one of another model, which the form sends; or a revision that is not here
         notice = f"{visible(str(model))} has no workload {visible(str(parameters.workload))!r}: this is {workload}."
     recommended: dict[str, Any] = {"words": None, "has_best": False, "grid": None, "chart": None, "precisions": None}
     chosen = None if workload is None else by_title[workload]
