@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.batch import cell_plans, summary
-from benchmarking.batch.summary import BatchSummary, Estimate, cells_table, estimate, plan_table
+from benchmarking.batch.summary import (
+    BatchInfo,
+    BatchSummary,
+    Estimate,
+    cells_table,
+    earlier_points,
+    estimate,
+    plan_table,
+)
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, device_kinds, open_target, target_flags
 from benchmarking.core.command_line import default_database, note, run_command
@@ -95,7 +103,6 @@ def run(
 
 def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     from benchmarking.batch.batch_run import Batch, Manifest
-    from benchmarking.batch.summary import BatchInfo
 
     session_id = uuid7()
     plans = cell_plans.plans(arguments, (NAME, *argv), session_id, target.machine)
@@ -137,8 +144,6 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
 
 def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estimate:
     """The estimated time of the plans, from the database if there is one that answers soon."""
-    from benchmarking.batch.summary import earlier_points
-
     path = arguments.db_path or default_database()
     if not database_exists(path):
         return estimate(plans, ())

@@ -46,7 +46,7 @@ from benchmarking.load.curve import (
     search,
     with_knee,
 )
-from benchmarking.load.generator import Level
+from benchmarking.load.generator import Level, capacity_per_s
 from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
 from benchmarking.load.observer import PATH, device_use, read
 from benchmarking.load.served import models_at
@@ -257,8 +257,6 @@ def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool)
 def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Generator:
     """The generator, bound to its processors and with its capacity measured. Raises UsageError and BenchhouseError if
     no request could be sent."""
-    from benchmarking.load.generator import capacity_per_s
-
     target = _target(arguments)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')

@@ -44,6 +44,7 @@ from benchmarking.runtimes.support.engines.llama_cpp_python import (
     GgmlDevice,
     LlamaModel,
     Placement,
+    PythonBinding,
     check_parameters,
     layer_count,
     not_loaded,
@@ -184,8 +185,6 @@ class LlamaCpp(GenerativeEngine):
         with stage("to_device"):
             if is_installed(MAIN):
                 return InProcessServer(file, settings, points, draft, placed, has_token_ids=has_token_ids)
-            from benchmarking.runtimes.support.engines.llama_cpp_python import PythonBinding
-
             return PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
 
     def deployment(self, cell: Cell, point: Point) -> str | None:

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.system_values import RunCommand, UnreadableError, all_missing, gather, run_command
+from benchmarking.devices.support.system_values import (
+    RunCommand,
+    UnreadableError,
+    all_missing,
+    free_in_groups,
+    gather,
+    run_command,
+)
 
 NAMES = (
     "cpu_model",
@@ -93,8 +100,6 @@ def free_host_bytes(root: Path = Path("/")) -> int:
     available = int(psutil.virtual_memory().available)
     if sys.platform != "linux":
         return available
-    from benchmarking.devices.support.system_values import free_in_groups
-
     return min([available, *free_in_groups(root)])
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import Doubt, Json
-from benchmarking.core.untrusted.input_files import without_surrogates
+from benchmarking.core.untrusted.input_files import parse_yaml, without_surrogates
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError, floats
 
 INT32_MAX = 2**31 - 1
@@ -524,8 +524,6 @@ def yaml_object(file: ForeignFile, *, infinity: str | None = None) -> dict[str, 
 
 
 def _parsed_yaml(file: ForeignFile, lines: Sequence[tuple[int, str]]) -> tuple[Any, UsageError | None]:
-    from benchmarking.core.untrusted.input_files import parse_yaml
-
     text = LONG_NUMBER.sub(r"'\g<0>'", "\n".join(line for _, line in lines))
     try:
         return parse_yaml(text, file.path, times_as_text=True).plain(), None

@@ -26,7 +26,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Cell, Device, Json, Point, Rebuild
 from benchmarking.devices.support.kinds import has, is_processor, is_software, kind_of, names_with, processor
 from benchmarking.graphs import exported_model as graphs
-from benchmarking.runtimes.support.browser.browser import find_browser, why_no_browser
+from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, Site, find_browser, why_no_browser
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import num_threads
 
 if TYPE_CHECKING:
@@ -235,7 +235,6 @@ def query_browser(kind: str) -> Mapping[str, Any]:
 
 def main() -> int:
     """Query the browser about the kind of device in the first argument and print the answer as JSON."""
-    from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, Site
     from benchmarking.runtimes.support.browser.page import PAGE, PAGE_FILES
 
     executable = find_browser()
