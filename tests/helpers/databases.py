@@ -113,7 +113,7 @@ def store_as_then(connection: Any, run: Run) -> None:
         again = "ON CONFLICT DO NOTHING" if table in SHARED_TABLES else ""
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming {again}")
     if connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'series_heads'").fetchall():
-        ingestion.compute(connection)
+        ingestion.compute_latest(connection)
 
 
 def write_history(
