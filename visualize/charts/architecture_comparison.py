@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarking.core.axes import FURTHER
@@ -15,6 +15,7 @@ from visualize.drawing.rows import (
     MEMORY_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
+    Drawing,
     Row,
     details,
     distinct_names,
@@ -62,21 +63,52 @@ class ArchitectureComparison(ChartPlugin):
     scope = "models"
     columns = f"{MEMORY_COLUMNS}, {LATENCY}"
     newest = "comparable"
+    alike = ALIKE
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, ALIKE):
-            measured = [row for row in members if _is_comparable(row)]
-            what = f"{self.title} on {words.cell(key)}, {key['weights']} weights"
-            if not measured:
-                yield NotDrawn(what=what, why=words.nothing_to_draw(members))
-            elif len({row["model_id"] for row in measured}) < 2:
-                yield NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model")
-            else:
-                yield _figure(key, members, _blocks(measured))
-
-
-def _is_comparable(row: Row) -> bool:
-    return is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        measured = [row for row in members if is_ok(row) and row["validity"] != "invalid" and row["value"] is not None]
+        what = f"{self.title} on {words.cell(key)}, {key['weights']} weights"
+        if not measured:
+            return NotDrawn(what=what, why=words.nothing_to_draw(members))
+        if len({row["model_id"] for row in measured}) < 2:
+            return NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model")
+        blocks = _blocks(measured)
+        drawn = [row for block in blocks for row in block.rows]
+        styles = {family: _place(own[0]["architecture_type"]) for family, own in _by_family(drawn)}
+        memory = memory_column(drawn)
+        columns = ["value", *([memory] if memory else [])]
+        axes = {"value": value_axis(words.value_title("latency_median_ms"), ends(drawn))}
+        if memory:
+            axes[memory] = value_axis(words.value_title(memory), ends(drawn, memory))
+        row_in = ROW_IN if len(drawn) < NARROW_FROM else NARROW_ROW_IN
+        elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
+        tasks = "Tasks do different work per call: compare only within a block." if len(blocks) > 1 else None
+        missing = f"Measured only at other points: {'; '.join(elsewhere)}." if elsewhere else None
+        sound = set(map(id, measured))
+        lost = [row for row in members if id(row) not in sound]
+        entries = [Entry(label=family, colour=style, shape=style) for family, style in styles.items()]
+        return Figure(
+            title=self.title,
+            subtitle=words.cell(key),
+            source=words.provenance(drawn),
+            notes=words.caption(
+                [*drawn, *lost],
+                drawn,
+                words.interval(drawn, "Whisker"),
+                tasks,
+                CHOICE,
+                lacking=[missing],
+                named=lambda row: f"{row['model_id']} at {words.point(row)}",
+            ),
+            panels=tuple(_panel(block, column, axes[column], styles, row_in) for block in blocks for column in columns),
+            columns=len(columns),
+            widths=(1.0,) * len(columns),
+            width_in=WIDTH_IN,
+            legend=(*entries, *states_legend(drawn)),
+            legend_title="Architecture family",
+            name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
+            details=details(key, DETAILS),
+        )
 
 
 def _blocks(measured: Sequence[Row]) -> list[Block]:
@@ -114,44 +146,6 @@ def _place(family: str | None) -> int:
     """Index of the family, which fixes its colour and marker in every picture."""
     names = family_names()
     return names.index(family) if family in names else len(names)
-
-
-def _figure(key: Row, members: Sequence[Row], blocks: Sequence[Block]) -> Figure:
-    drawn = [row for block in blocks for row in block.rows]
-    styles = {family: _place(own[0]["architecture_type"]) for family, own in _by_family(drawn)}
-    memory = memory_column(drawn)
-    columns = ["value", *([memory] if memory else [])]
-    axes = {"value": value_axis(words.value_title("latency_median_ms"), ends(drawn))}
-    if memory:
-        axes[memory] = value_axis(words.value_title(memory), ends(drawn, memory))
-    row_in = ROW_IN if len(drawn) < NARROW_FROM else NARROW_ROW_IN
-    elsewhere = [f"{block.point['task']}: {', '.join(block.elsewhere)}" for block in blocks if block.elsewhere]
-    tasks = "Tasks do different work per call: compare only within a block." if len(blocks) > 1 else None
-    missing = f"Measured only at other points: {'; '.join(elsewhere)}." if elsewhere else None
-    lost = [row for row in members if not _is_comparable(row)]
-    entries = [Entry(label=family, colour=style, shape=style) for family, style in styles.items()]
-    return Figure(
-        title=ArchitectureComparison.title,
-        subtitle=words.cell(key),
-        source=words.provenance(drawn),
-        notes=words.caption(
-            [*drawn, *lost],
-            drawn,
-            words.interval(drawn, "Whisker"),
-            tasks,
-            CHOICE,
-            lacking=[missing],
-            named=lambda row: f"{row['model_id']} at {words.point(row)}",
-        ),
-        panels=tuple(_panel(block, column, axes[column], styles, row_in) for block in blocks for column in columns),
-        columns=len(columns),
-        widths=(1.0,) * len(columns),
-        width_in=WIDTH_IN,
-        legend=(*entries, *states_legend(drawn)),
-        legend_title="Architecture family",
-        name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
-        details=details(key, DETAILS),
-    )
 
 
 def _panel(block: Block, column: str, x: Axis, styles: dict[str, int], row_in: float) -> Panel:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import ENERGY, ENERGY_PARTS, PEAK_MEMORY
 from visualize.drawing import words
 from visualize.drawing.batch_charts import BATCH_LABEL, BatchChart
 from visualize.drawing.configurations import clear_winner
-from visualize.drawing.figure import Figure, NotDrawn
-from visualize.drawing.marks import Cell, figure, heat_key, heat_panel, held, not_drawn
+from visualize.drawing.marks import Cell, figure, heat_key, heat_panel, held
 from visualize.drawing.rows import (
-    CELL_COLUMNS,
-    CELL_DETAIL_COLUMNS,
+    CELL,
     JUDGED_THROUGHPUT,
     LATENCY,
     MEMORY_COLUMNS,
     POINT_COLUMNS,
     ChartPlugin,
+    Drawing,
     Row,
-    grouped,
     is_ok,
     memory_column,
     trust,
@@ -63,8 +61,6 @@ def _with_energy(members: Sequence[Row]) -> list[Row]:
     ]
 
 
-ALIKE = (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *(name for name in POINT_COLUMNS if name != "sequence_length"))
-"""What all results of a picture share: everything except batch size and sequence length."""
 CELL_WIDTH_IN, LEAST_WIDTH_IN = 0.72, 6.4
 
 
@@ -75,18 +71,15 @@ class BatchSequenceHeatmap(ChartPlugin):
     columns = JUDGED_THROUGHPUT
     condition = "r.sequence_length IS NOT NULL"
     is_judged = True
+    of_cell = True
+    alike = (*CELL, *(name for name in POINT_COLUMNS if name != "sequence_length"))
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, ALIKE):
-            drawn = [row for row in members if is_ok(row) and row["value"] is not None]
-            if not drawn:
-                yield not_drawn(self, key, words.nothing_to_draw(members), of_cell=True)
-            elif min(len({row[name] for row in drawn}) for name in ("batch_size", "sequence_length")) < 2:
-                yield not_drawn(self, key, "needs two batch sizes and two sequence lengths", of_cell=True)
-            else:
-                yield self._figure(key, members, drawn)
-
-    def _figure(self, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["value"] is not None]
+        if not drawn:
+            return words.nothing_to_draw(members)
+        if min(len({row[name] for row in drawn}) for name in ("batch_size", "sequence_length")) < 2:
+            return "needs two batch sizes and two sequence lengths"
         batches, lengths = (sorted({row[name] for row in members}) for name in ("batch_size", "sequence_length"))
         cells = {}
         for row in members:  # the value, marked with ~ if doubtful, or the status of a point that was not measured
@@ -113,7 +106,7 @@ class BatchSequenceHeatmap(ChartPlugin):
         )  # fmt: skip
         lacking = [words.doubts(drawn, ("~", "Crossed out")), words.missing_points(members, drawn)]
         return figure(
-            self, key, drawn, [panel], finding, of_cell=True, place=[held(key, sequence_length=None)],
+            self, key, drawn, [panel], finding, place=[held(key, sequence_length=None)],
             names=words.point_names(key["new_tokens"], key["concurrency"], json.loads(key["axes"])),
             notes=words.sentences(["Darker is faster."], lacking),
             width_in=max(LEAST_WIDTH_IN, 1.9 + CELL_WIDTH_IN * len(batches)),

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarking.core.metrics import PEAK_MEMORY
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
-from visualize.drawing.figure import Figure, Mark, NotDrawn, Panel
+from visualize.drawing.figure import Mark, Panel
 from visualize.drawing.loads import LEVELS, level_names
-from visualize.drawing.marks import Series, figure, legend, mark, not_drawn
-from visualize.drawing.rows import (
-    CELL_COLUMNS,
-    CELL_DETAIL_COLUMNS,
-    POINT_COLUMNS,
-    ChartPlugin,
-    Row,
-    grouped,
-    is_ok,
-    trust,
-)
+from visualize.drawing.marks import Series, figure, legend, mark
+from visualize.drawing.rows import CELL, POINT_COLUMNS, ChartPlugin, Drawing, Row, grouped, trust
 from visualize.drawing.scales import name_axis, number, value_axis
 
 PANELS: Mapping[str, Mapping[str, str]] = {
@@ -55,17 +46,13 @@ class MemoryPhases(ChartPlugin):
     needs = "a result with memory readings of two phases"
     columns = ", ".join(f"r.{column}" for phases in PANELS.values() for column in phases)
     condition = "r.status = 'ok'"
+    of_cell = True
+    alike = CELL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
-            drawn = [row for row in members if is_ok(row)]
-            panels = {title: phases for title in PANELS if len(phases := measured(drawn, title)) > 1}
-            if panels:
-                yield self._figure(key, drawn, panels)
-            else:
-                yield not_drawn(self, key, "no memory readings of two phases", of_cell=True)
-
-    def _figure(self, key: Row, drawn: Sequence[Row], phases: Mapping[str, tuple[str, ...]]) -> Figure:
+    def drawing(self, key: Row, drawn: Sequence[Row]) -> Drawing:
+        phases = {title: found for title in PANELS if len(found := measured(drawn, title)) > 1}
+        if not phases:
+            return "no memory readings of two phases"
         groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
         shown = groups[-MOST_LINES:]  # the largest points need the most memory
         rows = [found[-1] for _, found in shown]
@@ -95,7 +82,7 @@ class MemoryPhases(ChartPlugin):
             most = max(sound, key=lambda row: float(row[column]))
             finding = f"memory peaks at {number(most[column])} MB at {words.point(most)}"
         return figure(
-            self, key, rows, panels, finding, of_cell=True, columns=len(panels),
+            self, key, rows, panels, finding, columns=len(panels),
             notes=words.sentences([NOTE], (words.doubts(rows), left_out)),
             width_in=max(6.4, PANEL_IN * len(panels)), legend=legend(series, rows),
         )  # fmt: skip
@@ -140,17 +127,14 @@ class UseOverTime(ChartPlugin):
         AND raw.metric IN ({", ".join(f"'{name}'" for name in (TIMES, *READINGS))})"""
     then_by = "raw.launch, raw.metric"
     loads = "also"
+    of_cell = True
+    alike = (*CELL, "loop")
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "loop")):
-            points = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-            read = [(samples, found) for samples in points if (found := launches(samples))]
-            if read:
-                yield self._figure(key, read)
-            else:
-                yield not_drawn(self, key, "no readings with time stamps", of_cell=True)
-
-    def _figure(self, key: Row, points: Sequence[tuple[list[Row], list[dict[str, list[float]]]]]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
+        points = [(samples, found) for samples in results if (found := launches(samples))]
+        if not points:
+            return "no readings with time stamps"
         shown, is_load = points[-MOST_POINTS:], key["device"] == "server"
         named = level_names([rows[0] for rows, _ in shown]) if key["loop"] else words.point
         series = [Series(label=named(rows[0]), rows=tuple(rows), style=style) for style, (rows, _) in enumerate(shown)]
@@ -175,7 +159,7 @@ class UseOverTime(ChartPlugin):
         left_out = words.left_out(len(points) - len(shown), len(points), "points", "smallest")
         lacking = (words.doubts(rows), left_out)
         return figure(
-            self, key, rows, panels, of_cell=True, width_in=WIDTH_IN, legend=legend(series, rows),
+            self, key, rows, panels, width_in=WIDTH_IN, legend=legend(series, rows),
             title=f"{'The server during the load' if is_load else self.title}: {key['model_id']}",
             subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
             notes=words.sentences([NOTE_OF_LOADS if is_load else READINGS_NOTE], lacking),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
@@ -30,11 +30,10 @@ from visualize.drawing.marks import (
     held_names,
     legend,
     marks_of,
-    not_drawn,
     spread,
     states_legend,
 )
-from visualize.drawing.rows import LATENCY, POINT_COLUMNS, SUBJECT, ChartPlugin, Row, grouped, is_ok, trust
+from visualize.drawing.rows import LATENCY, POINT_COLUMNS, SUBJECT, ChartPlugin, Drawing, Row, grouped, is_ok, trust
 from visualize.drawing.scales import Axis, log_ticks, number, size_axis, spans_decade, ticks, value_axis
 
 UNSHARED = "measured on a single configuration"
@@ -48,26 +47,19 @@ class HardwareComparison(ChartPlugin):
     needs = "a model measured at the same points on two devices, runtimes or precisions"
     columns = LATENCY
     newest = "comparable"
+    alike = SUBJECT
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, SUBJECT):
-            measured = [
-                row for row in members if is_ok(row) and row["validity"] != "invalid" and row["value"] is not None
-            ]
-            count = len(grouped(measured, CONFIGURATION))
-            drawn = measured
-            if count > 1:  # only points that two configurations share
-                places = {(_at(row, ("batch_size", *POINT_COLUMNS)), _at(row, CONFIGURATION)) for row in measured}
-                shared = Counter(point for point, _ in places)
-                drawn = [row for row in measured if shared[_at(row, ("batch_size", *POINT_COLUMNS))] > 1]
-            if drawn:
-                yield self._figure(key, members, drawn)
-            elif measured:
-                yield not_drawn(self, key, f"{count} configurations, but no two share a point")
-            else:
-                yield not_drawn(self, key, words.nothing_to_draw(members))
-
-    def _figure(self, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["validity"] != "invalid" and row["value"] is not None]
+        if not drawn:
+            return words.nothing_to_draw(members)
+        count = len(grouped(drawn, CONFIGURATION))
+        if count > 1:  # only points that two configurations share
+            places = {(_at(row, ("batch_size", *POINT_COLUMNS)), _at(row, CONFIGURATION)) for row in drawn}
+            shared = Counter(point for point, _ in places)
+            drawn = [row for row in drawn if shared[_at(row, ("batch_size", *POINT_COLUMNS))] > 1]
+        if not drawn:
+            return f"{count} configurations, but no two share a point"
         series, slower = fastest(configurations(drawn), MOST_COLOURS)
         groups = grouped([row for one in series for row in one.rows], POINT_COLUMNS)
         shown = spread(groups, MOST_PANELS)
@@ -117,23 +109,21 @@ class HardwareSpeedup(ChartPlugin):
     ) AS is_on_baseline"""
     newest = "comparable"
     is_judged = True
+    alike = (*SUBJECT, *POINT_COLUMNS)
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*SUBJECT, *POINT_COLUMNS)):
-            drawn = [row for row in members if is_ok(row) and row["value"]]
-            what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
-            if len({row["hardware_id"] for row in drawn}) < 2:
-                continue  # a single device has nothing to compare with
-            line = _baseline(drawn)
-            if line is None:
-                yield NotDrawn(what=what, why="no valid result on the --baseline device")
-                continue
-            sizes = {row["batch_size"] for row in line.rows}
-            compared = [row for row in drawn if row["batch_size"] in sizes]
-            if len({row["hardware_id"] for row in compared}) < 2:
-                yield NotDrawn(what=what, why=f"no batch size of {line.label} was measured on another device")
-                continue
-            yield self._figure(key, members, compared, line)
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["value"]]
+        what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
+        if len({row["hardware_id"] for row in drawn}) < 2:
+            return None  # a single device has nothing to compare with
+        line = _baseline(drawn)
+        if line is None:
+            return NotDrawn(what=what, why="no valid result on the --baseline device")
+        sizes = {row["batch_size"] for row in line.rows}
+        compared = [row for row in drawn if row["batch_size"] in sizes]
+        if len({row["hardware_id"] for row in compared}) < 2:
+            return NotDrawn(what=what, why=f"no batch size of {line.label} was measured on another device")
+        return self._figure(key, members, compared, line)
 
     def _figure(self, key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Series) -> Figure:
         series, left_out = fastest(configurations(compared))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from visualize.drawing import words
 from visualize.drawing.configurations import configurations, rows_height_in
-from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, NotDrawn, Note, Panel
-from visualize.drawing.marks import figure, not_drawn
-from visualize.drawing.rows import SUBJECT, ChartPlugin, Row, grouped
+from visualize.drawing.figure import Block, Colour, Element, Entry, Note, Panel
+from visualize.drawing.marks import figure
+from visualize.drawing.rows import SUBJECT, ChartPlugin, Drawing, Row
 from visualize.drawing.scales import number, row_axis, value_axis
 
 STAGES = {
@@ -34,21 +34,18 @@ class LoadStages(ChartPlugin):
     columns = "run.loads, run.load_time_s"
     condition = "r.status = 'ok'"
     qualify = "QUALIFY row_number() OVER (PARTITION BY run.run_id ORDER BY r.result_id) = 1"
+    alike = SUBJECT
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, SUBJECT):
-            times = []
-            for line in configurations(members):
-                row = max(line.rows, key=lambda one: str(one["started_at"]))  # of the newest run
-                if own := stages(row):
-                    times.append((line.label, row, own))
-            if times:
-                yield self._figure(key, sorted(times, key=lambda one: sum(one[2].values())))
-            else:
-                yield not_drawn(self, key, "no run has timed load stages")
-
-    def _figure(self, key: Row, times: Sequence[tuple[str, Row, dict[str, float]]]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
         """One bar per configuration, fastest on top; each stage has the same colour in every figure."""
+        times = []
+        for line in configurations(members):
+            row = max(line.rows, key=lambda one: str(one["started_at"]))  # of the newest run
+            if own := stages(row):
+                times.append((line.label, row, own))
+        if not times:
+            return "no run has timed load stages"
+        times.sort(key=lambda one: sum(one[2].values()))
         shown = times[:MOST_BARS]
         left_out = words.left_out(len(times) - len(shown), len(times), "configurations", "slowest")
         elements: list[Element] = []

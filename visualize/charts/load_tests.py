@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from visualize.drawing import words
-from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
+from visualize.drawing.figure import Block, Colour, Element, Entry, Line, Mark, Note, Panel, Rule
 from visualize.drawing.loads import (
     LEVELS,
     REQUEST_PARTS,
@@ -26,18 +26,8 @@ from visualize.drawing.loads import (
     requests_of,
     without_rate,
 )
-from visualize.drawing.marks import Series, figure, legend, marks_of, not_drawn, states_legend
-from visualize.drawing.rows import (
-    CELL_COLUMNS,
-    CELL_DETAIL_COLUMNS,
-    MODEL_COLUMNS,
-    ChartPlugin,
-    Row,
-    details,
-    grouped,
-    is_ok,
-    trust,
-)
+from visualize.drawing.marks import Series, figure, legend, marks_of, states_legend
+from visualize.drawing.rows import CELL, MODEL_COLUMNS, ChartPlugin, Drawing, Row, details, grouped, is_ok, trust
 from visualize.drawing.scales import Axis, count_axis, number, value_axis
 
 
@@ -87,16 +77,13 @@ class LoadLatency(ChartPlugin):
         r.throughput_samples_per_sec AS throughput, r.other_metrics['goodput_requests_per_sec'] AS goodput"""
     loads = "only"
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in by_kind(rows):
-            drawn = [row for row in members if is_ok(row) and row["value"] and row["throughput"]]
-            if len(drawn) > 1:
-                yield self._figure(key, members, drawn)
-            else:
-                why = "only one level was measured" if drawn else words.nothing_to_draw(members)
-                yield not_drawn(self, key, why)
+    def groups(self, rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+        return by_kind(rows)
 
-    def _figure(self, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["value"] and row["throughput"]]
+        if len(drawn) < 2:
+            return "only one level was measured" if drawn else words.nothing_to_draw(members)
         series, left_out = level_lines(drawn)
         shown = [row for one in series for row in one.rows]
         has_dotted = len(series) <= MOST_DOTTED
@@ -202,13 +189,14 @@ class RequestTimeline(ChartPlugin):
     then_by = "requests.launch"
     by_default = False
     loads = "only"
+    of_cell = True
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
+    def groups(self, rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
         for key, members in by_kind(rows):
-            for _, launches in grouped(members, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "result_id")):
-                yield self._figure({**launches[0], **key}, launches)
+            for _, launches in grouped(members, (*CELL, "result_id")):
+                yield {**launches[0], **key}, launches
 
-    def _figure(self, key: Row, launches: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, launches: Sequence[Row]) -> Drawing:
         requests = requests_of(launches[0])
         shown = list(enumerate(requests[:MOST_BARS], start=1))
         total, failed = launches[0]["count_all"], launches[0]["count_failed"]
@@ -254,7 +242,7 @@ class RequestTimeline(ChartPlugin):
             f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
         )
         return figure(
-            self, key, launches[:1], [bars, Panel(x=x, y=y, elements=(line,), height_in=FLIGHT_IN)], of_cell=True,
+            self, key, launches[:1], [bars, Panel(x=x, y=y, elements=(line,), height_in=FLIGHT_IN)],
             title=f"{self.title}: {key['model_id']} at {level_words(key)}", about=request_words(key),
             notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
             width_in=TIMELINE_WIDTH_IN, legend=(*entries, *states_legend(launches[:1])), names=[level_words(key)],

@@ -7,16 +7,16 @@ graph adds up to the call. Times are those of the accelerator if there is one, e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from benchmarking.core.profiles import KINDS, OTHER, OUTSIDE
 from visualize.drawing import words
-from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, NotDrawn, Note, Panel
-from visualize.drawing.marks import figure, not_drawn
-from visualize.drawing.rows import SELECTED, ChartPlugin, Row, Selection, details
+from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Note, Panel
+from visualize.drawing.marks import figure
+from visualize.drawing.rows import SELECTED, ChartPlugin, Drawing, Row, Selection, details
 from visualize.drawing.scales import Axis, number, row_axis, share_axis, value_axis
 
 CHOSEN = "run.profile_id IN (SELECT unnest($profiles::VARCHAR[]))"
@@ -79,6 +79,10 @@ class ProfileChart(ChartPlugin):
     """A chart of stored profiles, which do not belong to results."""
 
     columns = ""
+    of_cell = True
+
+    def groups(self, rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+        return [(row, [row]) for row in rows]
 
     def statement(self, selection: Selection) -> str:
         """The newest profile of each series in the selection."""
@@ -87,7 +91,7 @@ class ProfileChart(ChartPlugin):
     def _figure(self, row: Row, panel: Panel, title: str, spans: Iterable[Span], **parts: Any) -> Figure:
         kinds = sorted({span.kind for span in spans}, key=KINDS.index)
         return figure(
-            self, row, [row], [panel], of_cell=True, title=title,
+            self, row, [row], [panel], title=title,
             subtitle=words.SEPARATOR.join((self.title, words.cell(row), words.point(row))),
             legend=tuple(Entry(label=WORDS.get(kind, kind), colour=_fill(kind)) for kind in kinds),
             names=[words.point(row)], details=details(row, DETAILS), **parts,
@@ -99,44 +103,42 @@ class FlameGraph(ProfileChart):
     title = "Time by module and operator"
     needs = "a profile (benchhouse profile MODEL --save)"
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for row in rows:
-            shown = [span for span in flame(row) if span.depth < MOST_DEPTH]
-            if not shown:
-                yield not_drawn(self, row, "the profile has no module times")
-                continue
-            depth = max(span.depth for span in shown) + 1
-            total = total_ms(row)
-            x = share_axis(f"Share of a call of {number(total)} ms ({clock(row)})")
-            y = Axis(low=-0.5, high=depth - 0.5, from_top=True, has_grid=False)
-            blocks = []
-            for span in shown:
-                fill = _fill(span.kind)
-                blocks.append(
-                    Block(
-                        left=span.begin, right=span.begin + span.share, bottom=span.depth - 0.47, top=span.depth + 0.47,
-                        role=span.name, fill=fill, text=span.label, align="left", words=span.words,
-                        ink="ink" if span.is_operator else f"on {fill}",
-                        opacity=OPERATOR_OPACITY if span.is_operator else 1.0,
-                    )
-                )  # fmt: skip
-            modules = tuple(
-                (
-                    module["module"] or "outside modules", module["class_name"],
-                    WORDS.get(module["kind"], module["kind"]), module["calls"], module["exclusive_ms"],
-                    f"{module['exclusive_ms'] / total:.1%}" if total else None, module["inclusive_ms"],
+    def drawing(self, row: Row, rows: Sequence[Row]) -> Drawing:
+        shown = [span for span in flame(row) if span.depth < MOST_DEPTH]
+        if not shown:
+            return "the profile has no module times"
+        depth = max(span.depth for span in shown) + 1
+        total = total_ms(row)
+        x = share_axis(f"Share of a call of {number(total)} ms ({clock(row)})")
+        y = Axis(low=-0.5, high=depth - 0.5, from_top=True, has_grid=False)
+        blocks = []
+        for span in shown:
+            fill = _fill(span.kind)
+            blocks.append(
+                Block(
+                    left=span.begin, right=span.begin + span.share, bottom=span.depth - 0.47, top=span.depth + 0.47,
+                    role=span.name, fill=fill, text=span.label, align="left", words=span.words,
+                    ink="ink" if span.is_operator else f"on {fill}",
+                    opacity=OPERATOR_OPACITY if span.is_operator else 1.0,
                 )
-                for module in row["modules"] or ()
             )  # fmt: skip
-            how = (
-                "Modules are nested from the top down, with operators (paler) below the module that called them; a gap "
-                f"below a module is its own code. {_caveat(row)}"
+        modules = tuple(
+            (
+                module["module"] or "outside modules", module["class_name"],
+                WORDS.get(module["kind"], module["kind"]), module["calls"], module["exclusive_ms"],
+                f"{module['exclusive_ms'] / total:.1%}" if total else None, module["inclusive_ms"],
             )
-            panel = Panel(x=x, y=y, elements=tuple(blocks), height_in=FLAME_ROW_IN * depth + 0.7)
-            yield self._figure(
-                row, panel, flame_title(row), shown, notes=(how,), width_in=11.0, columns_of_table=MODULE_COLUMNS,
-                rows=modules,
-            )  # fmt: skip
+            for module in row["modules"] or ()
+        )  # fmt: skip
+        how = (
+            "Modules are nested from the top down, with operators (paler) below the module that called them; a gap "
+            f"below a module is its own code. {_caveat(row)}"
+        )
+        panel = Panel(x=x, y=y, elements=tuple(blocks), height_in=FLAME_ROW_IN * depth + 0.7)
+        return self._figure(
+            row, panel, flame_title(row), shown, notes=(how,), width_in=11.0, columns_of_table=MODULE_COLUMNS,
+            rows=modules,
+        )  # fmt: skip
 
 
 class LayerTimes(ProfileChart):
@@ -144,39 +146,37 @@ class LayerTimes(ProfileChart):
     title = "Time by layer"
     needs = "a profile of a model with layers (benchhouse profile MODEL --save)"
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for row in rows:
-            every = layers(row)
-            if not every:
-                yield not_drawn(self, row, "the profile has no layers; flame_graph shows its modules", of_cell=True)
-                continue
-            shown, total = dict(list(every.items())[:MOST_LAYERS]), total_ms(row)
-            elements: list[Element] = []
-            for place, (layer, own) in enumerate(shown.items()):
-                left = 0.0
-                for span in own:
-                    elements.append(
-                        Block(
-                            left=left, right=left + span.ms, bottom=place - 0.36, top=place + 0.36,
-                            role=f"{span.kind} {layer}", fill=_fill(span.kind), words=span.words,
-                        )
-                    )  # fmt: skip
-                    left += span.ms
-                elements.append(Note(x=left, y=place, text=f"{number(left)} ms", dx=4))
-            longest = max(sum(one.ms for one in own) for own in shown.values())
-            x_title = f"{clock(row).capitalize()} per call (ms)\nlower is better"
-            x = value_axis(x_title, [longest], room=1.25, may_be_log=False)
-            height_in = LAYER_ROW_IN * len(shown) + 0.8
-            panel = Panel(x=x, y=row_axis(list(shown)), elements=tuple(elements), height_in=height_in)
-            left_out = f"Left out: {len(every) - len(shown)} of {len(every)} layers; see the table profile_modules."
-            notes = (_caveat(row), *((left_out,) if len(every) > len(shown) else ()))
-            spans = [(layer, one) for layer, own in shown.items() for one in own]
-            columns = ("layer", "part", "ms", "share")
-            yield self._figure(
-                row, panel, layers_title(row), [one for _, one in spans], notes=notes, width_in=8.4,
-                columns_of_table=columns,
-                rows=tuple((layer, one.label, one.ms, f"{one.ms / total:.1%}") for layer, one in spans),
-            )  # fmt: skip
+    def drawing(self, row: Row, rows: Sequence[Row]) -> Drawing:
+        every = layers(row)
+        if not every:
+            return "the profile has no layers; flame_graph shows its modules"
+        shown, total = dict(list(every.items())[:MOST_LAYERS]), total_ms(row)
+        elements: list[Element] = []
+        for place, (layer, own) in enumerate(shown.items()):
+            left = 0.0
+            for span in own:
+                elements.append(
+                    Block(
+                        left=left, right=left + span.ms, bottom=place - 0.36, top=place + 0.36,
+                        role=f"{span.kind} {layer}", fill=_fill(span.kind), words=span.words,
+                    )
+                )  # fmt: skip
+                left += span.ms
+            elements.append(Note(x=left, y=place, text=f"{number(left)} ms", dx=4))
+        longest = max(sum(one.ms for one in own) for own in shown.values())
+        x_title = f"{clock(row).capitalize()} per call (ms)\nlower is better"
+        x = value_axis(x_title, [longest], room=1.25, may_be_log=False)
+        height_in = LAYER_ROW_IN * len(shown) + 0.8
+        panel = Panel(x=x, y=row_axis(list(shown)), elements=tuple(elements), height_in=height_in)
+        left_out = f"Left out: {len(every) - len(shown)} of {len(every)} layers; see the table profile_modules."
+        notes = (_caveat(row), *((left_out,) if len(every) > len(shown) else ()))
+        spans = [(layer, one) for layer, own in shown.items() for one in own]
+        columns = ("layer", "part", "ms", "share")
+        return self._figure(
+            row, panel, layers_title(row), [one for _, one in spans], notes=notes, width_in=8.4,
+            columns_of_table=columns,
+            rows=tuple((layer, one.label, one.ms, f"{one.ms / total:.1%}") for layer, one in spans),
+        )  # fmt: skip
 
 
 def total_ms(row: Row) -> float:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from visualize.drawing import words
 from visualize.drawing.figure import Element, Figure, Line, Mark, NotDrawn, Note, Panel
 from visualize.drawing.marks import Series, legend, marks_of
-from visualize.drawing.rows import ChartPlugin, Row, distinct_names, grouped, trust
+from visualize.drawing.rows import ChartPlugin, Drawing, Row, distinct_names, grouped, trust
 from visualize.drawing.scales import Axis, log_ticks, number
 
 SERIES = ("model_id", "runtime", "precision")
 """Columns that identify a series, which has its own marker and colour."""
-DEVICE = ("hardware_id", "device", "device_name", "simulated")
 WIDTH_IN, HEIGHT_IN, MOST_SERIES = 7.2, 4.4, 40
 GIGA = 1e9
 NOTE = (
@@ -30,23 +29,16 @@ class Roofline(ChartPlugin):
         e.peak_copy_bytes_per_sec, e.share_of_peak"""
     joins = "JOIN device_efficiency e ON e.result_id = r.result_id"
     newest = None
+    alike = ("hardware_id", "device", "device_name", "simulated")
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, DEVICE):
-            what = f"{self.title} of {words.device(key)}"
-            drawn = [
-                row for row in members if row["arithmetic_intensity"] and row["value"] and row["peak_flops_per_sec"]
-            ]
-            if members[0]["peak_copy_bytes_per_sec"] is None:
-                why = f"not calibrated: benchhouse run --calibrate-device --device {key['device']} --save"
-                yield NotDrawn(what=what, why=why)
-            elif not drawn:
-                why = "no result at a calibrated precision has operation and byte counts"
-                yield NotDrawn(what=what, why=why)
-            else:
-                yield self._figure(key, members, drawn)
-
-    def _figure(self, key: Row, members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        what = f"{self.title} of {words.device(key)}"
+        drawn = [row for row in members if row["arithmetic_intensity"] and row["value"] and row["peak_flops_per_sec"]]
+        if members[0]["peak_copy_bytes_per_sec"] is None:
+            why = f"not calibrated: benchhouse run --calibrate-device --device {key['device']} --save"
+            return NotDrawn(what=what, why=why)
+        if not drawn:
+            return NotDrawn(what=what, why="no result at a calibrated precision has operation and byte counts")
         groups = sorted(grouped(drawn, SERIES), key=lambda group: -max(row["value"] for row in group[1]))
         shown_groups = groups[:MOST_SERIES]
         plain = [words.SEPARATOR.join(map(str, own.values())) for own, _ in shown_groups]

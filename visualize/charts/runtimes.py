@@ -20,6 +20,7 @@ from visualize.drawing.rows import (
     POINT_COLUMNS,
     SUBJECT,
     ChartPlugin,
+    Drawing,
     Row,
     details,
     distinct_names,
@@ -246,8 +247,6 @@ def _remark(row: Row) -> str:
     return ", ".join(filter(None, (factor, error)))
 
 
-POINT_ALIKE = (*SUBJECT, "place", "num_threads", "cpu_list", *POINT_COLUMNS)
-"""What all results of a picture share."""
 RUNTIME = ("runtime", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
 """Columns that identify a row."""
 PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -266,14 +265,12 @@ class RuntimePrecision(ChartPlugin):
     joins = "JOIN runtime_comparison c ON c.result_id = r.result_id"
     newest = None
     is_judged = True
+    alike = (*ALIKE, *POINT_COLUMNS)
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure]:
-        for key, members in grouped(rows, POINT_ALIKE):
-            drawn = [row for row in members if is_ok(row) and row["value"]]
-            if len({(row["runtime"], row["precision"]) for row in drawn}) > 1:  # a single cell is no comparison
-                yield self._figure(key, drawn)
-
-    def _figure(self, key: Row, drawn: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["value"]]
+        if len({(row["runtime"], row["precision"]) for row in drawn}) < 2:
+            return None  # a single cell is no comparison
         groups = sorted(grouped(drawn, RUNTIME), key=lambda group: min(row["value"] for row in group[1]))
         shown = groups[:MOST_ROWS]
         facts = [details(own, RUNTIME[1:]) for own, _ in shown]

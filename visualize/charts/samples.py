@@ -13,8 +13,8 @@ from benchmarking.core.sample_statistics import quantile, quantile_of_sorted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
 from visualize.drawing.figure import Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel, Rule, entries
-from visualize.drawing.marks import Series, figure, held_names, legend, not_drawn
-from visualize.drawing.rows import CELL_COLUMNS, CELL_DETAIL_COLUMNS, POINT_COLUMNS, ChartPlugin, Row, grouped, trust
+from visualize.drawing.marks import Series, figure, held_names, legend
+from visualize.drawing.rows import CELL, CELL_COLUMNS, POINT_COLUMNS, ChartPlugin, Drawing, Row, grouped, trust
 from visualize.drawing.scales import Axis, close_axis, number, share_axis, value_axis
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
@@ -38,20 +38,17 @@ class SampleDistribution(ChartPlugin):
     condition = "raw.phase = 'measure' AND raw.metric = coalesce($samples, 'latency_wall')"
     then_by = "raw.launch"
     by_default = False
+    of_cell = True
+    alike = CELL
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)):
-            points = [
-                (point, launches)
-                for point, launches in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))
-                if sum(len(values(row)) for row in launches) > 1
-            ]
-            if points:
-                yield self._figure(key, points)
-            else:
-                yield not_drawn(self, key, "fewer than two raw samples", of_cell=True)
-
-    def _figure(self, key: Row, points: Sequence[tuple[Row, list[Row]]]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        points = [
+            (point, launches)
+            for point, launches in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))
+            if sum(len(values(row)) for row in launches) > 1
+        ]
+        if not points:
+            return "fewer than two raw samples"
         shown = [(point, launches[:MOST_LAUNCHES]) for point, launches in points[:MOST_POINTS]]
         every = [row for _, launches in shown for row in launches]
         has_curves = any(len(values(row)) >= LEAST_SAMPLES for row in every)
@@ -84,8 +81,7 @@ class SampleDistribution(ChartPlugin):
                 by = f"a factor of {number(max(middles) / min(middles))}"
             finding = f"medians of {len(middles)} launches differ by {by}"
         return figure(
-            self, key, rows, panels, finding, of_cell=True,
-            place=[words.point(shown[0][0])] if len(shown) == 1 else [],
+            self, key, rows, panels, finding, place=[words.point(shown[0][0])] if len(shown) == 1 else [],
             notes=words.sentences(reading, lacking), columns=2 if has_curves else 1,
             widths=(2.0, 3.0) if has_curves else (), width_in=WIDTH_IN,
             legend=entries(_strip(of_launch[launch], 0) for launch in sorted(of_launch)) if len(of_launch) > 1 else (),
@@ -182,6 +178,7 @@ class LaunchTimeline(ChartPlugin):
     condition = "raw.metric = 'latency_wall' AND len(raw.samples) > 0"
     then_by = "raw.launch, raw.phase DESC"
     by_default = False
+    of_cell = True
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         results = [members for _, members in grouped(rows, (*CELL_COLUMNS, "batch_size", *POINT_COLUMNS, "result_id"))]
@@ -216,7 +213,7 @@ class LaunchTimeline(ChartPlugin):
         left_out = f"Left out: {rest} of {len(launches)} launches." if rest else None
         named = {line.label: line for of_launch in lines for line in of_launch}
         return figure(
-            self, key, [key], panels, of_cell=True,
+            self, key, [key], panels,
             title=f"{self.title}: {key['model_id']}, {words.point(key)} ({trust(key)})",
             notes=(*words.sentences([TIMELINE_NOTE, left_out]), *sentences), width_in=WIDTH_IN,
             legend=tuple(
@@ -287,17 +284,14 @@ class TokensOverTime(ChartPlugin):
         AND r.new_tokens > 1"""
     then_by = "raw.launch, raw.metric"
     by_default = False
+    of_cell = True
+    alike = (*CELL, "new_tokens")
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, "new_tokens")):
-            results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-            found = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
-            if found:
-                yield self._figure(key, found)
-            else:
-                yield not_drawn(self, key, "no raw samples of individual tokens", of_cell=True)
-
-    def _figure(self, key: Row, found: Sequence[tuple[Row, Generation]]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
+        found = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
+        if not found:
+            return "no raw samples of individual tokens"
         shown = found[:MOST_LINES]
         series, gaps, arrivals = [], [], []
         for style, (row, times) in enumerate(shown):
@@ -322,7 +316,7 @@ class TokensOverTime(ChartPlugin):
         rows = [row for row, _ in shown]
         left_out = words.left_out(len(found) - len(shown), len(found), "points", "largest")
         return figure(
-            self, key, rows, panels, of_cell=True, place=[f"{key['new_tokens']} new tokens"], columns=len(panels),
+            self, key, rows, panels, place=[f"{key['new_tokens']} new tokens"], columns=len(panels),
             notes=words.sentences([TOKENS_NOTE], (words.doubts(rows), left_out)), width_in=TOKENS_WIDTH_IN,
             legend=legend(series, rows), names=[f"n{key['new_tokens']}"],
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from string import ascii_uppercase
@@ -12,7 +12,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.marks import ends, mark, states_legend
-from visualize.drawing.rows import ChartPlugin, Row, Selection, drawable, grouped
+from visualize.drawing.rows import ChartPlugin, Drawing, Row, Selection, drawable, grouped
 from visualize.drawing.scales import close_axis, seconds_of, time_axis
 from visualize.drawing.style import COLOURS
 
@@ -55,6 +55,7 @@ class TemporalTrend(ChartPlugin):
     needs = "a series with two or more runs (--metric selects the metric)"
     columns = ""
     has_metric = True
+    alike = ("model_id",)
 
     def rows(self, warehouse: Warehouse, selection: Selection) -> list[Row]:
         """One row per measured result of each selected series, with its segment and the change that begins it."""
@@ -101,14 +102,12 @@ class TemporalTrend(ChartPlugin):
             for row in rows
         ]
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, ("model_id",)):
-            series = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
-            if series:
-                yield trend_figure(key, series)
-            else:
-                what = f"{words.metric_name(members[0]['metric'])} over time: {key['model_id']}"
-                yield NotDrawn(what=what, why="every series has a single run")
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        series = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
+        if series:
+            return trend_figure(key, series)
+        what = f"{words.metric_name(members[0]['metric'])} over time: {key['model_id']}"
+        return NotDrawn(what=what, why="every series has a single run")
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:

@@ -3,24 +3,24 @@ total throughput of a server against interactivity, the token rate of each user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarking.core.quality import QUALITY_METRICS
 from visualize.drawing import words
 from visualize.drawing.configurations import MOST_COLOURS, configurations, fastest
-from visualize.drawing.figure import Figure, Mark, NotDrawn, pareto
+from visualize.drawing.figure import Figure, Mark, pareto
 from visualize.drawing.loads import LEVELS, by_kind, joined, level, level_lines, level_words, request_words
-from visualize.drawing.marks import Series, figure, front_panel, held, held_names, legend, mark, not_drawn
+from visualize.drawing.marks import Series, figure, front_panel, held, held_names, legend, mark
 from visualize.drawing.rows import (
     MODEL_COLUMNS,
     POINT_COLUMNS,
     SUBJECT,
     THROUGHPUT,
     ChartPlugin,
+    Drawing,
     Row,
     details,
-    grouped,
     is_ok,
     trust,
 )
@@ -45,29 +45,27 @@ class ParetoFront(ChartPlugin):
     needs = "a model measured at two batch sizes or with two configurations"
     columns = f"r.latency_median_ms AS value, {THROUGHPUT} AS throughput"
     newest = "comparable"
+    alike = ALIKE
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, ALIKE):
-            drawn = [row for row in members if is_ok(row) and row["value"] and row["throughput"]]
-            if len(drawn) < 2:
-                single = "a single point has no comparison"
-                yield not_drawn(self, key, single if drawn else words.nothing_to_draw(members))
-                continue
-            series, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=_front(drawn, "value"))
-            unit = _unit(key)
-            best = _front([row for one in series for row in one.rows], "value")
-            names = [
-                f"batch {row['batch_size']}" + (f", {row['concurrency']} in flight" if row["concurrency"] > 1 else "")
-                for row in best
-            ]
-            told = _ends(best, [f"{number(row['throughput'])} {unit} at {number(row['value'])} ms" for row in best])
-            yield _figure(
-                self, key, members, series, left_out, best, "value", names,
-                (words.value_title("latency_median_ms"), f"Throughput ({unit})\n{words.better('higher')}"),
-                f"{told} per call" if told else None,
-                note="Stepped line: no other point has both lower median latency and higher throughput.",
-                place=[held(key, concurrency=1)], of_names=held_names(key, 1),
-            )  # fmt: skip
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["value"] and row["throughput"]]
+        if len(drawn) < 2:
+            return "a single point has no comparison" if drawn else words.nothing_to_draw(members)
+        series, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=_front(drawn, "value"))
+        unit = _unit(key)
+        best = _front([row for one in series for row in one.rows], "value")
+        names = [
+            f"batch {row['batch_size']}" + (f", {row['concurrency']} in flight" if row["concurrency"] > 1 else "")
+            for row in best
+        ]
+        told = _ends(best, [f"{number(row['throughput'])} {unit} at {number(row['value'])} ms" for row in best])
+        return _figure(
+            self, key, members, series, left_out, best, "value", names,
+            (words.value_title("latency_median_ms"), f"Throughput ({unit})\n{words.better('higher')}"),
+            f"{told} per call" if told else None,
+            note="Stepped line: no other point has both lower median latency and higher throughput.",
+            place=[held(key, concurrency=1)], of_names=held_names(key, 1),
+        )  # fmt: skip
 
 
 class QualityTradeoff(ChartPlugin):
@@ -82,31 +80,29 @@ class QualityTradeoff(ChartPlugin):
     newest = "comparable"
     condition = f"""quality.value IS NOT NULL
         AND quality.metric IN ({", ".join(f"'{name}'" for name in QUALITIES)})"""
+    alike = (*ALIKE, "measure", "asked")
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in grouped(rows, (*ALIKE, "measure", "asked")):
-            measured = [row for row in members if is_ok(row) and row["throughput"]]
-            if not measured:
-                yield not_drawn(self, key, words.nothing_to_draw(members))
-                continue
-            least = min(row["batch_size"] for row in measured)
-            drawn = [row for row in measured if row["batch_size"] == least]
-            if len(drawn) < 2:
-                yield not_drawn(self, key, "a single configuration has no comparison")
-                continue
-            metric = QUALITY_METRICS[key["measure"]]
-            is_cost = metric.better == "lower"
-            keep = _front(drawn, "quality", is_cost=is_cost)
-            series, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=keep)
-            best = _front([row for one in series for row in one.rows], "quality", is_cost=is_cost)
-            titles = (f"{metric.title}\n{words.better(metric.better)}", f"Throughput ({_unit(key)})\nhigher is better")
-            yield _figure(
-                self, key, [row for row in members if row["batch_size"] == least], series, left_out, best, "quality",
-                [f"{row['runtime']} {words.precision(row)}" for row in best], titles, is_cost=is_cost,
-                note="Stepped line: no other point has both better quality and higher throughput.",
-                place=[words.unbroken(words.point({**key, "batch_size": least, "concurrency": 1}))],
-                of_names=held_names(key, 1),
-            )  # fmt: skip
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        measured = [row for row in members if is_ok(row) and row["throughput"]]
+        if not measured:
+            return words.nothing_to_draw(members)
+        least = min(row["batch_size"] for row in measured)
+        drawn = [row for row in measured if row["batch_size"] == least]
+        if len(drawn) < 2:
+            return "a single configuration has no comparison"
+        metric = QUALITY_METRICS[key["measure"]]
+        is_cost = metric.better == "lower"
+        keep = _front(drawn, "quality", is_cost=is_cost)
+        series, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=keep)
+        best = _front([row for one in series for row in one.rows], "quality", is_cost=is_cost)
+        titles = (f"{metric.title}\n{words.better(metric.better)}", f"Throughput ({_unit(key)})\nhigher is better")
+        return _figure(
+            self, key, [row for row in members if row["batch_size"] == least], series, left_out, best, "quality",
+            [f"{row['runtime']} {words.precision(row)}" for row in best], titles, is_cost=is_cost,
+            note="Stepped line: no other point has both better quality and higher throughput.",
+            place=[words.unbroken(words.point({**key, "batch_size": least, "concurrency": 1}))],
+            of_names=held_names(key, 1),
+        )  # fmt: skip
 
 
 class LoadFrontier(ChartPlugin):
@@ -117,22 +113,23 @@ class LoadFrontier(ChartPlugin):
         1000 / nullif(r.time_per_output_token_ms, 0) AS per_user, r.throughput_tokens_per_sec AS throughput"""
     loads = "only"
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        for key, members in by_kind(rows):
-            drawn = [row for row in members if is_ok(row) and row["per_user"] and row["throughput"]]
-            if len(drawn) < 2:
-                yield not_drawn(self, key, "only one level was measured" if drawn else words.nothing_to_draw(members))
-                continue
-            series, left_out = level_lines(drawn, keep=_front(drawn, "per_user", is_cost=False))
-            best = _front([row for one in series for row in one.rows], "per_user", is_cost=False)
-            points = [f"{number(row['throughput'])} tokens/s at {number(row['per_user'])} per user" for row in best]
-            titles = ("Median output tokens/s per user\nhigher is better", "Total output tokens/s\nhigher is better")
-            yield _figure(
-                self, key, members, series, left_out, best, "per_user", list(map(level_words, best)), titles,
-                _ends(best, points), is_cost=False, note=LEVEL_NOTE + (NO_BETTER if len(best) > 1 else "."),
-                about=request_words(key), of_names=[str(key["loop"])],
-                details=(*details(key, MODEL_COLUMNS), *request_words(key)),
-            )  # fmt: skip
+    def groups(self, rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
+        return by_kind(rows)
+
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if is_ok(row) and row["per_user"] and row["throughput"]]
+        if len(drawn) < 2:
+            return "only one level was measured" if drawn else words.nothing_to_draw(members)
+        series, left_out = level_lines(drawn, keep=_front(drawn, "per_user", is_cost=False))
+        best = _front([row for one in series for row in one.rows], "per_user", is_cost=False)
+        points = [f"{number(row['throughput'])} tokens/s at {number(row['per_user'])} per user" for row in best]
+        titles = ("Median output tokens/s per user\nhigher is better", "Total output tokens/s\nhigher is better")
+        return _figure(
+            self, key, members, series, left_out, best, "per_user", list(map(level_words, best)), titles,
+            _ends(best, points), is_cost=False, note=LEVEL_NOTE + (NO_BETTER if len(best) > 1 else "."),
+            about=request_words(key), of_names=[str(key["loop"])],
+            details=(*details(key, MODEL_COLUMNS), *request_words(key)),
+        )  # fmt: skip
 
 
 def _figure(

@@ -15,8 +15,7 @@ from visualize.drawing.configurations import judged_pairs, with_launches
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
 from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
 from visualize.drawing.rows import (
-    CELL_COLUMNS,
-    CELL_DETAIL_COLUMNS,
+    CELL,
     ChartPlugin,
     Row,
     Selection,
@@ -62,6 +61,7 @@ class BatchChart(ChartPlugin):
     readings."""
     better: Direction = "lower"
     """With "higher", the launches are latencies, to which the values are inversely proportional."""
+    of_cell: bool = True
     also_by_sequence: bool = False
     """Whether a second panel shows the results against sequence length."""
     prepare: Callable[[Sequence[Row]], Sequence[Row]] | None = None
@@ -77,10 +77,10 @@ class BatchChart(ChartPlugin):
         if self.prepare is not None:
             of_device = grouped(rows, ("hardware_id", "device", "runtime"))
             rows = [row for _, members in of_device for row in self.prepare(members)]
-        for key, members in grouped(rows, (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS, *ALIKE)):
+        for key, members in grouped(rows, (*CELL, *ALIKE)):
             drawn = [row for row in members if _is_drawn(row)]
             if not drawn:
-                yield not_drawn(self, key, words.nothing_to_draw(members), of_cell=True)
+                yield not_drawn(self, key, words.nothing_to_draw(members))
                 continue
             # All rows go into one figure unless that has too many lines; then axes get figures of their own.
             lines, apart = list(varying(drawn)), list[str]()
@@ -144,8 +144,7 @@ class BatchChart(ChartPlugin):
         left_out = words.left_out(len(every) - len(series), len(every), "lines")
         entries = legend(series if names else (), drawn)
         return figure(
-            self, key, drawn, panels, finding, of_cell=True,
-            place=[words.unbroken(words.point(shared, with_batch=False))],
+            self, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
             names=words.point_names(key["new_tokens"], key["concurrency"], fixed),
             notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
             columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),

@@ -158,34 +158,33 @@ def figure(
     panels: Iterable[Panel],
     finding: str | None = None,
     *,
-    of_cell: bool = False,
     about: Sequence[str] | None = None,
     place: Sequence[str] = (),
     names: Sequence[str] = (),
     **parts: Any,
 ) -> Figure:
-    """The figure of a model or, with `of_cell`, of one of its cells.
+    """The figure of a model or one of its cells.
 
     The title is the finding after the model's name, or else the chart's title; the subtitle has `about`, by default the
     task, and `place`. `names` ends the file name, and `parts` are further fields.
     """
     title = f"{key['model_id']}: {finding}" if finding else f"{chart.title}: {key['model_id']}"
-    cell = [words.cell(key)] if of_cell else []
+    cell = [words.cell(key)] if chart.of_cell else []
     own: dict[str, Any] = {
         "title": title,
         "subtitle": words.subtitle(title, chart.title, *cell, *(about or [str(key["task"])]), *place),
         "source": words.provenance(list(drawn)),
         "panels": tuple(panels),
-        "name_parts": (*(str(key[column]) for column in (CELL_COLUMNS if of_cell else ("model_id",))), *names),
+        "name_parts": (*(str(key[column]) for column in (CELL_COLUMNS if chart.of_cell else ("model_id",))), *names),
     }
     if "details" not in parts:  # a profile does not have all of these columns
-        own["details"] = details(key, CELL_DETAIL_COLUMNS if of_cell else MODEL_COLUMNS)
+        own["details"] = details(key, CELL_DETAIL_COLUMNS if chart.of_cell else MODEL_COLUMNS)
     return Figure(**{**own, **parts})
 
 
-def not_drawn(chart: ChartPlugin, key: Row, why: str, *, of_cell: bool = False) -> NotDrawn:
+def not_drawn(chart: ChartPlugin, key: Row, why: str) -> NotDrawn:
     """The missing figure of a model or cell, and why it is missing."""
-    cell = f" on {words.cell(key)}" if of_cell else ""
+    cell = f" on {words.cell(key)}" if chart.of_cell else ""
     return NotDrawn(what=f"{chart.title}: {key['model_id']}{cell}", why=why)
 
 

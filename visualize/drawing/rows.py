@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import count
@@ -15,16 +14,18 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.text import counted
+from visualize.drawing.figure import Figure, NotDrawn
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
-    from visualize.drawing.figure import Figure, NotDrawn
 
 PACKAGE = "visualize.charts"
 """The folder of the chart plugins."""
 
 Row = Mapping[str, Any]
 """One result of a query, by column name; NULL is None."""
+Drawing = Figure | NotDrawn | str | None
+"""A figure, or why it is missing; None where nobody expects one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Selection:
 FIELDS = tuple(field.name for field in fields(Selection))
 
 
-class ChartPlugin(ABC):
+class ChartPlugin:
     """A kind of chart, which says once what it shows: image files, pages and reports draw its figures. Importing its
     module imports neither matplotlib nor seaborn."""
 
@@ -81,6 +82,10 @@ class ChartPlugin(ABC):
     """Whether it names the best of several results or draws their ratios, which takes the values of their launches."""
     loads: Literal["without", "only", "also"] = "without"
     """Whether it draws load tests, whose levels are not grid points and are not comparable with calls."""
+    alike: tuple[str, ...]
+    """Columns that all rows of a figure share."""
+    of_cell: bool = False
+    """Whether a figure shows one device, runtime and precision, which its texts and file then name."""
 
     def statement(self, selection: Selection) -> str:
         """The query for the chart's rows; its parameters are fields of the selection."""
@@ -105,13 +110,26 @@ class ChartPlugin(ABC):
 
         return with_launches(warehouse, rows)
 
-    @abstractmethod
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        """Figures of the rows, one at a time to keep only one in memory.
+    def groups(self, rows: Sequence[Row]) -> Iterable[tuple[Row, list[Row]]]:
+        """The rows of each figure, with what they share.
 
         Incomparable results never share a figure silently: different weights, tasks, machines or settings go to
         different figures or are named in the figure.
         """
+        return grouped(rows, self.alike)
+
+    def drawing(self, key: Row, rows: Sequence[Row]) -> Drawing:
+        """The figure of a group."""
+        raise NotImplementedError
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        """Figures of the rows, one at a time to keep only one in memory."""
+        from visualize.drawing.marks import not_drawn
+
+        for key, members in self.groups(rows):
+            drawn = self.drawing(key, members)
+            if drawn is not None:
+                yield not_drawn(self, key, drawn) if isinstance(drawn, str) else drawn
 
 
 @cache
@@ -198,6 +216,8 @@ SETUP_COLUMNS = ("device_name", "simulated", "runtime_mode", "num_threads", "cpu
 """Columns in which results of the same device, runtime and precision may differ."""
 CELL_DETAIL_COLUMNS = (*MODEL_COLUMNS, *SETUP_COLUMNS)
 """Further columns that distinguish cells; each cell has its own picture."""
+CELL = (*CELL_COLUMNS, *CELL_DETAIL_COLUMNS)
+"""Columns that all rows of a cell share."""
 POINT_COLUMNS = (*(name for name in AXES if name != "batch_size"), "axes")
 """The columns of a point except its batch size."""
 
