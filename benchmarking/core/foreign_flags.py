@@ -580,7 +580,7 @@ OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
             (
                 "--accept --approve --update-baseline --set-baseline --reset-baseline --baseline-run --new-baseline",
                 "every stored run is history; the level of an alert is accepted with benchhouse alert set ID intended "
-                "--note WHY, and as well with noise, hardware, method or improvement",
+                "--note WHY, and as well with hardware, method or improvement",
             ),
             ("--assert --require --expect --criteria", ("--limit",)),
             ("--stages --levels", ("--request-rates", "--concurrency")),

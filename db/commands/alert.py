@@ -3,8 +3,8 @@
 benchhouse check stores an alert for each regression that it finds; alert raise stores one for each confirmed regression
 in the history. An alert is new until its triage is set: regression or improvement (real), intended (a slowdown that is
 wanted), method (the measurement changed), hardware (the machine changed) or noise. While one of check is new or a
-regression, its results are no history of later checks, which fail at that level; with any other triage they are, and
-checks pass there.
+regression, its results are no history of later checks, which fail at that level. Noise counts as variation. With any
+other triage the level stays: later checks judge by it alone, as soon as 2 runs are at it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import wrapped
+from db.analysis.gate.gate import DEFAULTS
 from db.analysis.selection import EVERYTHING, Selection
 from db.commands.arguments import (
     add_database,
@@ -54,12 +55,17 @@ examples:
 EFFECTS = {
     "new": "later checks fail at the level of these results until the alert is triaged, or a later run is fine",
     "regression": "these results are no history of later checks, which fail at their level: mend it",
+    "noise": (
+        "these results count as variation in later checks, which expect a wider range while they are among the last "
+        f"{DEFAULTS.max_points} runs (benchhouse delete run=ID takes one out); a level that stays is not noise: "
+        "intended accepts it"
+    ),
 }
 """Triage -> what it does to `benchhouse check`, for an alert about times that check stored. Those of `alert raise` do
 not count there."""
 ACCEPTED = (
-    "these results are history of later checks, which pass at their level, and expect a wider range while an outlier "
-    "is among the last 60 runs: benchhouse delete run=ID takes one out"
+    "the level of these results stays: later checks judge by it, not by the runs before, and say 'not enough data' "
+    f"until {DEFAULTS.min_points_after_change} earlier runs are at it"
 )
 """What any other triage does."""
 ACCEPTING = ("accept", "accepted", "approved", "by-design", "deliberate", "expected", "known", "wanted", "wontfix")

@@ -1,11 +1,12 @@
 """The gate's candidates: the newest result of each series, with the segment of earlier runs that it is judged by.
 
-A segment contains the runs of the series before the result, in history order, since the last confirmed change point,
-without the result's own session. Invalid and throttled results are excluded: their numbers do not depend on the code
-alone. Results of an open alert at the end of the segment are excluded too: an untriaged regression must not widen the
-interval until it counts as normal (`gate.without_open_alarms`), and one triaged as a regression never does. For the
-same reason, a change point at a result of a new alert does not start a segment: the gate keeps failing until the alert
-is triaged.
+A segment contains the runs of the series before the result, in history order, since the last change of level, without
+the result's own session. The level changes at a confirmed change point, and at the first result of an alert whose
+triage says that its level stays (`NEW_LEVEL`): of one about the judged result itself only later ones are judged by it.
+Invalid and throttled results are excluded: their numbers do not depend on the code alone. Results of an open alert at
+the end of the segment are excluded too: an untriaged regression must not widen the interval until it counts as normal
+(`gate.without_open_alarms`), and one triaged as a regression never does. For the same reason, a change point at a
+result of an open alert does not start a segment: the gate keeps failing until the level is mended or accepted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Row = Mapping[str, Any]
+NEW_LEVEL = ("improvement", "intended", "method", "hardware")
+"""Triages of an alert whose level stays. Noise does not: its result is one of the variation."""
 FIT = ("valid", "noisy")
 """Validities of results that are judged, and that count in a segment."""
 MAX_RUNS = 200
@@ -52,7 +55,7 @@ WITH judged AS (
     FROM all_results WHERE result_id IN (SELECT unnest($results))
 ), changes AS (
     SELECT DISTINCT result_id AS changed_id FROM change_points
-    WHERE metric = $metric AND state = 'confirmed' AND result_id NOT IN (SELECT unnest($new_alerts))
+    WHERE metric = $metric AND state = 'confirmed' AND result_id NOT IN (SELECT unnest($open_alerts))
 )
 SELECT
     judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value,
@@ -67,7 +70,7 @@ WINDOW newest_first AS (PARTITION BY judged_id ORDER BY r.history_time DESC, r.s
 QUALIFY row_number() OVER newest_first <= {reach}
 ORDER BY judged_id, r.history_time, r.started_at, r.result_id
 """
-ALERTS = "SELECT result_id, confirmed_by, parameters, triage, detector FROM alerts WHERE metric = ?"
+ALERTS = "SELECT alert_id, result_id, confirmed_by, parameters, triage, detector FROM alerts WHERE metric = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,8 @@ class Candidate:
     """Its segment, oldest first."""
     earlier_segments: tuple[tuple[SegmentRun, ...], ...]
     """The segments before it, oldest first."""
+    since: str | None = None
+    """The change at which its segment begins; None without one."""
 
     @property
     def unfit(self) -> str | None:
@@ -173,6 +178,19 @@ class _OpenAlert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Alerts:
+    """The alerts about a metric, by each result that they are about."""
+
+    open: Mapping[str, _OpenAlert]
+    """Of the gate, open."""
+    accepted: Mapping[str, str]
+    """The triage of each result without an open alert whose alert, of whatever detector, is triaged as anything but a
+    regression."""
+    new_levels: Mapping[str, frozenset[str]]
+    """The ids of the alerts whose level stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """The results to judge: of a run or session, given by an id prefix, or of the newest session."""
 
@@ -194,10 +212,12 @@ def candidates(
     found: list[Candidate] = []
     for metric in metrics:
         rows = _results(warehouse, condition, values, metric)
-        open_alerts, accepted = _alerts(warehouse, metric)
-        segments = _segments(warehouse, [row["result_id"] for row in rows], metric, open_alerts)
+        alerts = _alerts(warehouse, metric)
+        segments = _segments(warehouse, [row["result_id"] for row in rows], metric, alerts)
         found += [
-            _candidate(row, metric, segments.get(row["result_id"], ((),)), accepted.get(row["result_id"]))
+            _candidate(
+                row, metric, *segments.get(row["result_id"], (((),), None)), alerts.accepted.get(row["result_id"])
+            )
             for row in rows
         ]
     return tuple(found)
@@ -222,38 +242,49 @@ def _results(warehouse: Warehouse, condition: str, values: Sequence[object], met
     ]
 
 
-def _alerts(warehouse: Warehouse, metric: Metric) -> tuple[dict[str, _OpenAlert], dict[str, str]]:
-    """Open alerts of the gate, by each result that they are about; and the triage of each result without an open one
-    whose alert, of whatever detector, is triaged as anything but a regression."""
+def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:
     open_alerts, open_results, accepted = dict[str, _OpenAlert](), set[str](), dict[str, str]()
+    new_levels = dict[str, frozenset[str]]()
     for row in warehouse.query(ALERTS, [metric.column]).dicts():
         stored = json.loads(row["parameters"])
         alerted = {row["result_id"], row["confirmed_by"], *stored["results"]} - {None}
         if row["triage"] not in ("new", "regression"):
             accepted |= dict.fromkeys(alerted, row["triage"])
+            if row["triage"] in NEW_LEVEL:
+                new_levels |= {one: new_levels.get(one, frozenset()) | {row["alert_id"]} for one in alerted}
             continue
         open_results |= alerted
         if row["detector"] == DETECTOR:
             alert = _OpenAlert(last_good=stored["last_good"], is_new=row["triage"] == "new")
             open_alerts |= dict.fromkeys(alerted, alert)
-    return open_alerts, {result_id: triage for result_id, triage in accepted.items() if result_id not in open_results}
+    return _Alerts(
+        open=open_alerts,
+        accepted={result_id: triage for result_id, triage in accepted.items() if result_id not in open_results},
+        new_levels=new_levels,
+    )
 
 
 def _segments(
-    warehouse: Warehouse, result_ids: Sequence[str], metric: Metric, open_alerts: Mapping[str, _OpenAlert]
-) -> dict[str, Segments]:
-    """The segments of each result that has earlier ones."""
+    warehouse: Warehouse, result_ids: Sequence[str], metric: Metric, alerts: _Alerts
+) -> dict[str, tuple[Segments, str | None]]:
+    """The segments of each result that has earlier ones, and the change at which the last one begins."""
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
         "fit": list(FIT),
-        "new_alerts": [result_id for result_id, alert in open_alerts.items() if alert.is_new],
+        "open_alerts": list(alerts.open),
     }
     by_result: dict[str, list[list[SegmentRun]]] = {}
+    since: dict[str, str] = {}
+    begun: dict[str, frozenset[str]] = {}
     for row in warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=MAX_RUNS), parameters).dicts():
-        segments = by_result.setdefault(row["judged_id"], [[]])
-        if row["begins"]:
+        judged_id, levels = row["judged_id"], alerts.new_levels.get(row["result_id"], frozenset())
+        segments = by_result.setdefault(judged_id, [[]])
+        known = begun.setdefault(judged_id, alerts.new_levels.get(judged_id, frozenset()))
+        begun[judged_id] = known | levels
+        if row["begins"] or levels - known:
             segments.append([])
+            since[judged_id] = "the accepted change" if levels - known else "the last change of level"
         if row["counts"]:
             segments[-1].append(
                 SegmentRun(
@@ -261,8 +292,8 @@ def _segments(
                 )
             )
     return {
-        result_id: tuple(_without_alerted(segment, open_alerts) for segment in segments)
-        for result_id, segments in by_result.items()
+        judged_id: (tuple(_without_alerted(segment, alerts.open) for segment in segments), since.get(judged_id))
+        for judged_id, segments in by_result.items()
     }
 
 
@@ -278,7 +309,9 @@ def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _O
     return runs[: without_open_alarms([run.result_id for run in runs], raised)]
 
 
-def _candidate(row: Row, metric: Metric, segments: Segments, accepted_as: str | None = None) -> Candidate:
+def _candidate(
+    row: Row, metric: Metric, segments: Segments, since: str | None = None, accepted_as: str | None = None
+) -> Candidate:
     computed: dict[str, Any] = {
         "metric": metric,
         "point": Point.from_columns(row),
@@ -287,6 +320,7 @@ def _candidate(row: Row, metric: Metric, segments: Segments, accepted_as: str | 
         "accepted_as": accepted_as,
         "segment": segments[-1],
         "earlier_segments": segments[:-1],
+        "since": since,
     }
     return Candidate(
         **{field.name: row[field.name] for field in fields(Candidate) if field.name not in computed}, **computed

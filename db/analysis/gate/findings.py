@@ -242,7 +242,7 @@ def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = D
 
 
 def _case(candidate: Candidate, newest: Night | None) -> Case:
-    return Case(segments=candidate.nights, newest=newest, metric=candidate.metric)
+    return Case(segments=candidate.nights, newest=newest, metric=candidate.metric, since=candidate.since)
 
 
 def with_confirmation(

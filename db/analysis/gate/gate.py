@@ -102,6 +102,8 @@ class Case:
     newest: Night | None
     """None if it was not measured: its history then still counts for the other series of the check."""
     metric: Metric
+    since: str | None = None
+    """The change at which its own segment begins, in words; None if it is not known, or without one."""
 
 
 def judge_all(
@@ -208,7 +210,13 @@ def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str |
     """Why the value cannot be judged; None if it can."""
     own = len(_stored_once(case.segments[-1], case.newest))
     if len(past) < parameters.min_points:
-        return f"{counted(own, 'earlier run')}, at least {parameters.min_points} required"
+        before = sum(len(_stored_once(segment)) for segment in case.segments[:-1])
+        if not before:
+            return f"{counted(own, 'earlier run')}, at least {parameters.min_points} required"
+        since = f"too few since {case.since or 'the last change of level'}: {counted(own, 'run')}"
+        if own < parameters.min_points_after_change:
+            return f"{since}, at least {parameters.min_points_after_change} required beside the {before} before it"
+        return f"{since} and {before} before it, at least {parameters.min_points} required together"
     if case.newest is not None and case.newest.value <= 0 and not _is_none_left(case):
         return "the value is not positive, so it has no logarithm"
     return None

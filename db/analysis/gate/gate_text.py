@@ -121,7 +121,7 @@ def sentence(finding: Finding) -> str:
     text = (
         f"{finding.candidate.metric.column} is {number(judgement.value)} {unit}, "
         f"{percent_change(judgement.relative_change)} against {number(judgement.centre)} {unit}, predicted from "
-        f"{judgement.n} runs; expected {_expected(finding)}"
+        f"{_runs(finding)} runs; expected {_expected(finding)}"
     )
     if finding.confirmation is not None:
         text += f"; in a fresh session {number(finding.confirmation.value)} {unit}"
@@ -167,7 +167,7 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
         Column(heading="expected", text=_expected),
         number_column(
             heading="runs",
-            text=lambda one: str(len(one.candidate.segment) if one.judgement is None else one.judgement.n),
+            text=_runs,
             spare=1,
         ),
         Column(heading="verdict", text=lambda one: one.verdict, is_state=True),
@@ -188,6 +188,14 @@ def _expected(finding: Finding) -> str | None:
     return f"up to {number(judgement.high)}" if is_lower_better else f"from {number(judgement.low)}"
 
 
+def _runs(finding: Finding) -> str:
+    """The number of runs that the prediction is from, and of those before a change whose variation counts: 3+12."""
+    if finding.judgement is None:
+        return str(len(finding.candidate.segment))
+    borrowed = finding.judgement.borrowed
+    return f"{finding.judgement.n}+{borrowed}" if borrowed else str(finding.judgement.n)
+
+
 def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     """What the verdicts are based on, why some are missing, and what to do."""
     shifts = {one.common_shift.text for one in findings if one.common_shift is not None and one.verdict in BAD}
@@ -200,6 +208,8 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
             f"on at most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
             + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
         )
+    if any(finding.judgement is not None and finding.judgement.borrowed for finding in findings):
+        lines.append("runs 3+12: 3 since the last change of level, which give it; the 12 before give the variation")
     series: dict[tuple[str, str], list[str]] = {}
     for one in findings:
         if one.reason is not None and one.verdict in WITH_REASON:

@@ -70,10 +70,10 @@ def test_triage_is_set_by_prefix_and_keeps_its_note(listed, raised, capsys):
     assert alert.main(["set", "a1fe5c1", "noise", "--note", "a | backup", "--db-path", raised]) == 0
     out, err = capsys.readouterr()
     assert out == "a1fe5c1: noise\n"
-    assert "expect a wider range while an outlier is among the last 60 runs" in err
+    assert "expect a wider range while they are among the last 60 runs" in err
     assert DEFAULTS.max_points == 60
     assert alert.main(["set", "a1fe5c1", "hardware", "--db-path", raised]) == 0
-    assert "pass at their level" in capsys.readouterr().err
+    assert "the level of these results stays" in capsys.readouterr().err
     assert alert.main(["set", "a1fe5c2", "regression", "--db-path", raised]) == 0
     assert "which fail at their level" in capsys.readouterr().err
 

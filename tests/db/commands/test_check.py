@@ -370,13 +370,45 @@ def test_the_gate_stays_closed_until_the_alert_is_triaged(checked, history, stor
     ids = [row["alert_id"] for row in alerts(history)]
     alert.main(["set", *ids, "regression", "--db-path", str(history)])
     capsys.readouterr()
+    assert checked()[0] == 1, "it fails at the level of a regression, as alert set says"
+    alert.main(["set", *ids, "intended", "--db-path", str(history)])
+    capsys.readouterr()
+    stored(measured(19, 1.10))
     code, document = checked()
     assert code == 0
     judged = [finding["judgement"] for finding in document["findings"]]
-    assert {(one["n"], one["outcome"]) for one in judged} == {(4, "fine")}
+    assert {(one["n"], one["outcome"]) for one in judged} == {(5, "fine")}
     assert all(one["borrowed"] >= 10 for one in judged)
-    stored(measured(19, 1.25))
+    stored(measured(20, 1.25))
     assert checked()[0] == 1
+
+
+@pytest.mark.parametrize("triage", ["improvement", "intended", "method", "hardware"])
+def test_the_first_runs_after_an_accepted_change_are_judged_by_its_level_or_not_at_all(
+    checked, history, stored, measured, capsys, triage
+):
+    stored(measured(14, 1.10))
+    checked()
+    ids = [row["alert_id"] for row in alerts(history)]
+    assert alert.main(["set", *ids, triage, "--note", "a wanted check", "--db-path", str(history)]) == 0
+    assert "'not enough data' until 2 earlier runs are at it" in capsys.readouterr().err
+    assert checked()[1]["counts"] == {"accepted": 2}
+
+    stored(measured(15, 1.08))
+    code, document = checked()
+    assert (code, document["counts"]) == (3, {"not enough data": 2})
+    assert {finding["why"] for finding in document["findings"]} == {
+        "too few since the accepted change: 1 run, at least 2 required beside the 12 before it"
+    }
+    stored(measured(16, 1.09))
+    assert (checked()[0], checked()[1]["counts"]) == (0, {"fine": 2})
+    assert [row["alert_id"] for row in alerts(history)] == ids, "no second alert about the accepted level"
+    check.main(["--db-path", str(history)])
+    out = capsys.readouterr().out
+    assert " 2+12 " in out
+    assert "3 since the last change of level, which give it; the 12 before give the variation" in out
+    stored(measured(17, 1.25))
+    assert checked()[0] == 1, "beyond the new level it is a regression as before"
 
 
 def test_pooled_percentiles_are_neither_judged_nor_part_of_a_baseline(checked, stored, measured):

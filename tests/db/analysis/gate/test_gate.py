@@ -96,7 +96,12 @@ def test_after_a_change_the_runs_before_it_give_the_variation():
     assert (judgement.outcome, judgement.n, judgement.borrowed) == ("worse", 2, 20)
     assert judgement.centre == pytest.approx(20.1, rel=0.01)
     assert judge(new, 20.3, LATENCY, earlier=[TWO_LEVELS]).outcome == "fine"
-    assert judge([20.0], 25.0, LATENCY, earlier=[TWO_LEVELS]).why == "1 earlier run, at least 10 required"
+    assert judge([20.0], 25.0, LATENCY, earlier=[TWO_LEVELS]).why == (
+        "too few since the last change of level: 1 run, at least 2 required beside the 20 before it"
+    )
+    assert judge(new, 25.0, LATENCY, earlier=[[10.0, 10.1, 10.2]]).why == (
+        "too few since the last change of level: 2 runs and 3 before it, at least 10 required together"
+    )
 
 
 def test_a_time_of_zero_has_no_verdict_and_one_in_the_history_takes_no_other_with_it():
