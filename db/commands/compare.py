@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
     selections = [selection_in(arguments, text) for text in arguments.selections]
 
     with open_to_read(arguments) as warehouse:
-        from db.analysis.compare.comparison import compare, compare_within, compared_quality
+        from db.analysis.compare.comparison import compare, compare_within
 
         if arguments.by is None:
             before, after = selections
@@ -116,7 +115,6 @@ def main(argv: Sequence[str]) -> int:
             comparison = compare_within(
                 warehouse, selection, FIELDS[arguments.by], metric, baseline=arguments.baseline, across=across
             )
-        comparison = replace(comparison, quality=compared_quality(warehouse, comparison.findings))
         is_stored = bool(warehouse.query("SELECT 1 FROM all_results LIMIT 1").dicts())
     if not is_stored and not arguments.json:
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")

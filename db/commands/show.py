@@ -111,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
             if run_id in qualities
             for line in quality_lines(qualities[run_id])
         ]
-        notes = [*launches, *quality, *(note for note in rates if note is not None), *failures, *doubts]
+        notes = [*launches, *dict.fromkeys(quality), *(note for note in rates if note is not None), *failures, *doubts]
         texts = (", ".join(table.shared), "\n".join(notes))
         head, below = (wrapped(text, page.text_width) for text in texts)
         print("\n\n".join(part for part in (head, table_text(table, page), below) if part))

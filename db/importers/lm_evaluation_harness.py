@@ -134,7 +134,7 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
     results, groups, means = top.peek("results"), top.peek("group_subtasks"), top.peek("groups")
     totals = {name for name, tasks in groups.items() if tasks} if isinstance(groups, dict) else set()
     totals |= set(means) if isinstance(means, dict) else set()
-    found: dict[str, tuple[str, float, float | None]] = {}
+    found: dict[str, tuple[str, float, tuple[float, float] | None]] = {}
     for task, scores in sorted(results.items()) if isinstance(results, dict) else ():
         if task in totals or not isinstance(scores, dict) or (harness == "lighteval" and TOTAL.fullmatch(task)):
             continue
@@ -142,20 +142,17 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
             name = next((score for score in scores if score == measure or score.startswith(f"{measure},")), None)
             value = None if name is None else _share(scores[name])
             if name is not None and value is not None:
-                found[task] = (name, value, _share(scores.get(name.replace(measure, f"{measure}_stderr", 1))))
+                error = _share(scores.get(name.replace(measure, f"{measure}_stderr", 1)))
+                found[task] = (name, value, _errors(value, error, _samples(top.peek("n-samples"), task, scores)))
                 break
     if not found:
         return None
     values, errors = [one[1] for one in found.values()], [one[2] for one in found.values()]
-    mean, half = fmean(values), None
-    if all(error is not None for error in errors):
-        half = Z95 * math.hypot(*(error for error in errors if error is not None)) / len(values)
-    accuracy = QualityValue(
-        value=mean,
-        low=None if half is None else max(0.0, mean - half),
-        high=None if half is None else min(1.0, mean + half),
-        by_window=tuple(values),
-    )
+    mean, low, high = fmean(values), None, None
+    if None not in errors:
+        below, above = (math.hypot(*side) / len(values) for side in zip(*filter(None, errors), strict=True))
+        low, high = max(0.0, mean - below), min(1.0, mean + above)
+    accuracy = QualityValue(value=mean, low=low, high=high, by_window=tuple(values))
     scored: Json = {task: name for task, (name, _, _) in found.items()}
     versions = top.peek("versions")
     alike: dict[str, Json] = {
@@ -167,6 +164,25 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
     inputs = canonical_hash(alike)
     how: dict[str, Json] = {"harness": harness, "windows": len(found), "tasks": scored, "quantization": quantization}
     return Quality(inputs=inputs, values={"task_accuracy": accuracy}, how={"evaluation": how})
+
+
+def _errors(value: float, error: float | None, samples: int | None) -> tuple[float, float] | None:
+    """How far the interval of a task's score goes below and above it; None if that is unknown. The standard error of
+    samples that were all right, or all wrong, is 0, but a few of them leave the share uncertain: it has the interval of
+    Clopper and Pearson."""
+    if error is None or error > 0:
+        return None if error is None else (Z95 * error, Z95 * error)
+    if samples is None or value not in (0.0, 1.0):
+        return None
+    width = 1 - 0.025 ** (1 / samples)
+    return (0.0, width) if value == 0 else (width, 0.0)
+
+
+def _samples(counts: object, task: str, scores: Mapping[str, Any]) -> int | None:
+    """The number of samples behind the score of a task; None if the file does not state it."""
+    stated = counts.get(task) if isinstance(counts, dict) else None
+    count = stated.get("effective") if isinstance(stated, dict) else scores.get("sample_len")
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
 
 
 def _share(value: object) -> float | None:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,7 +22,7 @@ from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.storage_paths import without_place
 from benchmarking.core.text import first_few, markdown_escaped, markdown_table
-from db.analysis.compare.comparison import compare, compared_quality
+from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
 from db.analysis.selection import judged_metric
@@ -96,7 +96,6 @@ def write_report(request: ReportRequest) -> tuple[str, ...]:
         else:
             metric = judged_metric(source.warehouse, request.metric)
             both = compare(source.warehouse, *sides, metric, across)
-            both = replace(both, quality=compared_quality(source.warehouse, both.findings))
             command = compare_command(sides[0].text, sides[1].text, request.metric, ",".join(request.across))
             comparison = ReportComparison(comparison=both, command=command)
             ids = _compared_ids(source, comparison)

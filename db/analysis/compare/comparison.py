@@ -216,6 +216,14 @@ def _comparison(
         _finding(base, one, with_what_decides(judgement, base.result.keys), details)
         for (base, one), judgement in zip(all_pairs, judgements, strict=True)
     ]
+    findings.sort(key=lambda one: _severity(one, metric), reverse=True)
+    quality, evaluations = _compared_quality(warehouse, findings)
+    # An imported evaluation whose scores stand beside the speeds of a finding is no point of its own.
+    findings = [one for one in findings if not {one.before.run_id, one.after.run_id} <= evaluations]
+    only_before, only_after = (
+        tuple(_single(one) for one in side if one.result.run_id not in evaluations)
+        for side in (matched.only_before, matched.only_after)
+    )
     # The differences of code, host and versions that all pairs share.
     per_pair = [differences(_environment(before.result), _environment(after.result)) for before, after in matched.pairs]
     provenance = (
@@ -244,11 +252,12 @@ def _comparison(
         metric=metric.column,
         title=metric.words,
         unit=metric.unit,
-        findings=tuple(sorted(findings, key=lambda one: _severity(one, metric), reverse=True)),
-        only_before=tuple(map(_single, matched.only_before)),
-        only_after=tuple(map(_single, matched.only_after)),
-        counts=Counter(one.verdict for one in judgements),
+        findings=tuple(findings),
+        only_before=only_before,
+        only_after=only_after,
+        counts=Counter(one.judgement.verdict for one in findings),
         provenance=provenance,
+        quality=quality,
         sentence=_sentence(findings, metric),
         moved_together=moved_together,
     )
@@ -474,8 +483,12 @@ class QualityFinding:
         return f"{' .. '.join(shown)} {'%' if metric.is_relative else metric.unit}".rstrip()
 
 
-def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple[QualityFinding, ...]:
-    """The quality of each pair of runs of the findings that both have it, in the order of the findings."""
+def _compared_quality(
+    warehouse: Warehouse, findings: Sequence[Finding]
+) -> tuple[tuple[QualityFinding, ...], frozenset[str]]:
+    """The quality of each pair of runs of the findings that both have it, in the order of the findings, and the
+    imported evaluations that measured it for some of these runs. What two evaluations say of several pairs is judged
+    once."""
     pairs: dict[tuple[str, str], str] = {}
     for finding in findings:
         sides = [" ".join(filter(None, (finding.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
@@ -483,13 +496,15 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
         pairs.setdefault((finding.before.run_id, finding.after.run_id), words)
     runs = sorted({run for pair in pairs for run in pair})
     known, beside = qualities(warehouse, runs), evaluations_beside(warehouse, runs)
-    found = []
+    found, seen = [], set[tuple[str, str, str]]()
     for (before, after), subject in pairs.items():
         if before not in known or after not in known:
             continue
         first, second = known[before], known[after]
         for name, metric in QUALITY_METRICS.items():
-            if name in first.values and name in second.values:
+            measured_by = (name, beside.get((before, name), before), beside.get((after, name), after))
+            if name in first.values and name in second.values and measured_by not in seen:
+                seen.add(measured_by)
                 a, b = first.values[name], second.values[name]
                 judgement = judge_quality(a, b, metric, same_windows=first.same_inputs(name, second))
                 shared = beside.get((before, name))
@@ -498,7 +513,7 @@ def compared_quality(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple
                 found.append(
                     QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
                 )
-    return tuple(found)
+    return tuple(found), frozenset(beside.values())
 
 
 def quality_notes(findings: Sequence[QualityFinding]) -> list[str]:

@@ -11,9 +11,11 @@ import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.quality import Quality, QualityValue, quality_lines
-from db.analysis.compare.comparison import compare, compared_quality
+from benchmarking.core.sample_statistics import exact_share_interval
+from db.analysis.compare.comparison import compare
 from db.analysis.selection import Selection
 from db.commands.recommend import main as recommend
+from db.commands.show import main as show
 from db.importers.support.files import NoResultsError, read_file
 from db.run_records import qualities, store_quality, stored_runs
 from db.warehouse import Warehouse
@@ -273,6 +275,20 @@ def test_the_score_of_an_evaluation_is_the_mean_of_its_tasks_with_the_interval_o
     assert (turned.inputs, turned.values) == (run.quality.inputs, run.quality.values)
 
 
+@pytest.mark.parametrize("right", [16, 0])
+def test_a_score_of_samples_that_were_all_alike_is_no_surer_than_their_number_allows(tmp_path, right):
+    score = {"acc,none": right / 16, "acc_stderr,none": 0.0}
+    accuracy = evaluation(tmp_path, scores={"a": {**score, "sample_len": 16}}).quality.values["task_accuracy"]
+    assert (accuracy.low, accuracy.high) == pytest.approx(exact_share_interval(right, 16))
+    known = {"b": {"acc,none": 0.5, "acc_stderr,none": 0.1}}
+    both = evaluation(tmp_path, scores={"a": {**score, "sample_len": 16}, **known}).quality.values["task_accuracy"]
+    low, high = exact_share_interval(right, 16)
+    below, above = (math.hypot(end, 1.959964 * 0.1) / 2 for end in (right / 16 - low, high - right / 16))
+    assert (both.value - both.low, both.high - both.value) == pytest.approx((below, above))
+    unknown = evaluation(tmp_path, scores={"a": score, **known}).quality.values["task_accuracy"]
+    assert (unknown.low, unknown.high) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("task", "is_counted"),
     [
@@ -355,10 +371,38 @@ def test_one_evaluation_beside_both_sides_says_nothing_about_their_quality(make_
         warehouse.ingest_all([*speeds, scored])
         before, after = (Selection.parse(f"run={run.run_id}") for run in speeds)
         found = compare(warehouse, before, after, JUDGED["latency_median_ms"])
-        (quality,) = compared_quality(warehouse, found.findings)
+    (quality,) = found.quality
     assert quality.metric == "task_accuracy"
     assert quality.judgement.verdict == "not judged"
     assert quality.judgement.reason == f"one evaluation, run {scored.run_id}, is of both"
+
+
+def test_evaluations_beside_the_compared_speeds_are_their_quality_and_no_points(make_run, tmp_path, capsys):
+    path = str(tmp_path / "a.duckdb")
+    fields = {"model_id": "demo/model", "batch_sizes": (1,), "sequence_lengths": (32,)}
+    speeds = [
+        Alter.workload(make_run(**fields, precision=precision), weights="pretrained", revision=None)
+        for precision in ("float32", "bfloat16")
+    ]
+    scored = [
+        evaluation(tmp_path, model_dtype=f"torch.{word}", model_args=f"pretrained=demo/model,dtype={word}")
+        for word in ("float32", "bfloat16")
+    ]
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([*speeds, *scored])
+        before, after = (Selection.parse(f"precision={word}") for word in ("float32", "bfloat16"))
+        found = compare(warehouse, before, after, JUDGED["latency_median_ms"])
+        assert [(one.before.run_id, one.after.run_id) for one in found.findings] == [
+            tuple(run.run_id for run in speeds)
+        ]
+        assert sum(found.counts.values()) == 1
+        assert [one.metric for one in found.quality] == ["task_accuracy"]
+        alone = [Selection.parse(f"run={run.run_id}") for run in scored]
+        evaluated = compare(warehouse, *alone, JUDGED["latency_median_ms"], ("precision",))
+        assert len(evaluated.findings) == len(evaluated.quality) == 1
+    show(["--db-path", path])
+    of_bfloat16 = [line for line in capsys.readouterr().out.splitlines() if "eager bfloat16: task score" in line]
+    assert len(of_bfloat16) == 1
 
 
 def test_aiperfs_table_has_the_numbers_of_its_json():

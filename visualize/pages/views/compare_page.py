@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import DEFAULT_METRIC
-from db.analysis.compare.comparison import Comparison, compare, compared_quality
+from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.comparison_text import ComparisonWords, comparison_words
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection
@@ -112,7 +112,6 @@ def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
         before, after = (Selection.parse(text).resolved(data.path) for text in (parameters.a, parameters.b))
         across = [across_column(word.strip()) for word in (parameters.across or "").split(",") if word.strip()]
         comparison = compare(data.warehouse, before, after, metric, across)
-        comparison = replace(comparison, quality=compared_quality(data.warehouse, comparison.findings))
         command = compare_command(
             parameters.a, parameters.b, parameters.metric, parameters.across, only_changes=parameters.only_changes
         )
