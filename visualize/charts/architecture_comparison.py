@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarking.core.axes import FURTHER
+from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.plugins import family_names
 from visualize.drawing import words
 from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel
@@ -21,7 +22,7 @@ from visualize.drawing.rows import (
     distinct_names,
     grouped,
     is_ok,
-    memory_column,
+    read_column,
 )
 from visualize.drawing.scales import Axis, name_axis, value_axis
 
@@ -75,7 +76,7 @@ class ArchitectureComparison(ChartPlugin):
         blocks = _blocks(measured)
         drawn = [row for block in blocks for row in block.rows]
         styles = {family: _place(own[0]["architecture_type"]) for family, own in _by_family(drawn)}
-        memory = memory_column(drawn)
+        memory = read_column(drawn, PEAK_MEMORY)
         columns = ["value", *([memory] if memory else [])]
         axes = {"value": value_axis(words.value_title("latency_median_ms"), ends(drawn))}
         if memory:

@@ -21,7 +21,6 @@ from visualize.drawing.rows import (
     Drawing,
     Row,
     is_ok,
-    memory_column,
     trust,
 )
 from visualize.drawing.scales import number
@@ -42,23 +41,9 @@ def _throughput_title(row: Row) -> str:
     return f"Throughput ({unit}/s)\n{words.better('higher')}"
 
 
-def _with_memory(members: Sequence[Row]) -> list[Row]:
-    column = memory_column(members) or PEAK_MEMORY[0]
-    return [{**row, "value": row[column], "low": None, "high": None, "column": column} for row in members]
-
-
 def _weights(drawn: Sequence[Row]) -> tuple[str, float] | None:
     sizes = [row["memory_weights_mb"] for row in drawn if row["memory_weights_mb"] is not None]
     return (f"weights alone, {number(max(sizes))} MB", max(sizes)) if sizes else None
-
-
-def _with_energy(members: Sequence[Row]) -> list[Row]:
-    column = next(name for name in ENERGY if any(row[name] is not None for row in members))
-    read = [row[column] / row["batch_size"] if is_ok(row) and row[column] is not None else None for row in members]
-    return [
-        {**row, "value": value, "low": None, "high": None, "column": column}
-        for row, value in zip(members, read, strict=True)
-    ]
 
 
 CELL_WIDTH_IN, LEAST_WIDTH_IN = 0.72, 6.4
@@ -143,7 +128,7 @@ PLUGINS = (
         needs="a model with a memory reading",
         quantity="peak memory",
         columns=f"{MEMORY_COLUMNS}, r.memory_weights_mb",
-        prepare=_with_memory,
+        readings=tuple(PEAK_MEMORY),
         value_title=lambda row: words.value_title(row["column"]),
         notes=lambda drawn: [READING],
         reference=_weights,
@@ -155,7 +140,8 @@ PLUGINS = (
         quantity="the energy per input",
         columns=ENERGIES,
         condition=f"coalesce({ENERGIES}) IS NOT NULL",
-        prepare=_with_energy,
+        readings=tuple(ENERGY),
+        is_per_input=True,
         value_title=lambda row: f"Energy of the {ENERGY_PARTS[row['column']]} per input (J)\n{words.better('lower')}",
         notes=lambda drawn: [ENERGY_READING],
         also_by_sequence=True,

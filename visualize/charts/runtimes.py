@@ -26,7 +26,6 @@ from visualize.drawing.rows import (
     distinct_names,
     drawable,
     grouped,
-    is_doubtful,
     is_ok,
     settings,
     trust,
@@ -218,7 +217,7 @@ def _elements(rows: Sequence[Row], bars: Mapping[int, int], labels: Sequence[str
     for row in sorted(rows, key=lambda row: bars[id(row)]):
         place, end = bars[id(row)], row["speedup"]
         label = labels[place]
-        state: State = "invalid" if not row["is_ranked"] else "doubtful" if is_doubtful(row) else "valid"
+        state: State = "invalid" if not row["is_ranked"] else "valid" if trust(row) == "valid" else "doubtful"
         yield Block(
             left=0.0, right=end, bottom=place - 0.31, top=place + 0.31, role=f"bar {label}",
             fill="grey" if row["is_baseline"] else 0, state=state, words=f"{label}, {words.point(row)}: {_remark(row)}",

@@ -162,6 +162,10 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     left_out = (
         f"Left out: {rest} of {len(series)} series; series with changes come first. Narrow the selection to see more."
     )
+    found = [trend for rows in shown if (trend := _trend(rows)) is not None]
+    of = "" if len(shown) == 1 else f" in {len(found)} of {len(shown)} series"
+    steps = ", ".join(f"{trend.per_run:+.2%} a run over {trend.runs} runs" for trend in found[:MOST_TRENDS])
+    slow = f"Slow trend{of}, for which no single run is to blame: {steps}." if found else None
     # The last confirmed change of a single series, or how many of several series changed.
     heading = f"{words.metric_name(drawn[0]['metric'])} over time"
     name = heading[0].lower() + heading[1:].removesuffix(" over time")
@@ -183,7 +187,7 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         subtitle=words.subtitle(title, heading, ORDER),
         source=f"Marks: {'; '.join(listed[:MOST_LISTED])}{more}." if listed else "",
         notes=words.sentences(
-            [SEGMENTS if changed else _unchanged(shown), _trends(shown), words.interval(drawn, "Vertical lines")],
+            [SEGMENTS if changed else _unchanged(shown), slow, words.interval(drawn, "Vertical lines")],
             [words.doubts(drawn), left_out if rest else None],
         ),
         panels=panels,
@@ -219,15 +223,6 @@ def _unchanged(shown: Sequence[list[Row]]) -> str:
 def _trend(rows: Sequence[Row]) -> Trend | None:
     """The slow trend of a series, which no row without a segment has."""
     return next((row["trend"] for row in rows if row["trend"] is not None), None)
-
-
-def _trends(shown: Sequence[list[Row]]) -> str | None:
-    found = [trend for rows in shown if (trend := _trend(rows)) is not None]
-    if not found:
-        return None
-    of = "" if len(shown) == 1 else f" in {len(found)} of {len(shown)} series"
-    steps = ", ".join(f"{trend.per_run:+.2%} a run over {trend.runs} runs" for trend in found[:MOST_TRENDS])
-    return f"Slow trend{of}, for which no single run is to blame: {steps}."
 
 
 def _heading(row: Row) -> str:

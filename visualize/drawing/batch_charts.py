@@ -23,6 +23,7 @@ from visualize.drawing.rows import (
     grouped,
     is_ok,
     measured_apart,
+    read_column,
     trust,
     varying,
 )
@@ -48,7 +49,7 @@ class BatchChart(ChartPlugin):
     title: str
     needs: str
     columns: str
-    """SELECT list of `value`, `low` and `high`, or of what `prepare` reads."""
+    """SELECT list of `value`, `low` and `high`, or of the `readings`."""
     value_title: Callable[[Row], str]
     """Name and unit of the values of a row."""
     notes: Callable[[Sequence[Row]], Sequence[str]]
@@ -64,8 +65,10 @@ class BatchChart(ChartPlugin):
     of_cell: bool = True
     also_by_sequence: bool = False
     """Whether a second panel shows the results against sequence length."""
-    prepare: Callable[[Sequence[Row]], Sequence[Row]] | None = None
-    """Adds `value`, `low` and `high` to the rows of one device and runtime, if the query cannot."""
+    readings: tuple[str, ...] = ()
+    """Columns, of which the first with a reading on a device and runtime is the value, without an interval."""
+    is_per_input: bool = False
+    """Whether a reading is divided by the batch size."""
     reference: Callable[[Sequence[Row]], tuple[str, float] | None] = lambda rows: None
     """A horizontal reference line: (label, value)."""
 
@@ -74,9 +77,14 @@ class BatchChart(ChartPlugin):
         return rows if self.judged is None else with_launches(warehouse, rows, self.judged)
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        if self.prepare is not None:
-            of_device = grouped(rows, ("hardware_id", "device", "runtime"))
-            rows = [row for _, members in of_device for row in self.prepare(members)]
+        if self.readings:
+            read: list[Row] = []
+            for _, members in grouped(rows, ("hardware_id", "device", "runtime")):
+                column = read_column(members, self.readings) or self.readings[0]
+                for row in members:
+                    value = row[column] / row["batch_size"] if row[column] and self.is_per_input else row[column]
+                    read.append({**row, "value": value, "low": None, "high": None, "column": column})
+            rows = read
         for key, members in grouped(rows, (*CELL, *ALIKE)):
             drawn = [row for row in members if _is_drawn(row)]
             if not drawn:

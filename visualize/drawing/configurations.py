@@ -20,7 +20,7 @@ from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.core.verdicts.words import Judgement
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Note, Panel, Rule
-from visualize.drawing.marks import Series, configuration_series, mark
+from visualize.drawing.marks import Series, mark
 from visualize.drawing.rows import SETUP_COLUMNS, Row, details, distinct_names, grouped, measured_apart, trust
 from visualize.drawing.scales import Axis, number, row_axis
 
@@ -178,10 +178,21 @@ def ratio_text(ratio: float) -> str:
 
 
 def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Series]:
-    """One line per configuration and value of the axes, with a unique name and the colour of its device."""
+    """One line per configuration and value of the axes, with a unique name. If there are several devices, each keeps
+    its colour of every chart, and its lines differ in marker and dashes; on a single device, each line has its own
+    colour."""
     groups = grouped(rows, (*CONFIGURATION, *axes))
     facts = [(*details(key, SETUP_COLUMNS), *(words.axis(name, key[name]) for name in axes)) for key, _ in groups]
-    return configuration_series(distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR), groups)
+    labels = distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR)
+    places = [members[0]["device_place"] for _, members in groups]
+    several = len(set(places)) > 1
+    return [
+        Series(
+            label=label, rows=tuple(members), style=style, is_simulated=bool(key["simulated"]),
+            place=places[style] if several else None, twin=places[:style].count(places[style]),
+        )
+        for style, (label, (key, members)) in enumerate(zip(labels, groups, strict=True))
+    ]  # fmt: skip
 
 
 MOST_COLOURS = 12

@@ -81,24 +81,6 @@ class Series:
         return entries([self.line(())])[0]
 
 
-def configuration_series(labels: Sequence[str], groups: Sequence[tuple[Row, Sequence[Row]]]) -> list[Series]:
-    """One series per configuration (label, key and rows). If there are several devices, each keeps its colour of every
-    chart, and its lines differ in marker and dashes; on a single device, each line has its own colour."""
-    places = [rows[0]["device_place"] for _, rows in groups]
-    several = len(set(places)) > 1
-    return [
-        Series(
-            label=label,
-            rows=tuple(rows),
-            style=style,
-            is_simulated=bool(key["simulated"]),
-            place=places[style] if several else None,
-            twin=places[:style].count(places[style]),
-        )
-        for style, (label, (key, rows)) in enumerate(zip(labels, groups, strict=True))
-    ]
-
-
 def mark(
     row: Row,
     x: float,

@@ -283,7 +283,7 @@ def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:
     """How far the result is trusted: invalid results are wrong and never win; noisy and throttled ones are doubtful."""
     if row["validity"] == "invalid":
         return "invalid"
-    return "doubtful" if is_doubtful(row) else "valid"
+    return "valid" if row["validity"] == "valid" else "doubtful"
 
 
 def measured_apart(rows: Sequence[Row]) -> bool:
@@ -298,15 +298,10 @@ def drawable(row: Row) -> Row:
     return {**row, "low": None, "high": None}
 
 
-def is_doubtful(row: Row) -> bool:
-    """Whether the result has doubts that affect its validity."""
-    return bool(row["validity"] != "valid")
-
-
-def memory_column(rows: Sequence[Row]) -> str | None:
-    """The first column of `PEAK_MEMORY` with a value in any measured row; None without memory readings."""
+def read_column(rows: Sequence[Row], columns: Sequence[str]) -> str | None:
+    """The first of the columns with a value in any measured row; None without a reading."""
     measured = [row for row in rows if is_ok(row)]
-    return next((column for column in PEAK_MEMORY if any(row[column] is not None for row in measured)), None)
+    return next((column for column in columns if any(row[column] is not None for row in measured)), None)
 
 
 def detail(column: str, value: Any) -> str:
