@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,9 +35,8 @@ COLUMNS = (
     *QUALITY_METRICS,
 )
 """Columns that rows need, besides those of the point and origin_format."""
-INTERVAL = "95 % interval"
 INTERVAL_END = re.compile(r"_ci_(low|high)_ms$")
-STATE, DOUBTS = "state", "doubts"
+STATE, DOUBTS, PEAK = "state", "doubts", "peak"
 LAUNCH_KEYS = ("launch", "launches", "of")
 """Keys of evidence that name launches."""
 
@@ -74,46 +73,97 @@ def metric_of(data: Data, name: str) -> Metric:
     return own if own is not None and own.is_judged else judged_metric(data.warehouse, name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table of results."""
+
+    heading: str
+    cell: Callable[[Row], Cell]
+    order: tuple[str, ...] = ()
+    """SQL expressions to sort by."""
+    value: Callable[[Row], object] = lambda row: True
+    """The value; the column is hidden by default if no row has one."""
+    is_number: bool = False
+    is_down: bool = False
+    """Whether the first sort is descending, since higher is better or newer."""
+    own: str | None = None
+    """The name of a custom metric."""
+
+    def has(self, row: Row) -> bool:
+        """Whether the row has a value."""
+        return self.value(row) is not None
+
+
+def result_columns(own: Mapping[str, Metric], taken: Collection[str] = ()) -> dict[str, Column]:
+    """The columns of results by name. A custom metric with the name of another column, also of those `taken`, is
+    "other_metrics.NAME"; those of interval ends are left out."""
+
+    def of_metric(name: str, metric: Metric, heading: str, cell: Callable[[Row], Cell]) -> Column:
+        return Column(
+            heading=heading, cell=cell, order=(name,), value=lambda row: row[name], is_number=True,
+            is_down=metric.better == "higher",
+        )  # fmt: skip
+
+    cells: Mapping[str, Callable[[Row], Cell]] = {
+        "output_error": lambda row: text_cell(error_text(row)), ITEMS: rate_of(ITEMS), TOKENS: rate_of(TOKENS),
+    }  # fmt: skip
+    columns = {STATE: Column(heading="state", cell=state_of, order=("coalesce(validity, status)",))}
+    for name in dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"]):
+        metric = METRICS[name]
+        columns[name] = of_metric(name, metric, metric.heading or metric.words, cells.get(name, _number(name)))
+    columns[PEAK] = Column(
+        heading="peak MB", cell=peak_of, order=(f"coalesce({', '.join(PEAK_MEMORY)})",), is_number=True,
+        value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
+    )  # fmt: skip
+    for name, metric in QUALITY_METRICS.items():
+        columns[name] = of_metric(name, metric, metric.heading_with_unit, _number(name, metric.title))
+    last = {
+        "interval": Column(
+            heading="95 % interval", cell=interval_of, order=("latency_ci_low_ms",), is_number=True,
+            value=lambda row: None if row["latency_ci_low_ms"] is None else interval_of(row).text,
+        ),
+        DOUBTS: Column(
+            heading="doubts", cell=doubts_of, order=("len(doubts)",), value=lambda row: row["doubts"] or None,
+        ),
+        "launches": Column(
+            heading="launches", cell=launches_of, order=("launches",), value=lambda row: str(row["launches"]),
+            is_number=True,
+        ),
+    }  # fmt: skip
+    for name, metric in own.items():
+        key = name
+        while key in taken or key in columns or key in last:
+            key = f"{OTHERS}.{key}"
+        if INTERVAL_END.search(name) is None:
+            columns[key] = Column(
+                heading=metric.words, cell=lambda row, name=name: number_cell(row[OTHERS].get(name)),  # type: ignore[misc]
+                order=("other_metrics[$metric]",), value=lambda row, name=name: row[OTHERS].get(name),  # type: ignore[misc]
+                is_number=True, is_down=metric.better == "higher", own=name,
+            )  # fmt: skip
+    return {**columns, **last}
+
+
 def result_table(
     rows: Sequence[Row], own: Mapping[str, Metric] = MappingProxyType({}), *, has_quality: bool = False
 ) -> tuple[tuple[Heading, ...], list[tuple[Cell, ...]]]:
     """Headings and cells of each row, with only the columns that have values. State and doubts are next to the latency,
-    since narrow windows cut off the right. `own` are custom metrics; their interval ends are left out. `has_quality`:
-    the rows have the quality of their runs."""
-    columns: list[tuple[str, Callable[[Row], Cell]]] = []  # no mapping: a custom metric may have any name
-    if _has(rows, FIRST):
-        columns.append((METRICS[FIRST].heading, _number(FIRST)))
-    if _has(rows, "latency_ci_low_ms"):
-        columns.append((INTERVAL, interval_of))
-    numbers = [
-        (METRICS[name].heading, rate_of(name) if name in (ITEMS, TOKENS) else _number(name))
-        for name in NUMBERS
-        if _has(rows, name)
-    ]
-    if any(_has(rows, name) for name in PEAK_MEMORY):
-        numbers.append(("peak MB", peak_of))
-    if _has(rows, "output_error"):
-        numbers.append(("error", lambda row: text_cell(error_text(row))))
-    quality = [name for name in QUALITY_METRICS if has_quality and _has(rows, name) and name != "kl_divergence_p99"]
-    if "perplexity_increase" in quality:  # which says what the perplexity does, in less room
-        quality.remove("perplexity")
-    numbers += [(QUALITY_METRICS[name].heading_with_unit, _number(name)) for name in quality]
-    for name, metric in own.items():
-        if INTERVAL_END.search(name) is None and any(name in row[OTHERS] for row in rows):
-            numbers.append((metric.words, _own(name)))
-    columns += [(STATE, state_of), (DOUBTS, doubts_of), *numbers]
+    since narrow windows cut off the right. `own` are custom metrics. `has_quality`: the rows have the quality of their
+    runs."""
+    known = result_columns(own)
+    quality = [name for name in QUALITY_METRICS if has_quality and name != "kl_divergence_p99"]
+    if any(map(known["perplexity_increase"].has, rows if has_quality else ())):
+        quality.remove("perplexity")  # in less room, the increase says what it does
+    customs = [name for name, one in known.items() if one.own is not None]
+    names = [FIRST, "interval", STATE, DOUBTS, *NUMBERS, PEAK, "output_error", *quality, *customs]
+    shown = [known[name] for name in names if name in (STATE, DOUBTS) or any(map(known[name].has, rows))]
     if any(row["origin_format"] is None or row["launches"] > 1 for row in rows):  # others' files state no launches
-        columns.append(("launches", launches_of))
-    headings = tuple(Heading(text=name, is_number=cell not in (state_of, doubts_of)) for name, cell in columns)
-    return headings, [tuple(cell(row) for _, cell in columns) for row in rows]
+        shown.append(known["launches"])
+    headings = tuple(Heading(text=one.heading, is_number=one.is_number) for one in shown)
+    return headings, [tuple(one.cell(row) for one in shown) for row in rows]
 
 
-def _has(rows: Sequence[Row], name: str) -> bool:
-    return any(row[name] is not None for row in rows)
-
-
-def _number(name: str) -> Callable[[Row], Cell]:
-    return lambda row: number_cell(row[name])
+def _number(name: str, hint: str | None = None) -> Callable[[Row], Cell]:
+    return lambda row: number_cell(row[name], hint=hint)
 
 
 ITEMS, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
@@ -144,10 +194,6 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
 def has_star(row: Row) -> bool:
     """Whether the row has a rate with a star."""
     return rate_of(ITEMS)(row).hint is not None
-
-
-def _own(name: str) -> Callable[[Row], Cell]:
-    return lambda row: number_cell(row[OTHERS].get(name))
 
 
 def interval_of(row: Row) -> Cell:

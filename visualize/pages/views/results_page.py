@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import METRICS, PEAK_MEMORY
-from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number
 from db.analysis.selection import Selection
 from visualize.charts.tradeoffs import QUALITIES
@@ -23,32 +21,12 @@ from visualize.pages.elements import (
     Grid,
     Heading,
     Link,
-    number_cell,
     point_text,
     started_text,
     text_cell,
 )
 from visualize.pages.parameters import query
-from visualize.pages.result_rows import (
-    COLUMNS,
-    FIRST,
-    INTERVAL,
-    INTERVAL_END,
-    ITEMS,
-    NUMBERS,
-    OTHERS,
-    RATE_NOTE,
-    TOKENS,
-    doubts_of,
-    error_text,
-    has_star,
-    interval_of,
-    launches_of,
-    own_metrics,
-    peak_of,
-    rate_of,
-    state_of,
-)
+from visualize.pages.result_rows import COLUMNS, FIRST, RATE_NOTE, Column, has_star, own_metrics, result_columns
 from visualize.pages.site import Download, File, View
 from visualize.pages.views.compare_page import CompareParameters
 from visualize.pages.views.run_page import RunParameters, results_csv
@@ -92,7 +70,6 @@ NEWEST = "-started"
 POINT_ORDER = (
     "sequence_length", "new_tokens", "batch_size", "concurrency", "TRY_CAST(axes->>'request_rate' AS DOUBLE)", "axes",
 )  # fmt: skip
-PEAK = f"coalesce({', '.join(PEAK_MEMORY)})"
 SHOWN = """
 SELECT {columns} FROM (SELECT * FROM {view} WHERE {filters}) ORDER BY {order} LIMIT $most OFFSET $skipped
 """
@@ -179,7 +156,7 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     count = int(counted["results"])
     skipped = (parameters.page - 1) * PAGE_ROWS
     columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
-    sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=known[key].order_by(is_down=is_down))
+    sql = SHOWN.format(columns=columns, view=view, filters=FILTERS, order=order_by(known[key], is_down=is_down))
     more = {"most": PAGE_ROWS, "skipped": skipped, **({} if known[key].own is None else {"metric": known[key].own})}
     rows = _with_origin(data, data.warehouse.query(sql, {**values, **more}).dicts())
     shown = chosen or _usual(known, rows)
@@ -251,32 +228,12 @@ def _with_origin(data: Data, rows: Sequence[Row]) -> list[Row]:
     return [{**row, "origin_format": formats[row["run_id"]]} for row in rows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column of the table."""
-
-    heading: str
-    cell: Callable[[Row], Cell]
-    order: tuple[str, ...]
-    """SQL expressions."""
-    value: Callable[[Row], object] = lambda row: True
-    """The value; the column is hidden by default if no row has one."""
-    is_number: bool = False
-    is_down: bool = False
-    """Whether the first sort is descending, since higher is better or newer."""
-    own: str | None = None
-    """The name of a custom metric."""
-
-    def has(self, row: Row) -> bool:
-        """Whether the row has a value."""
-        return self.value(row) is not None
-
-    def order_by(self, *, is_down: bool) -> str:
-        """The ORDER BY list: missing values and, among numbers, simulated results come last."""
-        direction = "DESC NULLS LAST" if is_down else "ASC NULLS LAST"
-        first = ["simulated"] if self.is_number else []
-        tie = ["started_at DESC", "run_id DESC", *(f"{one} NULLS FIRST" for one in POINT_ORDER), "result_id"]
-        return ", ".join([*first, *(f"{one} {direction}" for one in self.order), *tie])
+def order_by(column: Column, *, is_down: bool) -> str:
+    """The ORDER BY list: missing values and, among numbers, simulated results come last."""
+    direction = "DESC NULLS LAST" if is_down else "ASC NULLS LAST"
+    first = ["simulated"] if column.is_number else []
+    tie = ["started_at DESC", "run_id DESC", *(f"{one} NULLS FIRST" for one in POINT_ORDER), "result_id"]
+    return ", ".join([*first, *(f"{one} {direction}" for one in column.order), *tie])
 
 
 SUBJECTS = ("model", "device", "runtime", "precision", "point", "state")
@@ -286,7 +243,6 @@ USUAL = (
     "time_to_first_token_ms", "time_per_output_token_ms", "peak", "output_error", "doubts",
 )  # fmt: skip
 """The columns of the first screen: the numbers that people decide by."""
-HEADINGS = {FIRST: "p50 ms", "output_error": "error"}
 
 
 def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
@@ -305,9 +261,8 @@ def _usual(known: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
-    """All columns by name; a custom metric with the name of another column is "other_metrics.NAME"."""
-    numbers = dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"])
-    first = {
+    """All columns by name."""
+    subjects = {
         "model": Column(heading="model", cell=_model, order=("model_id",)),
         "device": Column(
             heading="device", order=("device",),
@@ -324,70 +279,14 @@ def _columns(own: Mapping[str, Metric]) -> dict[str, Column]:
         "point": Column(
             heading="point", cell=lambda row: replace(text_cell(point_text(row)), is_long=True), order=POINT_ORDER,
         ),
-        "state": Column(heading="state", cell=state_of, order=("coalesce(validity, status)",)),
-        **{name: _number_column(name) for name in numbers},
-        "peak": Column(
-            heading="peak MB", cell=peak_of, order=(PEAK,), is_number=True,
-            value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
-        ),
-        **{name: _quality_column(name) for name in QUALITY_METRICS},
     }  # fmt: skip
-    last = {
-        "interval": Column(
-            heading=INTERVAL, cell=interval_of, order=("latency_ci_low_ms",), is_number=True,
-            value=lambda row: None if row["latency_ci_low_ms"] is None else interval_of(row).text,
-        ),
-        "doubts": Column(
-            heading="doubts", cell=doubts_of, order=("len(doubts)",), value=lambda row: row["doubts"] or None,
-        ),
-        "launches": Column(
-            heading="launches", cell=launches_of, order=("launches",), value=lambda row: str(row["launches"]),
-            is_number=True,
-        ),
-        "started": Column(
-            heading="started (UTC)", cell=lambda row: text_cell(started_text(row["started_at"], row["doubts"] or ())),
-            order=("started_at",),
-            is_down=True,
-        ),
-    }  # fmt: skip
-    taken = {**first, **last}
-    of_own: dict[str, Column] = {}
-    for name, metric in own.items():
-        if INTERVAL_END.search(name) is None:
-            key = name
-            while key in taken or key in of_own:
-                key = f"{OTHERS}.{key}"
-            of_own[key] = _own_column(name, metric)
-    return {**first, **of_own, **last}
-
-
-def _own_column(name: str, metric: Metric) -> Column:
-    """A custom metric."""
-    return Column(
-        heading=metric.words, cell=lambda row: number_cell(row[OTHERS].get(name)), order=("other_metrics[$metric]",),
-        value=lambda row: row[OTHERS].get(name), is_number=True, is_down=metric.better == "higher", own=name,
+    started = Column(
+        heading="started (UTC)", cell=lambda row: text_cell(started_text(row["started_at"], row["doubts"] or ())),
+        order=("started_at",), is_down=True,
     )  # fmt: skip
-
-
-def _number_column(name: str) -> Column:
-    metric = METRICS[name]
-    cells: Mapping[str, Callable[[Row], Cell]] = {
-        "output_error": lambda row: text_cell(error_text(row)), ITEMS: rate_of(ITEMS), TOKENS: rate_of(TOKENS),
-    }  # fmt: skip
-    cell = cells.get(name, lambda row: number_cell(row[name]))
-    return Column(
-        heading=HEADINGS.get(name, metric.heading or metric.words), cell=cell, order=(name,),
-        value=lambda row: row[name], is_number=True, is_down=metric.better == "higher",
-    )  # fmt: skip
-
-
-def _quality_column(name: str) -> Column:
-    """A measure of quality of the run's model."""
-    metric = QUALITY_METRICS[name]
-    return Column(
-        heading=metric.heading_with_unit, cell=lambda row: number_cell(row[name], hint=metric.title), order=(name,),
-        value=lambda row: row[name], is_number=True, is_down=metric.better == "higher",
-    )  # fmt: skip
+    measured = result_columns(own, (*subjects, "started"))
+    measured[FIRST] = replace(measured[FIRST], heading="p50 ms")
+    return {**subjects, **measured, "started": started}
 
 
 def _model(row: Row) -> Cell:
