@@ -39,6 +39,11 @@ class Source:
     refused: tuple[str, ...] = ()
 
 
+def opened(files: Sequence[str] | None, database: str | None, lock_timeout_s: float) -> Source:
+    """The run files, or else the database, by default the usual one. Raises as `open_files` and `open_database`."""
+    return open_files(files) if files else open_database(database or default_database(), lock_timeout_s)
+
+
 def open_database(path: str, lock_timeout_s: float) -> Source:
     """Open a database read-only. Raises StorageError if it is missing, locked, foreign or empty."""
     warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from benchmarking.core.command_line import (
     add_aliases,
     choice,
     command,
-    default_database,
     names,
     note,
     one_line,
@@ -35,7 +34,7 @@ from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from db.commands.arguments import add_selection
 from db.file_copy import make_folder
-from visualize.drawing.figure import Figure, NotDrawn
+from visualize.drawing.figure import NotDrawn
 from visualize.drawing.picture import picture as drawn
 from visualize.drawing.rows import Row, Selection, charts, distinct_names
 from visualize.drawing.style import (
@@ -43,7 +42,6 @@ from visualize.drawing.style import (
     FORMATS,
     THEMES,
     ImageFormat,
-    ThemeName,
     chosen,
     image,
 )
@@ -70,46 +68,12 @@ EXAMPLES = """examples:
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The checked options."""
-
-    charts: tuple[str, ...]
-    demanded: tuple[str, ...]
-    """Charts requested by name; it is an error if one cannot be drawn."""
-    formats: tuple[ImageFormat, ...]
-    theme: ThemeName
-    selection: Selection
-    words: Words
-    """The selection in the syntax of all commands."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """The data of all charts. The database is closed before drawing."""
-
-    rows: dict[str, list[Row]]
-    """Rows of each chart with data."""
-    without_data: tuple[str, ...]
-    """Charts without data, except those requested by name."""
-    troubles: tuple[str, ...]
-    """Errors of unreadable files and of requested charts without data."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Files of a chart, and pictures that were not drawn."""
-
-    chart: str
-    paths: tuple[Path, ...]
-    not_drawn: tuple[NotDrawn, ...]
-
-
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     options = _parser().parse_args(argv)
-    if options.selection in charts():
+    known = charts()
+    if options.selection in known:
         raise UsageError(f"{options.selection!r} is a chart: did you mean --chart {options.selection}?")
     models = options.model_id
     options.model_id = models[0] if len(models) == 1 else None
@@ -117,30 +81,58 @@ def main(argv: Sequence[str]) -> int:
         options.selection = f"model={'|'.join(models)},{options.selection}".rstrip(",")
     if options.list_charts:
         columns = ("name", "title", "needs", "by_default")
-        width = max(map(len, charts()))
+        width = max(map(len, known))
         if options.json:
-            print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in charts().values()]))
-        for chart in () if options.json else charts().values():
+            print(json.dumps([{column: getattr(chart, column) for column in columns} for chart in known.values()]))
+        for chart in () if options.json else known.values():
             only = "" if chart.by_default else "; drawn only when named"
             print(f"{chart.name:<{width}}  needs {chart.needs}{only}")
         return EXIT_OK
     _check(options)
     if options.report:
         return _report(options)
-    request = _request(options)
-    gathered = _gather(options, request)
+    demanded, wanted = _charts(options)
+    formats = {choice(name, FORMATS, "format") for name in options.formats}
+    rows, refused = _rows(options, wanted)
+    folder = writable_folder(Path(options.output_dir))
     written: list[str] = []
-    troubles = list(gathered.troubles)
-    for outcome in _draw(request, gathered, Path(options.output_dir)):
-        written += map(str, outcome.paths)
+    troubles = [
+        *refused,
+        *(
+            f"chart {name}: no selected result has the required data: {known[name].needs}"
+            for name in dict.fromkeys(demanded)
+            if not rows[name]
+        ),
+    ]
+    missing: list[NotDrawn] = []
+    for name, found in rows.items():
+        if not found:
+            continue
+        pictures, reasons = [], []
+        with chosen(options.theme):
+            for drawing in known[name].draw(found):
+                if isinstance(drawing, NotDrawn):
+                    reasons.append(drawing)
+                else:  # as image files, without its figure
+                    figure = drawn(drawing)
+                    images = tuple((one, image(figure, one)) for one in FORMATS if one in formats)
+                    pictures.append(Picture(name_parts=drawing.name_parts, details=drawing.details, images=images))
+        paths = write(name, pictures, folder)
+        written += map(str, paths)
+        missing += reasons
         if not options.json:
-            print(*outcome.paths, sep="\n", end="\n" if outcome.paths else "", flush=True)
-        if outcome.chart in request.demanded and not outcome.paths:
-            troubles += [f"{one.what}: {one.why}" for one in outcome.not_drawn[:1]]
-        elif not options.quiet and outcome.not_drawn:
-            note(f"not drawn: {one_line(not_drawn(outcome))}")
-    if gathered.without_data and not options.quiet:
-        note(f"no data for {', '.join(gathered.without_data)}: see {NAME} --list")
+            print(*paths, sep="\n", end="\n" if paths else "", flush=True)
+        if name in demanded and not paths:
+            troubles += [f"{one.what}: {one.why}" for one in reasons[:1]]
+        elif not options.quiet and reasons:
+            note(f"not drawn: {one_line(not_drawn(name, reasons))}")
+    if any(rows.values()) and not written:
+        found_reasons = list(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))
+        more = f"; and {len(found_reasons) - 2} more" if len(found_reasons) > 2 else ""
+        raise StorageError(f"nothing could be drawn: {'; '.join(found_reasons[:2])}{more}")
+    without_data = [name for name, found in rows.items() if not found and name not in demanded]
+    if without_data and not options.quiet:
+        note(f"no data for {', '.join(without_data)}: see {NAME} --list")
     if options.json:
         print(json.dumps(written))
     for trouble in troubles:
@@ -236,8 +228,9 @@ def _parser() -> Parser:
     return parser
 
 
-def _request(options: argparse.Namespace) -> Request:
-    """The options, checked without data. Raises UsageError."""
+def _charts(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The charts requested by name, of which it is an error if one cannot be drawn, and all to draw. Raises
+    UsageError."""
     known = tuple(charts())
     named = [choice(name, known, "chart") for name in options.charts or ()]
     named += [ARCHITECTURES] if options.architecture_comparison else []
@@ -248,15 +241,7 @@ def _request(options: argparse.Namespace) -> Request:
     if options.metric != DEFAULT_METRIC and not any(charts()[name].has_metric for name in wanted):
         of_any = [name for name in known if charts()[name].has_metric]
         raise UsageError(f"--metric applies to {', '.join(of_any)}: add --chart {of_any[0]}")
-    formats = {choice(name, FORMATS, "format") for name in options.formats}
-    return Request(
-        charts=tuple(dict.fromkeys(wanted)),
-        demanded=tuple(named),
-        formats=tuple(one for one in FORMATS if one in formats),
-        theme=options.theme,
-        selection=_selection(options),
-        words=_words(options),
-    )
+    return named, list(dict.fromkeys(wanted))
 
 
 def _words(options: argparse.Namespace) -> Words:
@@ -317,69 +302,36 @@ def _report(options: argparse.Namespace) -> int:
     return EXIT_FAILED if refused else EXIT_OK
 
 
-def _gather(options: argparse.Namespace, request: Request) -> Gathered:
-    """Rows of all charts. Raises UsageError for unknown names and StorageError for an unreadable source."""
+def _rows(options: argparse.Namespace, wanted: Sequence[str]) -> tuple[dict[str, list[Row]], tuple[str, ...]]:
+    """The rows of each chart, and the errors of unreadable files. The database is closed before drawing. Raises
+    UsageError for unknown names and StorageError for an unreadable source."""
     from visualize import sources
 
-    if options.json_path:
-        source = sources.open_files(options.json_path)
-    else:
-        source = sources.open_database(options.db_path or default_database(), options.lock_timeout)
+    words, every = _words(options), _selection(options)
+    source = sources.opened(options.json_path, options.db_path, options.lock_timeout)
     with source.warehouse:
-        sources.check(source, request.selection)
-        selection = sources.chosen(source, request.selection, request.words)
+        sources.check(source, every)
+        selection = sources.chosen(source, every, words)
         every_model = replace(selection, model_id=None)
         rows = {
             name: chart.rows(source.warehouse, selection if chart.scope == "model" else every_model)
-            for name in request.charts
+            for name in wanted
             for chart in [charts()[name]]
         }
         if not any(rows.values()) and not sources.has_results(source, selection):
-            raise sources.nothing_selected(source, selection, request.words)
-    empty = [name for name, found in rows.items() if not found]
-    lacking = [
-        f"chart {name}: no selected result has the required data: {charts()[name].needs}"
-        for name in empty
-        if name in request.demanded
-    ]
-    return Gathered(
-        rows={name: found for name, found in rows.items() if found},
-        without_data=tuple(name for name in empty if name not in request.demanded),
-        troubles=(*source.refused, *lacking),
-    )
+            raise sources.nothing_selected(source, selection, words)
+    return rows, source.refused
 
 
-def _draw(request: Request, gathered: Gathered, folder: Path) -> Iterator[Outcome]:
-    """Draw and write charts one by one. Raises StorageError if no picture could be drawn."""
-    writable_folder(folder)
-    outcomes = []
-    for name, rows in gathered.rows.items():
-        pictures: list[Picture] = []
-        reasons: list[NotDrawn] = []
-        with chosen(request.theme):
-            for drawing in charts()[name].draw(rows):
-                if isinstance(drawing, NotDrawn):
-                    reasons.append(drawing)
-                else:
-                    pictures.append(picture(drawing, request.formats))
-        outcome = Outcome(chart=name, paths=tuple(write(name, pictures, folder)), not_drawn=tuple(reasons))
-        outcomes.append(outcome)
-        yield outcome
-    if outcomes and not any(outcome.paths for outcome in outcomes):
-        missing = list(dict.fromkeys(f"{one.what}: {one.why}" for outcome in outcomes for one in outcome.not_drawn))
-        more = f"; and {len(missing) - 2} more" if len(missing) > 2 else ""
-        raise StorageError(f"nothing could be drawn: {'; '.join(missing[:2])}{more}")
-
-
-def not_drawn(outcome: Outcome) -> str:
+def not_drawn(chart: str, missing: Sequence[NotDrawn]) -> str:
     """One line for a chart: how many figures are missing, and the most common reason with an example."""
-    reasons = Counter(one.why for one in outcome.not_drawn)
+    reasons = Counter(one.why for one in missing)
     why, count = reasons.most_common(1)[0]
-    example = next(one.what for one in outcome.not_drawn if one.why == why)
-    if len(outcome.not_drawn) == 1:
+    example = next(one.what for one in missing if one.why == why)
+    if len(missing) == 1:
         return f"{example}: {why}"
-    others = f", {len(outcome.not_drawn) - count} for other reasons" if len(reasons) > 1 else ""
-    return f"{outcome.chart}: {len(outcome.not_drawn)} figures, {count} such as {example}: {why}{others}"
+    others = f", {len(missing) - count} for other reasons" if len(reasons) > 1 else ""
+    return f"{chart}: {len(missing)} figures, {count} such as {example}: {why}{others}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,13 +341,6 @@ class Picture:
     name_parts: tuple[str, ...]
     details: tuple[str, ...]
     images: tuple[tuple[ImageFormat, bytes], ...]
-
-
-def picture(drawing: Figure, formats: Sequence[ImageFormat]) -> Picture:
-    """The drawing in each format."""
-    figure = drawn(drawing)
-    images = tuple((name, image(figure, name)) for name in formats)
-    return Picture(name_parts=drawing.name_parts, details=drawing.details, images=images)
 
 
 def stems(chart: str, pictures: Sequence[Picture]) -> list[str]:

@@ -85,6 +85,11 @@ class View(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoParameters:
+    """Of a view that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """A download."""
 

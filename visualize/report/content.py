@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,12 +19,14 @@ from visualize.drawing import words
 from visualize.drawing.loads import is_load
 from visualize.drawing.rows import grouped
 from visualize.pages.elements import (
+    Cell,
     Chart,
     Grid,
     Heading,
     Link,
+    column,
     commit_text,
-    headings,
+    grid,
     number_cell,
     point_text,
     state_cell,
@@ -231,7 +233,7 @@ def _group(
     about = [str(key["task"])] + ([f"{key['weights']} weights"] if key["weights"] != "given" else [])
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
-    pictures = drawn_charts(chart_rows, {row["result_id"] for row in rows})
+    front, others, left_out = drawn_charts(chart_rows, {row["result_id"] for row in rows})
     of_model = [row for row in profiled if all(row[name] == key[name] for name in ("model_id", "task", "weights"))]
     # Failures, with points of the same reason listed together.
     places: dict[tuple[str, str, str], list[str]] = {}
@@ -269,9 +271,9 @@ def _group(
             ),
             *([RATE_NOTE] if any(map(has_star, rows)) else []),
         ),
-        front=pictures.front,
-        charts=pictures.others,
-        charts_left_out=pictures.left_out,
+        front=front,
+        charts=others,
+        charts_left_out=left_out,
         profiles=tuple(
             (visible(f"{words.cell(row)}, {words.point(row)}"), profile_charts(row)) for row in of_model[:MOST_PROFILES]
         ),
@@ -285,18 +287,13 @@ def _quality(setups: Sequence[tuple[str, Quality]]) -> Grid | None:
     names = [name for name in QUALITY_METRICS if any(name in values for _, values in shown)]
     if not shown:
         return None
-    columns = [QUALITY_METRICS[name].heading_with_unit for name in names]
-    return Grid(
-        headings=headings(("setup", *columns), columns),
-        rows=tuple(
-            (
-                text_cell(setup),
-                *(text_cell(interval_text(values[name]) if name in values else None) for name in names),
-            )
-            for setup, values in shown
-        ),
-        caption="Quality",
-    )
+    columns: dict[str, Callable[[Any], Cell]] = {
+        QUALITY_METRICS[name].heading_with_unit: lambda one, name=name: text_cell(  # type: ignore[misc]
+            interval_text(one[1][name]) if name in one[1] else None
+        )
+        for name in names
+    }
+    return grid({"setup": lambda one: text_cell(one[0]), **columns}, shown, "Quality", columns)
 
 
 def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
@@ -304,25 +301,24 @@ def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
     of_run: dict[str, list[Row]] = {}
     for row in rows:
         of_run.setdefault(row["run_id"], []).append(row)
-    names = ("model", "setup", "family", "parameters", "points", "best throughput", "worst state", "load s", "took")
-    lines = []
-    for run in sorted(runs, key=lambda run: (run["model_id"], of_run[run["run_id"]][0]["setup"])):
-        results = of_run[run["run_id"]]
-        states = [str(row["state"]) for row in results if row["status"] == "ok"]
-        lines.append(
-            (
-                text_cell(run["model_id"]),
-                text_cell(results[0]["setup"]),
-                text_cell(run["architecture_type"]),
-                text_cell(None if run["parameter_count"] is None else words.size(run["parameter_count"])),
-                text_cell(_counts(str(row["status"]) for row in results)),
-                text_cell(_best(results)),
-                state_cell(max(states, key=STATES.index)) if states else text_cell(None),
-                number_cell(run["load_time_s"]),
-                text_cell(_took([run])),
-            )
-        )
-    return Grid(headings=headings(names, ("parameters", "load s", "took")), rows=tuple(lines), caption="Runs")
+
+    def worst(run: Row) -> Cell:
+        states = [str(row["state"]) for row in of_run[run["run_id"]] if row["status"] == "ok"]
+        return state_cell(max(states, key=STATES.index)) if states else text_cell(None)
+
+    columns: Mapping[str, Callable[[Row], Cell]] = {
+        "model": column("model_id"),
+        "setup": lambda run: text_cell(of_run[run["run_id"]][0]["setup"]),
+        "family": column("architecture_type"),
+        "parameters": lambda run: text_cell(run["parameter_count"] and words.size(run["parameter_count"])),
+        "points": lambda run: text_cell(_counts(str(row["status"]) for row in of_run[run["run_id"]])),
+        "best throughput": lambda run: text_cell(_best(of_run[run["run_id"]])),
+        "worst state": worst,
+        "load s": lambda run: number_cell(run["load_time_s"]),
+        "took": lambda run: text_cell(_took([run])),
+    }
+    shown = sorted(runs, key=lambda run: (run["model_id"], of_run[run["run_id"]][0]["setup"]))
+    return grid(columns, shown, "Runs", ("parameters", "load s", "took"))
 
 
 def _took(runs: Sequence[Row]) -> str | None:
@@ -371,33 +367,28 @@ def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, s
 
 
 def _machines(runs: Sequence[Row]) -> Grid:
-    names = ("device", "name", "memory", "driver", "CPU", "cores / threads", "machine memory", "state at the start")
+    def size(name: str) -> Callable[[Row], Cell]:
+        return lambda run: text_cell(None if run[name] is None else size_text(run[name]))
+
+    def state(run: Row) -> Cell:
+        read = json.loads(run["environment"])
+        values, missing, named = read.get("values", {}), read.get("missing", {}), MACHINE_STATE.items()
+        known = [f"{word}: {_word(values[name])}" for name, word in named if values.get(name) is not None]
+        unknown = [f"{word}: unknown ({missing[name]})" for name, word in named if name in missing]
+        return text_cell("; ".join([*known, *unknown]).replace("_", " ") or None)
+
+    columns: Mapping[str, Callable[[Row], Cell]] = {
+        "device": lambda run: text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),
+        "name": column("device_name"),
+        "memory": size("memory_bytes"),
+        "driver": column("driver"),
+        "CPU": column("cpu_model"),
+        "cores / threads": lambda run: text_cell(f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"),
+        "machine memory": size("system_memory_bytes"),
+        "state at the start": state,
+    }
     devices = {(run["hardware_id"], run["device"]): run for run in runs}
-    return Grid(
-        headings=headings(names),
-        rows=tuple(
-            (
-                text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),
-                text_cell(run["device_name"]),
-                text_cell(None if run["memory_bytes"] is None else size_text(run["memory_bytes"])),
-                text_cell(run["driver"]),
-                text_cell(run["cpu_model"]),
-                text_cell(f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"),
-                text_cell(None if run["system_memory_bytes"] is None else size_text(run["system_memory_bytes"])),
-                text_cell(_state(run)),
-            )
-            for run in devices.values()
-        ),
-        caption="Machines and devices",
-    )
-
-
-def _state(run: Row) -> str | None:
-    read = json.loads(run["environment"])
-    values, missing = read.get("values", {}), read.get("missing", {})
-    known = [f"{word}: {_word(values[name])}" for name, word in MACHINE_STATE.items() if values.get(name) is not None]
-    unknown = [f"{word}: unknown ({missing[name]})" for name, word in MACHINE_STATE.items() if name in missing]
-    return "; ".join([*known, *unknown]).replace("_", " ") or None
+    return grid(columns, devices.values(), "Machines and devices")
 
 
 def _word(value: Any) -> str:

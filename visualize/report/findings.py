@@ -41,13 +41,8 @@ class Section:
     sentences: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    """A value without an interval."""
-
-    of: str
-    """Kind of reading; only readings of the same kind are compared."""
-    value: float
+Reading = tuple[str, float]
+"""A kind of reading, and a value without an interval. Only readings of the same kind are compared."""
 
 
 def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
@@ -183,7 +178,7 @@ def _why_undecided(ranked: Sequence[Row]) -> str:
 
 
 def _lowest(
-    rows: Sequence[Row], reading: Callable[[Row], _Reading | None], what: str, unit: str, why_none: str
+    rows: Sequence[Row], reading: Callable[[Row], Reading | None], what: str, unit: str, why_none: str
 ) -> Iterable[str]:
     """One sentence per model and setup with the lowest reading at a point."""
     lowest: dict[tuple[str, str, str], list[str]] = {}
@@ -192,8 +187,8 @@ def _lowest(
     for key, members in grouped(rows, (*MODEL, *POINT)):
         read = [(row, found) for row in members if is_ranked(row) for found in [reading(row)] if found is not None]
         has_any = has_any or bool(read)
-        for of in dict.fromkeys(found.of for _, found in read):
-            same = sorted(((found.value, row) for row, found in read if found.of == of), key=lambda one: one[0])
+        for of in dict.fromkeys(kind for _, (kind, _) in read):
+            same = sorted(((value, row) for row, (kind, value) in read if kind == of), key=lambda one: one[0])
             if len(same) < 2:
                 continue
             (value, first), (next_value, second) = same[:2]
@@ -215,17 +210,17 @@ def _lowest(
         yield f"No ranked result has {what} readings{why_none}."
 
 
-def _memory(row: Row) -> _Reading | None:
+def _memory(row: Row) -> Reading | None:
     column = next((name for name in PEAK_MEMORY if row[name] is not None), None)
     if column is None:
         return None
     title = METRICS[column].title.removesuffix(" (MB)")
-    return _Reading(of=title[:1].lower() + title[1:], value=row[column])
+    return title[:1].lower() + title[1:], row[column]
 
 
-def _energy(row: Row) -> _Reading | None:
+def _energy(row: Row) -> Reading | None:
     value, parts = row["energy"]
-    return None if value is None else _Reading(of=f"energy of the {parts}", value=value)
+    return None if value is None else (f"energy of the {parts}", value)
 
 
 def _because(reasons: Counter[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
@@ -158,15 +157,6 @@ MOST_CHARTS = 24
 """Maximum charts of a model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnCharts:
-    """The charts of a model."""
-
-    front: Chart | None
-    others: tuple[Chart, ...]
-    left_out: int = 0
-
-
 def rows_by_chart(warehouse: Warehouse, ids: Sequence[str]) -> Mapping[str, Sequence[Row]]:
     """The rows of each chart of a model for these results; without charts over time, which show one run of each."""
     selection = Selection(results=tuple(ids), profiles=())
@@ -174,8 +164,10 @@ def rows_by_chart(warehouse: Warehouse, ids: Sequence[str]) -> Mapping[str, Sequ
     return {name: charts()[name].rows(warehouse, selection) for name in names}
 
 
-def drawn_charts(rows: Mapping[str, Sequence[Row]], ids: Collection[str]) -> DrawnCharts:
-    """The charts of those of the results."""
+def drawn_charts(
+    rows: Mapping[str, Sequence[Row]], ids: Collection[str]
+) -> tuple[Chart | None, tuple[Chart, ...], int]:
+    """The charts of those of the results: the front one, others, and how many more are left out."""
     figures: dict[str, list[Figure]] = {}
     for name, found in rows.items():
         own = [row for row in found if row.get("result_id") in ids]
@@ -185,8 +177,5 @@ def drawn_charts(rows: Mapping[str, Sequence[Row]], ids: Collection[str]) -> Dra
     every = [figure for name in order for figure in figures[name]]
     front = next((figure for name in IN_FRONT for figure in figures.get(name, ())), None)
     others = [figure for figure in every if figure is not front]
-    return DrawnCharts(
-        front=None if front is None else vega.chart(front),
-        others=tuple(map(vega.chart, others[:MOST_CHARTS])),
-        left_out=max(0, len(others) - MOST_CHARTS),
-    )
+    shown = tuple(map(vega.chart, others[:MOST_CHARTS]))
+    return None if front is None else vega.chart(front), shown, len(others) - len(shown)

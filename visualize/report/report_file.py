@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from benchmarking.core.command_line import default_database, folder_to_write
+from benchmarking.core.command_line import folder_to_write
 from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.storage_paths import without_place
@@ -75,16 +75,12 @@ def write_report(request: ReportRequest) -> tuple[str, ...]:
     Raises UsageError for invalid names, and StorageError for an unreadable source, an empty selection or a write error.
     """
     report_format(request.path)
-    sides = None
+    sides, given = None, (request.files, request.database, request.lock_timeout_s)
     if request.sides is not None:  # user SQL in them is run here
-        given = (request.files, request.database, request.lock_timeout_s)
         before, after = (sources.resolved(text, *given) for text in request.sides)
         sides = (before, after)
     across = [across_column(word) for word in request.across]
-    if request.files:
-        source = sources.open_files(request.files)
-    else:
-        source = sources.open_database(request.database or default_database(), request.lock_timeout_s)
+    source = sources.opened(*given)
     with source.warehouse:
         comparison = None
         if sides is None:

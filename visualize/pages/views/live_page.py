@@ -6,7 +6,6 @@ Browsers poll the page, so it does not read the warehouse.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from benchmarking.core.live_status import WatchedCommand
 from benchmarking.core.tables import table_of
 from benchmarking.core.text import visible
 from visualize.pages.elements import facts, grid_of
-from visualize.pages.site import NotFoundError, View
+from visualize.pages.site import NoParameters, NotFoundError, View
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -24,12 +23,7 @@ POLL_S = 2
 """Polling interval of browsers, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveParameters:
-    """No parameters."""
-
-
-def page(data: Data, parameters: LiveParameters) -> SimpleNamespace:
+def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
     """The page. Raises StorageError if the status folder is unusable."""
     if data.live_snapshot is None:
         raise NotFoundError("benchhouse dashboard and benchhouse top show running sweeps, on the machine that measures")
@@ -71,4 +65,4 @@ def _sweep(one: WatchedCommand, now_s: float) -> SimpleNamespace:
     )
 
 
-VIEWS = (View(name="live", path="/live", title="Live", parameters=LiveParameters, page=page, reads_warehouse=False),)
+VIEWS = (View(name="live", path="/live", title="Live", parameters=NoParameters, page=page, reads_warehouse=False),)

@@ -30,7 +30,7 @@ from visualize.pages.elements import (
     text_cell,
 )
 from visualize.pages.result_rows import GOODPUT, OTHERS, noted_doubts
-from visualize.pages.site import NotFoundError, View
+from visualize.pages.site import NoParameters, NotFoundError, View
 from visualize.pages.views.run_page import find_run, known_facts, run_link, run_started_text
 
 if TYPE_CHECKING:
@@ -123,11 +123,6 @@ COUNTS = ("requests", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadsParameters:
-    """No parameters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadParameters:
     """The load test, and the level whose requests are drawn."""
 
@@ -137,7 +132,7 @@ class LoadParameters:
     """Id of the level; None for the knee, else the first measured level."""
 
 
-def loads_page(data: Data, parameters: LoadsParameters) -> SimpleNamespace:
+def loads_page(data: Data, parameters: NoParameters) -> SimpleNamespace:
     """The page."""
     return SimpleNamespace(loads=newest_loads(data, MOST), most=MOST)
 
@@ -363,7 +358,7 @@ VIEWS = (
         path="/loads",
         question="How many requests per second?",
         title="Loads",
-        parameters=LoadsParameters,
+        parameters=NoParameters,
         page=loads_page,
         in_files=lambda parameters: parameters,
     ),

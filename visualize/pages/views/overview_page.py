@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,7 +38,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.site import View
+from visualize.pages.site import NoParameters, View
 from visualize.pages.views.loads_page import LoadParameters, newest_loads
 from visualize.pages.views.recommend_page import RecommendParameters
 from visualize.pages.views.results_page import ResultsParameters
@@ -106,12 +105,7 @@ GROUP BY model_id, config_hash, precision, runtime_mode->>'quantization', worklo
 CHANGED = "SELECT DISTINCT metric FROM change_points WHERE state <> 'withdrawn' ORDER BY metric"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewParameters:
-    """No parameters."""
-
-
-def page(data: Data, parameters: OverviewParameters) -> SimpleNamespace:
+def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
     """The page."""
     (totals,) = data.warehouse.query(TOTALS).dicts()
     counts = tuple((name, f"{totals[name]:,}") for name in ("runs", "results", "series", "models", "machines"))
@@ -301,7 +295,7 @@ VIEWS = (
         name="overview",
         path="/",
         title="Overview",
-        parameters=OverviewParameters,
+        parameters=NoParameters,
         page=page,
         in_files=lambda parameters: parameters,
     ),

@@ -28,7 +28,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )  # fmt: skip
-from visualize.pages.site import NotFoundError, View
+from visualize.pages.site import NoParameters, NotFoundError, View
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -50,11 +50,6 @@ SELECT newest.*, kind, share FROM newest LEFT JOIN longest USING (profile_id)
 ORDER BY started_at DESC, newest.profile_id DESC
 """
 ONE = profiles.SQL.format(selected="run.profile_id = $profile")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfilesParameters:
-    """No parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +76,7 @@ COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
 }
 
 
-def profiles_page(data: Data, parameters: ProfilesParameters) -> SimpleNamespace:
+def profiles_page(data: Data, parameters: NoParameters) -> SimpleNamespace:
     """The page."""
     rows = data.warehouse.query(NEWEST, {"most": MOST}).dicts()
     return SimpleNamespace(profiles=grid(COLUMNS, rows, "Profiles", ("call (ms)",)), most=MOST)
@@ -164,7 +159,7 @@ VIEWS = (
         path="/profiles",
         question="Where does a call spend its time?",
         title="Profiles",
-        parameters=ProfilesParameters,
+        parameters=NoParameters,
         page=profiles_page,
         in_files=lambda parameters: parameters,
     ),
