@@ -98,10 +98,10 @@ def result_columns(own: Mapping[str, Metric], taken: Collection[str] = ()) -> di
     """The columns of results by name. A custom metric with the name of another column, also of those `taken`, is
     "other_metrics.NAME"; those of interval ends are left out."""
 
-    def of_metric(name: str, metric: Metric, heading: str, cell: Callable[[Row], Cell]) -> Column:
+    def of_metric(name: str, better: str | None, heading: str, cell: Callable[[Row], Cell]) -> Column:
         return Column(
             heading=heading, cell=cell, order=(name,), value=lambda row: row[name], is_number=True,
-            is_down=metric.better == "higher",
+            is_down=better == "higher",
         )  # fmt: skip
 
     cells: Mapping[str, Callable[[Row], Cell]] = {
@@ -110,13 +110,13 @@ def result_columns(own: Mapping[str, Metric], taken: Collection[str] = ()) -> di
     columns = {STATE: Column(heading="state", cell=state_of, order=("coalesce(validity, status)",))}
     for name in dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"]):
         metric = METRICS[name]
-        columns[name] = of_metric(name, metric, metric.heading or metric.words, cells.get(name, _number(name)))
+        columns[name] = of_metric(name, metric.better, metric.heading or metric.words, cells.get(name, _number(name)))
     columns[PEAK] = Column(
         heading="peak MB", cell=peak_of, order=(f"coalesce({', '.join(PEAK_MEMORY)})",), is_number=True,
         value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
     )  # fmt: skip
-    for name, metric in QUALITY_METRICS.items():
-        columns[name] = of_metric(name, metric, metric.heading_with_unit, _number(name, metric.title))
+    for name, quality in QUALITY_METRICS.items():
+        columns[name] = of_metric(name, quality.better, quality.heading_with_unit, _number(name, quality.title))
     last = {
         "interval": Column(
             heading="95 % interval", cell=interval_of, order=("latency_ci_low_ms",), is_number=True,
