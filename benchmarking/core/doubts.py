@@ -97,7 +97,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
     (
         "zero_spread",
         "invalid",
-        "every call took exactly the same time, which real calls never do",
+        "all calls of a launch took exactly the same time, which real calls never do",
         "check the machine's clock, or the benchmark's own timing code",
     ),
     (
@@ -415,7 +415,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "saturation_unknown",
         "info",
         "the level was too short to tell whether the server's queue keeps growing",
-        "raise --duration to the needed_duration_s in the evidence, or lower the rate",
+        "raise --duration to the needed duration in the evidence, or lower the rate",
     ),
     (
         "no_steady_window",
@@ -428,7 +428,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "short_window",
         "info",
         "the steady window is shorter than three replies, so throughput and requests in flight are imprecise",
-        "raise --duration to the needed_duration_s in the evidence",
+        "raise --duration to the needed duration in the evidence",
     ),
     (
         "unsteady",

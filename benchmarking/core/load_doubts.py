@@ -409,6 +409,15 @@ LEAST_GOOD = 0.99
 """Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
 
 
+def least_to_tell(share: float) -> int:
+    """The least number of requests that tell whether this share of them meets a limit: one of them may then miss it.
+    The 99th percentile of ten requests is unknown."""
+    return 1 if share >= 1 else math.ceil(1 / (1 - share) - 1e-9)
+
+
+LEAST_TO_TELL = least_to_tell(LEAST_GOOD)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
     """The highest rate at which the required share of requests meets the limits, in requests per second."""
@@ -434,6 +443,11 @@ class HighestRate:
         elif high is None:
             why = "it holds at the upper bound of the search; raise it to find the highest rate"
         return cls(rate=float(rate), low=float(low), high=None if high is None else float(high), why_open=why)
+
+    @property
+    def advice(self) -> str:
+        """ "deploy for up to 17.46 requests/s: the highest rate within the limits is 17.46 requests/s (...)" """
+        return f"deploy for up to {number(self.rate)} requests/s: the highest rate within the limits is {self.text}"
 
     @property
     def text(self) -> str:

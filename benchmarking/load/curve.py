@@ -14,6 +14,7 @@ from benchmarking.core.load_doubts import (
     HIGHEST_RATE,
     INVALID,
     LEAST_GOOD,
+    LEAST_TO_TELL,
     RATE_HIGH,
     RATE_LOW,
     SEARCHED,
@@ -132,15 +133,19 @@ def holds(result: Result) -> bool | None:
 
 def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     """What --fail-on makes of the levels of a command: "missed" fails if one misses the limits, "all-missed" if every
-    one does. What is not known of a level is neither."""
+    one does. What is not known of a level is neither, as of one with fewer requests than tell the required share."""
     if not levels:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{FLAG} {asked}: not known: no level was measured")
     held = [holds(level) for level in levels]
+    sizes = [sum(map(len, level.requests)) or int(level.metrics.get("requests_sent", 0)) for level in levels]
+    few = [size for is_held, size in zip(held, sizes, strict=True) if is_held and size < LEAST_TO_TELL]
+    held = [None if is_held and size < LEAST_TO_TELL else is_held for is_held, size in zip(held, sizes, strict=True)]
     missed, unknown, words, of_all = held.count(False), held.count(None), f"{FLAG} {asked}", counted(len(held), "level")
     if missed == len(held) or (missed and asked == "missed"):
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")
     if unknown and (asked == "missed" or True not in held):
-        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}")
+        told = f": {min(few)} requests do not tell {LEAST_GOOD:.0%}: use {LEAST_TO_TELL} or more" if few else ""
+        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}{told}")
     return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: the limits held at {held.count(True)} of {of_all}")
 
 

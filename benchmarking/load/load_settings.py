@@ -51,7 +51,13 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
     {**MEASURING}
     | table(
         # The server.
-        Setting(name="url", kind=TEXT, metavar="URL", help="address with /v1; the API key is in $OPENAI_API_KEY"),
+        Setting(
+            name="url",
+            in_series=True,  # its host is the hardware, unless that is named
+            kind=TEXT,
+            metavar="URL",
+            help="address with /v1; the API key is in $OPENAI_API_KEY",
+        ),
         Setting(
             name="serve",
             in_series=True,
@@ -230,7 +236,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit, between two rates",
+            help="highest rate within --limit, between two rates; takes about 24 to 60 times --duration",
             needs=(("limit", None), ("request_rate", None)),
         ),
         replace(
@@ -245,7 +251,8 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="exit code 1 if a level misses --limit, or if all do; 3 if unknown",
             needs=(("limit", None),),
             excludes=("find_rate",),
-            why_apart="a search ends with 3 if no rate holds",
+            why_apart="a search ends with 3 if no rate holds; gate the rate that it found with --request-rate FOUND "
+            "--fail-on missed",
         ),
         Setting(name="duration", kind=SECONDS, help="seconds of arrivals per level", default=30.0),
         Setting(name="num_requests", kind=WHOLE, help="requests per level, instead of --duration"),

@@ -82,7 +82,7 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     for level in levels:
         if level.error is not None:
             by_error.setdefault(f"{level.status}: {level.error}", []).append(_level_text(level))
-    lines = [f"{listed(names, MOST_FAILED)}: {error}" for error, names in by_error.items()]
+    answers, lines = list[str](), [f"{listed(names, MOST_FAILED)}: {error}" for error, names in by_error.items()]
     for level in levels:
         kinds = Counter(kind for requests in level.requests for kind in requests.error if kind is not None)
         if level.error is None and kinds:
@@ -95,12 +95,12 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     searches = [result for result in run.results if is_search(result)]
     for search in searches:
         found = HighestRate.of(search.metrics, facts_of(search))
-        answer = str(search.error) if found is None else f"highest rate within the limits: {found.text}"
-        lines.append(f"{own}: {answer}" if (own := _own(search)) else answer)
+        answer = str(search.error) if found is None else found.advice
+        answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]
     lines += doubt_remarks((_level_text(result), doubt) for result in run.results for doubt in result.doubts)
-    print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in lines)]))
+    print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in (*answers, *lines))]))
 
 
 def _value(name: str) -> Callable[[Result], str | None]:

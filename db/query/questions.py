@@ -478,14 +478,14 @@ NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
     """The error for the user."""
+    position = "" if problem.position is None else f"{error_position(sql, problem.position)}: "
     if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
         example = "SELECT * FROM " + OTHER_TABLES.get(word[1].lower(), "benchmark_results")
         return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")
     if (table := NO_TABLE.match(problem.message)) and (ours := OTHER_TABLES.get(table[1].lower())):
-        return UsageError(f"there is no table {table[1]}: did you mean {ours}?")
+        return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
-    position = "" if problem.position is None else f"{error_position(sql, problem.position)}: "
     if problem.kind == "Out of Memory":
         return StorageError(TOO_LARGE)
     if problem.kind in STATEMENT_ERRORS:

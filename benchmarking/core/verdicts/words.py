@@ -192,6 +192,8 @@ def _figure(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else f"{ratio:.0f}"
 
 
+MOST_SHOWN = 99.0
+"""Changes from which a percentage says nothing."""
 FLAG = "--fail-on"
 Condition = Literal["slower", "not-judged"]
 WORDS: Mapping[str, Condition] = {
@@ -242,9 +244,11 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
     if "slower" not in asked:
         return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     smallest = [judgement.detectable for judgement in unjudged if judgement.detectable is not None]
-    limit = f"; a change of {max(smallest):.1%} would have been found at each" if smallest else ""
-    also = f", also at {len(unjudged)} {points} without a verdict" if unjudged else ""
-    passed = f"{words}: passed: nothing speaks for a change for the worse{also}{limit}"
+    least = f"{max(smallest):.1%}" if smallest and max(smallest) < MOST_SHOWN else "100 times as much"
+    limit = f"; no change below {least} could have been found there" if smallest else ""
+    also = f", also at {len(unjudged)} {points} without a verdict{limit}" if unjudged else ""
+    strict = f" ({FLAG} slower,not-judged does not pass that)" if unjudged else ""
+    passed = f"{words}: passed: nothing speaks for a change for the worse{also}{strict}"
     return Outcome(exit_code=EXIT_OK, text=passed)
 
 

@@ -27,6 +27,7 @@ from benchmarking.workloads.support.families import family_named
 
 MAX_POINTS = 3
 """Maximum number of points named with a doubt; others are only counted."""
+EVIDENCE_UNITS = frozenset({"s", "ms", "us", "ns", "mb", "bytes", "mhz", "w", "j", "c"})
 WHERE = frozenset({"launch", "launches", "of"})
 """Keys of evidence that tell where a doubt arose rather than what was found."""
 
@@ -175,7 +176,7 @@ def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:
     remarks = []
     for kind, of_kind in by_kind.items():
         first, evidence = of_kind[0][1], ""
-        items = [f"{name} = {evidence_value(value)}" for name, value in first.evidence.items() if name not in WHERE]
+        items = [evidence_words(name, value) for name, value in first.evidence.items() if name not in WHERE]
         if items and (first.severity == "invalid" or kind not in KINDS or "in the evidence" in sentence(kind)):
             evidence = f" Found: {', '.join(items)}."
         remarks.append(
@@ -213,9 +214,13 @@ def _profile(run: Run) -> list[str]:
     return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {processes}; --profile standard: {more}"]
 
 
-def evidence_value(value: object) -> str:
-    """A value of a doubt's evidence as text."""
-    return number(value) if isinstance(value, float) else visible(str(value))
+def evidence_words(name: str, value: object) -> str:
+    """An item of a doubt's evidence in words: "needed duration 30 s" of needed_duration_s."""
+    *words, last = name.split("_")
+    shown = number(value) if isinstance(value, float) else visible(str(value))
+    if not words or last not in EVIDENCE_UNITS or isinstance(value, str):
+        return f"{name.replace('_', ' ')} {shown}"
+    return f"{' '.join(words)} {shown} {last}"
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str | None:

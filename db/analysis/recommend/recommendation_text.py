@@ -15,6 +15,7 @@ from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, wrapped
+from benchmarking.core.verdicts.judging import FEW_LAUNCHES
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import (
@@ -289,6 +290,8 @@ def _certainty(recommendation: Recommendation) -> str:
     if is_better:  # decided by launches in turns, at the same load
         return f"; {name} is better as measured, by a factor of {factor}, but worse in launches in turns"
     how = "as measured" if recommendation.aim in WITHOUT_INTERVAL else "beyond both intervals"
+    if not (first.option.is_between and others[0].option.is_between) and recommendation.aim not in WITHOUT_INTERVAL:
+        how = f"as measured, and not judged: {FEW_LAUNCHES}"
     return f"; the next best, {name}, is worse by a factor of {factor}, {how}"
 
 

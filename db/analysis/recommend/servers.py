@@ -1,11 +1,12 @@
 """Finds the servers that sustain a request rate within limits, and their price, from measured load tests.
 
 A rate holds if the required share of its requests (by default 99 %, as in MLPerf's Server scenario) succeeded and met
-every limit. Requests are counted one by one if they are stored; for imported load tests without requests, each limited
-percentile that covers the share must be within its limit. The rate of a server is the highest measured rate that holds
-together with all lower ones: nothing is assumed between or beyond measured rates. Where `benchhouse load --find-rate`
-searched with the same limits and share, its answer is the rate. A higher rate needs several machines
-that share the requests evenly.
+every limit. Requests are counted one by one if they are stored, and must be enough to tell that share: a level of
+fewer, as of a try-out, shows nothing, and is left out beside others. For imported load tests without requests, each
+limited percentile that covers the share must be within its limit. The rate of a server is the highest measured rate
+that holds together with all lower ones: nothing is assumed between or beyond measured rates. Where `benchhouse load
+--find-rate` searched with the same limits and share, its answer is the rate. A higher rate needs several machines that
+share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
 valid and noisy load tests count: an overloaded server or a late generator makes one invalid.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
-from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate
+from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate, least_to_tell
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
@@ -147,6 +148,8 @@ class Level:
     """Whether the required share met every limit; None if unknown."""
     why_unknown: str | None = None
     """Why `holds` is unknown."""
+    is_try_out: bool = False
+    """Whether it has too few requests to tell: it counts only for a server of which nothing else was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +214,15 @@ class Share:
     unknown: int
 
     def holds(self, share: float) -> bool | None:
-        """Whether this share of the requests met the limits; None if that depends on unknown ones."""
+        """Whether this share of the requests met the limits; None if that depends on unknown ones, or if there are too
+        few to tell."""
         if self.met / self.n >= share:
-            return True
+            return None if self.tells_little(share) else True
         return None if (self.met + self.unknown) / self.n >= share else False
+
+    def tells_little(self, share: float) -> bool:
+        """Whether there are too few requests to tell whether this share of them meets a limit, as of a try-out."""
+        return self.n < least_to_tell(share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,9 +252,10 @@ def servers_by_traffic(
     for row in rows:
         share = shares.get(row["result_id"])
         holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
-        why = _why_unknown(row, share) if holds is None else None
+        why = _why_unknown(row, share, demand) if holds is None else None
         rate = float(json.loads(row["axes"])[REQUEST_RATE])
         level = _level_at(row, rate, share, holds=holds, why_unknown=why)
+        level = replace(level, is_try_out=share is not None and share.tells_little(demand.share))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     searched = _searched(warehouse, models, selection, demand)
     return {
@@ -298,7 +307,10 @@ def _level_at(
     )
 
 
-def _why_unknown(row: Row, share: Share | None) -> str:
+def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
+    if share is not None and not share.unknown:
+        needed = least_to_tell(demand.share)
+        return f"{share.n} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
     if share is not None:
         return f"of {share.unknown} of {share.n} requests a limited time is unknown"
     if _has_failures(row):
@@ -371,6 +383,7 @@ def _server_key(row: Row) -> tuple[Any, ...]:
 def _server(
     rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None, searched: tuple[Row, HighestRate] | None
 ) -> Server:
+    rows_and_levels = [one for one in rows_and_levels if not one[1].is_try_out] or rows_and_levels
     row = rows_and_levels[0][0]
     if searched is not None:
         levels = [_level_at(searched[0], searched[1].rate, None, holds=True)]

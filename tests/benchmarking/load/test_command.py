@@ -439,8 +439,9 @@ def test_lists_of_lengths_multiply():
 def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(stored, capsys):
     load_table.print_run(stored[3], as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
-    ((words, rate),) = re.findall(r"highest rate within the limits: ((?:at least )?([\d.]+) requests/s)", shown)
+    ((words, rate),) = re.findall(r"highest rate within the limits is ((?:at least )?([\d.]+) requests/s)", shown)
     assert "(highest" not in shown
+    assert f"deploy for up to {rate} requests/s: the highest rate" in shown
     arguments = ("some-model", "--request-rate", "1", "--ttft-ms", "20000", "--db-path", str(stored[2] / "a.duckdb"))
     assert recommend.main(arguments) == 0
     assert f"a search found {words}" in " ".join(capsys.readouterr().out.split())
@@ -454,7 +455,7 @@ def of_levels(run, *levels):
     template = run.results[0]
     found = []
     for rate, share, *kinds in levels:
-        metrics = {**template.metrics, "goodput_share": share, "requests_failed": 0.0}
+        metrics = {**template.metrics, "goodput_share": share, "requests_failed": 0.0, "requests_sent": 100.0}
         found.append(
             replace(
                 template,
@@ -564,9 +565,22 @@ def test_a_level_that_misses_by_a_request_or_two_says_how_many_are_needed(stored
 def test_missed_limits_fail_a_gate_that_asks_and_what_is_unknown_is_neither_met_nor_missed(
     stored, levels, missed, all_missed
 ):
-    results = of_levels(stored[1], *levels).results
+    results = [replace(one, requests=()) for one in of_levels(stored[1], *levels).results]
     codes = [curve.limits_outcome(results, asked).exit_code for asked in ("missed", "all-missed")]
     assert codes == [missed, all_missed]
+
+
+def test_few_requests_within_the_limits_do_not_pass_a_gate(stored):
+    """The 99th percentile of ten is unknown, and what is unknown is not met."""
+    (level,) = of_levels(stored[1], (5.0, 1.0)).results
+
+    def gated(count):
+        sent = replace(level, requests=(), metrics={**level.metrics, "requests_sent": count})
+        return curve.limits_outcome([sent], "missed")
+
+    assert gated(10).exit_code == 3
+    assert "not known at 1 of 1 level: 10 requests do not tell 99%: use 100 or more" in gated(10).text
+    assert gated(100).exit_code == 0
 
 
 def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, capsys):
@@ -574,7 +588,8 @@ def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, ca
     run = of_levels(stored[1], (5.0, 1.0), (9.0, None))
     held, down = run.results
     down = replace(down, status="failed", error="the server did not start", requests=())
-    outcomes = [curve.limits_outcome([held, down], "missed"), curve.limits_outcome([down], "all-missed")]
+    passes = replace(held, requests=())
+    outcomes = [curve.limits_outcome([passes, down], "missed"), curve.limits_outcome([down], "all-missed")]
     assert [one.exit_code for one in outcomes] == [3, 3]
     assert "not known at 1 of 2 levels" in outcomes[0].text
     assert "no level was measured" in curve.limits_outcome([], "missed").text

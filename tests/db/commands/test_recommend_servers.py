@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -283,11 +283,38 @@ def test_a_server_with_several_quantizations_of_a_model_is_several(empty_databas
     with Warehouse.open(path) as warehouse:
         for name in ("Q4_1", "Q8_0"):
             warehouse.ingest(server("llama-server", {2.0: 0}, model_id=f"a-1b-{name}.gguf"))
-    assert recommend.main(["a-1b-Q4_1.gguf", "--request-rate", "2", "--json", "--db-path", str(path)]) == 0
+    asked = ("a-1b-Q4_1.gguf", "--request-rate", "2", "--share", "0.9")
+    assert recommend.main([*asked, "--json", "--db-path", str(path)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["model_id"] == "a-1b"
     (traffic,) = document["traffic"]
     assert sorted(one["runtime_mode"]["quantization"] for one in traffic["servers"]) == ["Q4_1", "Q8_0"]
+
+
+def test_a_try_out_of_a_few_requests_shows_nothing(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "tried.duckdb")
+    run = server("engine", {2.0: 0, 50.0: 0}, model_id="tried")
+
+    def tried(result):
+        (whole,) = result.requests
+        few = {one.name: getattr(whole, one.name)[:5] for one in fields(whole) if one.type.startswith("tuple")}
+        return replace(result, requests=(replace(whole, **few),))
+
+    with Warehouse.open(path) as warehouse:
+        alone = server("engine", {50.0: 0}, model_id="alone")
+        for one in (run, alone):
+            warehouse.ingest(Alter.results(one, tried, where=lambda point: point.axes[REQUEST_RATE] == 50.0))
+
+    def levels(model):
+        code = recommend.main([model, "--request-rate", "50", *ASKED, "--json", "--db-path", str(path)])
+        ((server,),) = [one["servers"] for one in json.loads(capsys.readouterr().out)["traffic"]]
+        return code, [(one["request_rate"], one["holds"]) for one in server["levels"]], server
+
+    code, found, of_server = levels("tried")
+    assert (code, found, of_server["holds_up_to"]) == (0, [(2.0, True)], 2.0)
+    code, found, of_server = levels("alone")
+    assert (code, found) == (3, [(50.0, None)])
+    assert of_server["levels"][0]["why_unknown"] == "5 requests do not tell 90 %: measure 10 or more (--num-requests)"
 
 
 def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_path, capsys):

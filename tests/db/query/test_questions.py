@@ -67,7 +67,7 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ("SELECT * FORM x", 'line 1, column 15: syntax error at or near "x"'),
         ("SELECT 'é',\n  nothing FROM series", 'line 2, column 3: Referenced column "nothing" not found'),
         ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
-        ("SELECT * FROM results", "there is no table results: did you mean benchmark_results?"),
+        ("SELECT * FROM results", "line 1, column 15: there is no table results: did you mean benchmark_results?"),
         ("SELECT * FROM Runs", "there is no table Runs: did you mean benchmark_runs?"),
         ("results", "results is no statement: write one such as SELECT * FROM benchmark_results (--describe"),
         ("SELECT $x", "Values were not provided for the following"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 import pytest
 
@@ -36,12 +37,15 @@ def test_slower_fails_and_what_is_not_known_does_not_pass(judgements, metric, as
     assert outcome(judgements, metric, conditions(asked)).exit_code == code
 
 
-def test_a_pass_with_a_wide_interval_says_what_it_would_have_found():
+def test_a_pass_with_a_wide_interval_says_what_it_could_not_have_found():
     text = outcome([EQUIVALENT, WIDE], LATENCY, ("slower",)).text
     assert text.endswith(
         "nothing speaks for a change for the worse, also at 1 of 2 points without a verdict; "
-        "a change of 8.0% would have been found at each"
+        "no change below 8.0% could have been found there (--fail-on slower,not-judged does not pass that)"
     )
+    vast = outcome([replace(WIDE, detectable=1e4)], LATENCY, ("slower",)).text
+    assert "no change below 100 times as much could" in vast
+    assert outcome([EQUIVALENT], LATENCY, ("slower",)).text.endswith("for the worse")
 
 
 def test_a_gate_on_verdicts_alone_says_nothing_about_changes():

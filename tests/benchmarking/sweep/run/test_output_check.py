@@ -56,7 +56,7 @@ def test_a_different_output_makes_the_result_invalid_everywhere(null_script, cap
     assert out.splitlines()[3].endswith("  invalid")
     words = " ".join(out.split())
     assert "output_differs (b1 s32, b2 s32): " in words
-    assert "Found: relative_l2 = 1.414, tolerance_relative_l2 = 0.3" in words
+    assert "Found: relative l2 1.414, tolerance relative l2 0.3" in words
     assert out.splitlines()[1].split()[-2:] == ["error", "doubts"]
     assert " 1.4  invalid" in out.splitlines()[3]
     with Warehouse.open("benchmark_db.duckdb") as warehouse:

@@ -184,7 +184,7 @@ def test_evidence_is_shown_for_invalid_results_and_unknown_kinds(make_run):
     text = table(first_only(make_run(), validity="invalid", doubts=doubts))
     assert text.splitlines()[3].endswith("  invalid")
     lines = unwrapped(text)
-    for kind, found in (("output_differs", "relative_l2 = 0.5"), ("imported_doubt", "share = 0.25")):
+    for kind, found in (("output_differs", "relative l2 0.5"), ("imported_doubt", "share 0.25")):
         assert any(line.startswith(f"{kind} (b1 s32): ") and line.endswith(f"Found: {found}.") for line in lines)
 
 
@@ -263,6 +263,7 @@ def test_the_evidence_is_shown_where_the_advice_refers_to_it():
     short = doubt("short_window", window_s=1.0, reply_s=0.5, needed_duration_s=30.0)
     (line,) = doubt_remarks([("4/s", short), ("8/s", short)])
     assert line.startswith("short_window (4/s, 8/s): ")
-    assert line.endswith("needed_duration_s = 30.")
+    assert "raise --duration to the needed duration in the evidence" in line
+    assert line.endswith("Found: window 1 s, reply 0.5 s, needed duration 30 s.")
     (line,) = doubt_remarks([("4/s", doubt("cpu_pressure"))])
     assert "Found: " not in line
