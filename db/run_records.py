@@ -359,60 +359,7 @@ COPY_RATE = "copy_bytes_per_sec"
 
 def profile_rows(profile: Profile, *, source: str | None, source_sha256: str | None, now: datetime) -> dict[str, Any]:
     """The rows of every table that a profile is stored in."""
-    breakdown = profile.call.breakdown
     keys = {"profile_id": profile.profile_id}
-    profile_columns = _profile_row(profile) | {"source": source, "source_sha256": source_sha256, "ingested_at": now}
-    return {
-        "hardware_info": [hardware_row(profile.run)],
-        "series": [series_row(profile.run, profile.point)],
-        "profiles": [profile_columns],
-        "profile_modules": [keys | {"ordinal": i} | _row_of(part) for i, part in enumerate(breakdown.modules)],
-        "profile_ops": [keys | {"ordinal": i} | _row_of(part) for i, part in enumerate(breakdown.operators)],
-    }
-
-
-def is_stored(connection: Connection, profile: Profile, source_sha256: str | None) -> bool:
-    """Whether the profile, or its file, is stored. Raises FormatError for a different profile with the same id."""
-    sql = "SELECT profile_id, source_sha256 FROM profiles WHERE profile_id = ? OR source_sha256 = ?"
-    stored = dict(connection.execute(sql, [profile.profile_id, source_sha256]).fetchall())
-    other = stored.get(profile.profile_id, source_sha256)
-    if other != source_sha256 and other is not None and source_sha256 is not None:
-        raise FormatError(f"profile {profile.profile_id} is already stored with different content")
-    return bool(stored)
-
-
-def newest_profile(warehouse: Warehouse, selection: Selection) -> Row:
-    """The newest profile of a selection, as a row. Raises UsageError for an empty selection, or one with SQL."""
-    if selection.sql is not None:
-        raise UsageError(f"sql:{selection.sql}: not supported for profiles: select them by fields, ids or commits")
-    rows = selected_profiles(warehouse, selection)
-    if not rows:
-        raise UsageError(f"{selection.text}: no profile: make one with benchhouse profile MODEL --save")
-    return rows[0]
-
-
-def selected_profiles(warehouse: Warehouse, selection: Selection) -> list[Row]:
-    """The profiles of a selection, newest first; empty for a selection with SQL, which selects results."""
-    if selection.sql is not None:
-        return []
-    return list(warehouse.query(SELECTED_PROFILES.format(condition=selection.condition), selection.values).dicts())
-
-
-def profile_parts(warehouse: Warehouse, table: str, profile_id: str) -> list[Row]:
-    """The rows of a profile in profile_modules or profile_ops, in order."""
-    return warehouse.query(f"SELECT * FROM {table} WHERE profile_id = ? ORDER BY ordinal", [profile_id]).dicts()
-
-
-def measured_peaks(warehouse: Warehouse, hardware_id: str) -> dict[str, float]:
-    """The device's measured peak rates: FLOP/s by precision, and `COPY_RATE`; empty if it was never calibrated."""
-    rows = warehouse.query(PEAKS, [hardware_id]).dicts()
-    if not rows:
-        return {}
-    copy = rows[0]["peak_copy_bytes_per_sec"]
-    return {**(rows[0]["peak_flops"] or {}), **({} if copy is None else {COPY_RATE: copy})}
-
-
-def _profile_row(profile: Profile) -> Row:
     run, call = profile.run, profile.call
     cell, workload, breakdown = run.cell, run.cell.workload, call.breakdown
     plain, profiled = median(call.latency_ms), median(call.profiled_ms)
@@ -420,8 +367,8 @@ def _profile_row(profile: Profile) -> Row:
     where = f"profile {profile.profile_id}"
     metrics = dict(breakdown.metrics)
     weights_bytes = run.loads[0].memory_bytes.get("weights_bytes") if run.loads else None
-    reason = f"{NOT_SUPPORTED}: the profiler of {profile.run.cell.runtime} does not tell"
-    return {
+    reason = f"{NOT_SUPPORTED}: the profiler of {cell.runtime} does not tell"
+    profile_columns = {
         "profile_id": profile.profile_id,
         "session_id": run.session_id,
         "hardware_id": run.hardware.hardware_id,
@@ -469,7 +416,58 @@ def _profile_row(profile: Profile) -> Row:
         "tags": list(run.provenance.tags.items()),
         "command": shlex.join(run.provenance.command),
         "format_version": profile.format_version,
+        "source": source,
+        "source_sha256": source_sha256,
+        "ingested_at": now,
     }
+    return {
+        "hardware_info": [hardware_row(run)],
+        "series": [series_row(run, profile.point)],
+        "profiles": [profile_columns],
+        "profile_modules": [keys | {"ordinal": i} | _row_of(part) for i, part in enumerate(breakdown.modules)],
+        "profile_ops": [keys | {"ordinal": i} | _row_of(part) for i, part in enumerate(breakdown.operators)],
+    }
+
+
+def is_stored(connection: Connection, profile: Profile, source_sha256: str | None) -> bool:
+    """Whether the profile, or its file, is stored. Raises FormatError for a different profile with the same id."""
+    sql = "SELECT profile_id, source_sha256 FROM profiles WHERE profile_id = ? OR source_sha256 = ?"
+    stored = dict(connection.execute(sql, [profile.profile_id, source_sha256]).fetchall())
+    other = stored.get(profile.profile_id, source_sha256)
+    if other != source_sha256 and other is not None and source_sha256 is not None:
+        raise FormatError(f"profile {profile.profile_id} is already stored with different content")
+    return bool(stored)
+
+
+def newest_profile(warehouse: Warehouse, selection: Selection) -> Row:
+    """The newest profile of a selection, as a row. Raises UsageError for an empty selection, or one with SQL."""
+    if selection.sql is not None:
+        raise UsageError(f"sql:{selection.sql}: not supported for profiles: select them by fields, ids or commits")
+    rows = selected_profiles(warehouse, selection)
+    if not rows:
+        raise UsageError(f"{selection.text}: no profile: make one with benchhouse profile MODEL --save")
+    return rows[0]
+
+
+def selected_profiles(warehouse: Warehouse, selection: Selection) -> list[Row]:
+    """The profiles of a selection, newest first; empty for a selection with SQL, which selects results."""
+    if selection.sql is not None:
+        return []
+    return list(warehouse.query(SELECTED_PROFILES.format(condition=selection.condition), selection.values).dicts())
+
+
+def profile_parts(warehouse: Warehouse, table: str, profile_id: str) -> list[Row]:
+    """The rows of a profile in profile_modules or profile_ops, in order."""
+    return warehouse.query(f"SELECT * FROM {table} WHERE profile_id = ? ORDER BY ordinal", [profile_id]).dicts()
+
+
+def measured_peaks(warehouse: Warehouse, hardware_id: str) -> dict[str, float]:
+    """The device's measured peak rates: FLOP/s by precision, and `COPY_RATE`; empty if it was never calibrated."""
+    rows = warehouse.query(PEAKS, [hardware_id]).dicts()
+    if not rows:
+        return {}
+    copy = rows[0]["peak_copy_bytes_per_sec"]
+    return {**(rows[0]["peak_flops"] or {}), **({} if copy is None else {COPY_RATE: copy})}
 
 
 def _row_of(one: ModuleTime | OperatorTime) -> Row:

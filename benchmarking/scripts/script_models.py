@@ -213,7 +213,24 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     folder = Path() if search_dir is None else Path(search_dir)
     if search_dir is not None and not folder.is_dir():
         raise UsageError(f"--search-dir {search_dir}: no such folder: check the path")
-    named = [_target(word, folder) for word in words]
+    named: list[Target] = []
+    for word in words:
+        name, separator, hashes = word.partition(HASHES)
+        path = (folder / name).expanduser()
+        if not path.exists() and name in CACHE_ACTIONS:
+            typed = as_typed("script")
+            cache = f"{typed} cache" if typed == SCRIPTS["script"] else as_typed("cache")
+            raise UsageError(f"{name}: did you mean {cache} {name}? A script ends with .py")
+        if separator and not hashes.strip(", "):
+            raise UsageError(f"{word} names no hash: give one that --analyze-only shows, or the script alone")
+        if not path.is_file():
+            file, colon, model = name.partition(".py:")
+            hint = f"a model of it is {file}.py{HASHES}{model}" if colon else "check the path or --search-dir"
+            raise UsageError(f"{path}: no such script: {hint}")
+        if path.suffix != ".py":
+            raise UsageError(f"{path}: not a Python script (*.py)")
+        prefixes = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
+        named.append(Target(path=path.resolve(), hashes=prefixes))
     if everything:
         named += [Target(path=path.resolve()) for path in sorted(folder.glob("*.py"))]
     if not named:
@@ -223,25 +240,6 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
     for target in named:
         first.setdefault(target.path, target)
     return tuple(first.values())
-
-
-def _target(word: str, folder: Path) -> Target:
-    name, separator, hashes = word.partition(HASHES)
-    path = (folder / name).expanduser()
-    if not path.exists() and name in CACHE_ACTIONS:
-        typed = as_typed("script")
-        cache = f"{typed} cache" if typed == SCRIPTS["script"] else as_typed("cache")
-        raise UsageError(f"{name}: did you mean {cache} {name}? A script ends with .py")
-    if separator and not hashes.strip(", "):
-        raise UsageError(f"{word} names no hash: give one that --analyze-only shows, or the script alone")
-    if not path.is_file():
-        file, colon, model = name.partition(".py:")
-        hint = f"a model of it is {file}.py{HASHES}{model}" if colon else "check the path or --search-dir"
-        raise UsageError(f"{path}: no such script: {hint}")
-    if path.suffix != ".py":
-        raise UsageError(f"{path}: not a Python script (*.py)")
-    prefixes = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
-    return Target(path=path.resolve(), hashes=prefixes)
 
 
 def split_arguments(script_args: str) -> tuple[str, ...]:

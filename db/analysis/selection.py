@@ -204,7 +204,27 @@ def _part(word: str) -> Selection:
     if field.startswith("tag.") and field != "tag.":
         return _membership(word, f"tags[{literal(field[4:])}]", values, named=field)
     if field in ("since", "until"):
-        return _time(word, field, text.strip())
+        text = text.strip()
+        is_day = len(text) == len("2026-01-01")
+        try:
+            if age := AGE.fullmatch(text):
+                time = naive_now() - timedelta(hours=int(age[1]) * HOURS[age[2]])
+            else:
+                time = (
+                    datetime.combine(date.fromisoformat(text), datetime.min.time())
+                    if is_day
+                    else datetime.fromisoformat(text)
+                )
+                time = naive_utc(time)
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"{word!r}: expected a date or time in ISO 8601, such as {field}=2026-01-01, or an age, such as "
+                f"{field}=7d"
+            ) from None
+        if field == "since":
+            return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
+        end = time + timedelta(days=1) if is_day else time
+        return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
     column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
     if field in NUMBERS:
         for value in values:
@@ -334,28 +354,6 @@ def probable_part(word: str) -> str:
 def _membership(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:
     marks = ", ".join("?" for _ in values)
     return Selection(text=word, words=f"{column} IN ({marks})", values=tuple(values), named=frozenset({named}))
-
-
-def _time(word: str, field: str, text: str) -> Selection:
-    is_day = len(text) == len("2026-01-01")
-    try:
-        if age := AGE.fullmatch(text):
-            time = naive_now() - timedelta(hours=int(age[1]) * HOURS[age[2]])
-        else:
-            time = (
-                datetime.combine(date.fromisoformat(text), datetime.min.time())
-                if is_day
-                else datetime.fromisoformat(text)
-            )
-            time = naive_utc(time)
-    except (ValueError, OverflowError):
-        raise UsageError(
-            f"{word!r}: expected a date or time in ISO 8601, such as {field}=2026-01-01, or an age, such as {field}=7d"
-        ) from None
-    if field == "since":
-        return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
-    end = time + timedelta(days=1) if is_day else time
-    return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
 
 
 CUSTOM_NAMES = """

@@ -213,10 +213,25 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
 def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
     """The findings on stdout and in the requested files."""
     from db.analysis.gate.gate import DEFAULTS
-    from db.analysis.gate.gate_text import gate_document, gate_markdown, gate_text, junit_xml
+    from db.analysis.gate.gate_text import (
+        gate_document,
+        gate_markdown,
+        gate_text,
+        github_comment,
+        junit_xml,
+        without_commands,
+        workflow_annotations,
+    )
 
     if arguments.github is not None:
-        _print_for_github(arguments.github, findings, quality)
+        # The comment's body and the annotations. No line of the text may act as a workflow command.
+        body, lines = github_comment(findings, DEFAULTS, quality), workflow_annotations(findings, quality)
+        if arguments.github == STDOUT:
+            print(body, end="")
+            sys.stderr.writelines(f"{line}\n" for line in lines)
+        else:
+            print("\n".join([without_commands(gate_text(findings, DEFAULTS, quality=quality)), *lines]))
+            _write("--github", arguments.github, body)
     elif arguments.json:
         print_json(gate_document(findings, DEFAULTS, quality))
     elif STDOUT not in (arguments.junit, arguments.markdown):
@@ -225,20 +240,6 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
         _write("--junit", arguments.junit, junit_xml(findings, quality))
     if arguments.markdown is not None:
         _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS, quality))
-
-
-def _print_for_github(path: Path, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
-    """Write the comment's body and the annotations. No line of the text may act as a workflow command."""
-    from db.analysis.gate.gate import DEFAULTS
-    from db.analysis.gate.gate_text import gate_text, github_comment, without_commands, workflow_annotations
-
-    body, lines = github_comment(findings, DEFAULTS, quality), workflow_annotations(findings, quality)
-    if path == STDOUT:
-        print(body, end="")
-        sys.stderr.writelines(f"{line}\n" for line in lines)
-        return
-    print("\n".join([without_commands(gate_text(findings, DEFAULTS, quality=quality)), *lines]))
-    _write("--github", path, body)
 
 
 def _write(flag: str, path: Path, text: str) -> None:

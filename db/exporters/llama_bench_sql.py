@@ -19,7 +19,6 @@ from benchmarking.core.scenario_file import raw_values
 from db.connection import literal
 from db.exporters.support.exporting import (
     ExportRequest,
-    RunResult,
     Scope,
     Tables,
     supported_results,
@@ -67,7 +66,40 @@ class LlamaBenchExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         chosen = supported_results(Scope(warehouse, request.selection), request, _why_not)
-        rows = [_row(run_result) for run_result in chosen]
+        rows: list[dict[str, Any]] = []
+        for run_result in chosen:
+            run, result, point, cell = run_result.run, run_result.result, run_result.result.point, run_result.run.cell
+            kept = run.origin.kept if run.origin else {}
+            started_at = next((samples.started_at for samples in result.samples), run.started_at)
+            size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
+            rows.append(
+                {
+                    "build_commit": run.provenance.git_commit,
+                    "cpu_info": run.hardware.cpu_model,
+                    "gpu_info": None if cell.device.type == "cpu" else cell.device.name,
+                    "backends": cell.runtime,
+                    "model_filename": cell.workload.path or cell.workload.model_id,
+                    "model_type": f"{cell.workload.model_id} {cell.precision}",
+                    "model_size": None if size_mb is None else round(size_mb * BYTES_PER_MB),
+                    "model_n_params": cell.workload.parameter_count,
+                    "n_threads": cell.num_threads,
+                    "n_prompt": point.sequence_length or 0,
+                    "n_gen": point.new_tokens or 0,
+                    "n_depth": int(point.axes.get("depth", 0)),
+                    "test_time": f"{started_at[:19]}Z",
+                    **times_and_speeds(result),
+                    "batch_size": point.batch_size,
+                    "device": cell.device.selector,
+                    "runtime": cell.runtime,
+                    "runtime_mode": json.dumps(dict(cell.runtime_mode), sort_keys=True),
+                    "precision": cell.precision,
+                    "validity": result.validity,
+                    "doubts": ",".join(doubt.kind for doubt in result.doubts),
+                    "run_id": run.run_id,
+                    "result_id": result.result_id,
+                    **{name: value for name, value in (*cell.runtime_mode.items(), *kept.items()) if name in COLUMNS},
+                }
+            )
         columns = COLUMNS | FURTHER
         definitions = ",\n".join(f"  {name} {kind}" for name, kind in columns.items())
         with text_output(request.file) as stream:
@@ -93,39 +125,6 @@ def _literal(value: Any) -> str:
     for character in ("\0", "\r", "\n"):
         quoted = quoted.replace(character, f"'||char({ord(character)})||'")
     return quoted
-
-
-def _row(chosen: RunResult) -> dict[str, Any]:
-    run, result, point, cell = chosen.run, chosen.result, chosen.result.point, chosen.run.cell
-    kept = run.origin.kept if run.origin else {}
-    started_at = next((samples.started_at for samples in result.samples), run.started_at)
-    size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
-    return {
-        "build_commit": run.provenance.git_commit,
-        "cpu_info": run.hardware.cpu_model,
-        "gpu_info": None if cell.device.type == "cpu" else cell.device.name,
-        "backends": cell.runtime,
-        "model_filename": cell.workload.path or cell.workload.model_id,
-        "model_type": f"{cell.workload.model_id} {cell.precision}",
-        "model_size": None if size_mb is None else round(size_mb * BYTES_PER_MB),
-        "model_n_params": cell.workload.parameter_count,
-        "n_threads": cell.num_threads,
-        "n_prompt": point.sequence_length or 0,
-        "n_gen": point.new_tokens or 0,
-        "n_depth": int(point.axes.get("depth", 0)),
-        "test_time": f"{started_at[:19]}Z",
-        **times_and_speeds(result),
-        "batch_size": point.batch_size,
-        "device": cell.device.selector,
-        "runtime": cell.runtime,
-        "runtime_mode": json.dumps(dict(cell.runtime_mode), sort_keys=True),
-        "precision": cell.precision,
-        "validity": result.validity,
-        "doubts": ",".join(doubt.kind for doubt in result.doubts),
-        "run_id": run.run_id,
-        "result_id": result.result_id,
-        **{name: value for name, value in (*cell.runtime_mode.items(), *kept.items()) if name in COLUMNS},
-    }
 
 
 def times_and_speeds(result: Result) -> dict[str, Any]:

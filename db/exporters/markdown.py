@@ -62,7 +62,19 @@ class MarkdownExporter:
         stored = [{**_own_axes(row), **row} for row in scope.read(ROWS).dicts()]
         further = {name: name.replace("_", " ") for row in stored for name in sorted(_own_axes(row))}
         headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS
-        cells = [_cells(row, headings) for row in stored]
+        cells: list[dict[str, str]] = []
+        for row in stored:
+            # The interval is that of the typical launch; that of fewer than three would only cover their calls.
+            low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
+            has_interval = low is not None and high is not None and row["ci_scope"] == "between"
+            if row["status"] != "ok":
+                verdict = f"{row['status'].replace('_', ' ')}: {row['error']}"
+            elif row["doubts"]:
+                verdict = f"{row['validity']}: {', '.join(row['doubts'])}"
+            else:
+                verdict = NOTHING if row["validity"] == "valid" else str(row["validity"])
+            texts = {"interval": f"{_text(low)} .. {_text(high)}" if has_interval else NOTHING, "verdict": verdict}
+            cells.append({name: texts[name] if name in texts else _text(row.get(name)) for name in headings})
         kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
         rows = [[row[name] for name in kept] for row in cells]
@@ -74,22 +86,6 @@ class MarkdownExporter:
 def _own_axes(row: Row) -> dict[str, Any]:
     """The axes of a point that have no column, such as the rate of a load."""
     return dict(json.loads(row["axes"] or "{}"))
-
-
-def _cells(row: Row, headings: Mapping[str, str]) -> dict[str, str]:
-    """The text of each column. The interval is that of the typical launch; that of fewer than three would only cover
-    their calls. The doubts are status and error of an unmeasured result, otherwise validity and doubts; "-" for a valid
-    one without doubts."""
-    low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
-    has_interval = low is not None and high is not None and row["ci_scope"] == "between"
-    if row["status"] != "ok":
-        verdict = f"{row['status'].replace('_', ' ')}: {row['error']}"
-    elif row["doubts"]:
-        verdict = f"{row['validity']}: {', '.join(row['doubts'])}"
-    else:
-        verdict = NOTHING if row["validity"] == "valid" else str(row["validity"])
-    cells = {"interval": f"{_text(low)} .. {_text(high)}" if has_interval else NOTHING, "verdict": verdict}
-    return {name: cells[name] if name in cells else _text(row.get(name)) for name in headings}
 
 
 def _text(value: Any) -> str:

@@ -67,7 +67,29 @@ class MlflowExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months(whole=True)
-        store = _store(request.output)
+        if request.output is None and not os.environ.get(URI):
+            raise UsageError(f"the format mlflow writes to a store: give a folder with --output, or a server in ${URI}")
+        mlflow, uri = _package("mlflow"), None
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        if request.output is not None:
+            for name in OF_SQLITE:
+                _package(name)
+            if request.output.exists() and not request.output.is_dir():
+                raise UsageError(
+                    f"{request.output} is a file, but the format mlflow writes a folder: give the path of a folder"
+                )
+            make_folder(request.output)
+            uri = f"sqlite:///{(request.output / STORE).absolute().as_posix()}"
+        try:
+            client = mlflow.MlflowClient(tracking_uri=uri)
+        except mlflow.exceptions.MlflowException as error:
+            raise StorageError(f"MLflow cannot open {uri or os.environ[URI]}: {first_line(error)}") from error
+        store = Store(
+            mlflow=mlflow,
+            client=client,
+            artifacts=None if request.output is None else (request.output / ARTIFACTS).absolute(),
+        )
         present = 0
         try:
             for stored in whole_runs(scope):
@@ -87,27 +109,6 @@ def _package(name: str) -> Any:
         raise UsageError(f"the format mlflow needs {name}: pip install 'benchhouse[mlflow]'") from error
 
 
-def _store(output: Path | None) -> Store:
-    """The requested store. Raises UsageError without one, StorageError for a store that cannot be opened."""
-    if output is None and not os.environ.get(URI):
-        raise UsageError(f"the format mlflow writes to a store: give a folder with --output, or a server in ${URI}")
-    mlflow, uri = _package("mlflow"), None
-    for name in QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    if output is not None:
-        for name in OF_SQLITE:
-            _package(name)
-        if output.exists() and not output.is_dir():
-            raise UsageError(f"{output} is a file, but the format mlflow writes a folder: give the path of a folder")
-        make_folder(output)
-        uri = f"sqlite:///{(output / STORE).absolute().as_posix()}"
-    try:
-        client = mlflow.MlflowClient(tracking_uri=uri)
-    except mlflow.exceptions.MlflowException as error:
-        raise StorageError(f"MLflow cannot open {uri or os.environ[URI]}: {first_line(error)}") from error
-    return Store(mlflow=mlflow, client=client, artifacts=None if output is None else (output / ARTIFACTS).absolute())
-
-
 def _add(store: Store, run: Run, *, with_files: bool) -> bool:
     """Add a run; False if the store has it."""
     client, entities, cell = store.client, store.mlflow.entities, run.cell
@@ -123,7 +124,27 @@ def _add(store: Store, run: Run, *, with_files: bool) -> bool:
             return False
         client.delete_run(present.info.run_id)  # incomplete: the export was interrupted
     title = f"{cell.device.selector} {cell.runtime} {cell.precision} {run.started_at[:19]}"
-    started = client.create_run(experiment_id, start_time=_ms(run.started_at), run_name=title, tags=_tags(run))
+    origin = run.provenance
+    tags: dict[str, str | None] = {
+        **{f"version.{name}": version for name, version in origin.versions.items()},
+        **origin.tags,
+        RUN_ID: run.run_id,
+        "benchhouse.status": run.status,
+        "benchhouse.error": run.error,
+        "benchhouse.host": origin.host,
+        "benchhouse.tool_version": origin.tool_version,
+        "mlflow.source.git.commit": origin.git_commit,
+        "mlflow.source.git.branch": origin.git_branch,
+        "mlflow.note.content": origin.description,
+    }
+    for result in run.results:
+        tags[f"validity.{_label(result)}"] = result.validity
+    started = client.create_run(
+        experiment_id,
+        start_time=_ms(run.started_at),
+        run_name=title,
+        tags={_key(name): value for name, value in tags.items() if value is not None and _fits(value)},
+    )
     # MLflow takes the present for an end that is not given.
     mlflow_id, end_ms = started.info.run_id, _ms(run.finished_at or run.started_at)
     for params in _batches([entities.Param(name, value) for name, value in params_of(run).items()]):
@@ -168,26 +189,6 @@ def metrics_of(run: Run) -> dict[str, float]:
 
 def _label(result: Result) -> str:
     return result.point.label.replace(" ", "_").replace("=", "_")
-
-
-def _tags(run: Run) -> dict[str, str]:
-    """The user's tags, the versions and the provenance."""
-    origin = run.provenance
-    tags: dict[str, str | None] = {
-        **{f"version.{name}": version for name, version in origin.versions.items()},
-        **origin.tags,
-        RUN_ID: run.run_id,
-        "benchhouse.status": run.status,
-        "benchhouse.error": run.error,
-        "benchhouse.host": origin.host,
-        "benchhouse.tool_version": origin.tool_version,
-        "mlflow.source.git.commit": origin.git_commit,
-        "mlflow.source.git.branch": origin.git_branch,
-        "mlflow.note.content": origin.description,
-    }
-    for result in run.results:
-        tags[f"validity.{_label(result)}"] = result.validity
-    return {_key(name): value for name, value in tags.items() if value is not None and _fits(value)}
 
 
 def _files(run: Run, folder: Path) -> Iterator[Path]:

@@ -158,44 +158,46 @@ def _table(file: ForeignFile, start: int) -> Iterator[dict[str, Any]]:
         header += [cells for _, cells in (next(lines, (0, [])), next(lines, (0, [])))]
     if len({len(cells) for cells in header}) != 1:
         file.refuse(f"line {start}: the three lines of the header have different numbers of cells")
-    names = list(zip(*header, strict=True))
+    names: list[tuple[str, ...]] = list(zip(*header, strict=True))
     for number, cells in lines:
         if len(cells) != len(names):
             file.leave_out(f"line {number}", f"{len(cells)} cells under {len(names)} columns")
         elif cells not in header:
-            yield _benchmark(file, f"line {number}", dict(zip(names, cells, strict=True)))
-
-
-def _benchmark(file: ForeignFile, line: str, row: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
-    metrics: dict[str, dict[str, Any]] = {}
-    counts: dict[str, str] = {}
-    others: dict[str, Any] = {}
-    for column, cell in row.items():
-        name = ", ".join(part for part in column if part)
-        old, status, unit = OLD_COLUMN.fullmatch(name), *(column[1] if len(column) == 3 else "").partition(" ")[::2]
-        if old is not None:
-            status, metric, statistic = old[1], old[2].lower().replace(" ", "_"), old[3]
-        else:
-            metric, statistic = TABLE.get((column[0], unit), ""), column[-1].lower()
-        if (metric and statistic in (*TABLE_STATISTICS, "percentiles")) or old is not None:
-            found = metrics.setdefault(metric, {}).setdefault(status.lower(), {"percentiles": {}})
-            if statistic in TABLE_STATISTICS:
-                found[TABLE_STATISTICS[statistic]] = cell
-                continue
-            values = _json_of(cell)
-            if isinstance(values, list) and len(values) == len(QUANTILES):
-                named = dict(zip(QUANTILES, values, strict=True))
-                found |= {"min": named.pop("min"), "max": named.pop("max"), "percentiles": named}
-            elif cell:
-                file.leave_out(f"{line}.{name}", f"expected {len(QUANTILES)} numbers, found {cell[:60]!r}")
-        elif counted := COUNTED.fullmatch(name):
-            counts[counted[1].lower()] = cell
-        elif cell:
-            others[name] = _json_of(cell)
-    for found in (one for by_status in metrics.values() for one in by_status.values()):
-        # An empty distribution is all 0, and the table does not say how many values there are.
-        found["count"] = "0" if found.get("mean") in (None, "", "0", "0.0") and found.get("max") in (0, None) else "1"
-    return {"metrics": {**metrics, "request_totals": counts}, **_in_report(others, counts)}
+            line = f"line {number}"
+            metrics: dict[str, dict[str, Any]] = {}
+            counts: dict[str, str] = {}
+            others: dict[str, Any] = {}
+            for column, cell in dict(zip(names, cells, strict=True)).items():
+                name = ", ".join(part for part in column if part)
+                old, status, unit = (
+                    OLD_COLUMN.fullmatch(name),
+                    *(column[1] if len(column) == 3 else "").partition(" ")[::2],
+                )
+                if old is not None:
+                    status, metric, statistic = old[1], old[2].lower().replace(" ", "_"), old[3]
+                else:
+                    metric, statistic = TABLE.get((column[0], unit), ""), column[-1].lower()
+                if (metric and statistic in (*TABLE_STATISTICS, "percentiles")) or old is not None:
+                    found = metrics.setdefault(metric, {}).setdefault(status.lower(), {"percentiles": {}})
+                    if statistic in TABLE_STATISTICS:
+                        found[TABLE_STATISTICS[statistic]] = cell
+                        continue
+                    values = _json_of(cell)
+                    if isinstance(values, list) and len(values) == len(QUANTILES):
+                        named = dict(zip(QUANTILES, values, strict=True))
+                        found |= {"min": named.pop("min"), "max": named.pop("max"), "percentiles": named}
+                    elif cell:
+                        file.leave_out(f"{line}.{name}", f"expected {len(QUANTILES)} numbers, found {cell[:60]!r}")
+                elif counted := COUNTED.fullmatch(name):
+                    counts[counted[1].lower()] = cell
+                elif cell:
+                    others[name] = _json_of(cell)
+            for found in (one for by_status in metrics.values() for one in by_status.values()):
+                # An empty distribution is all 0, and the table does not say how many values there are.
+                found["count"] = (
+                    "0" if found.get("mean") in (None, "", "0", "0.0") and found.get("max") in (0, None) else "1"
+                )
+            yield {"metrics": {**metrics, "request_totals": counts}, **_in_report(others, counts)}
 
 
 def _in_report(others: dict[str, Any], counts: Mapping[str, str]) -> dict[str, Any]:

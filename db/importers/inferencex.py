@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Result, Scalar
+from benchmarking.core.records import SERVER, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.reading import Fields, json_objects, mostly, understood
@@ -80,12 +80,38 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 def _run(row: Fields, number: int) -> ForeignRun:
     hardware, word = next((name for one in HARDWARE if (name := row.text(one))), ""), row.text("precision")
     numbers = row.section("metrics") if "metrics" in row else row
-    result = _result(row, numbers)
+    stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in PER_GPU.items()}
+    for name in numbers:
+        found = STATISTIC.fullmatch(name)
+        if found is None or (found["first"] is None) == (found["last"] is None):
+            continue
+        statistic = found["first"] or found["last"]
+        statistic = "median" if statistic == "p50" else statistic
+        value = numbers.number(name, low=0)
+        if value is None:
+            continue
+        if found["metric"] == "intvty":
+            stated[f"{statistic}_intvty_tokens_per_sec"] = value
+        else:
+            column = COLUMNS.get((found["metric"], statistic), f"{statistic}_{found['metric']}_ms")
+            stated[column] = value * MS_PER_S
+    result = load_result(
+        concurrency=row.count("conc"),
+        request_rate=None,
+        prompt_tokens=row.count("isl"),
+        prompt_tokens_mean=None,
+        new_tokens=row.count("osl"),
+        requests=None,
+        failed=None,
+        metrics={},
+        stated=stated,
+        missing={"throughput_tokens_per_sec": OF_ONE_GPU} if "output_tput_per_gpu" in numbers else {},
+    )
     mode: dict[str, Scalar] = {**parallel_mode(row), **load_mode(result)}
     for setting in MODE:
-        value = row.any(setting)
-        if isinstance(value, str | bool | int) and str(value).lower() not in ("false", "none", "", "0"):
-            mode[setting] = value
+        chosen = row.any(setting)
+        if isinstance(chosen, str | bool | int) and str(chosen).lower() not in ("false", "none", "", "0"):
+            mode[setting] = chosen
     # Only a disaggregated server has other GPUs for prompts than for new tokens; others state the same ones twice.
     counts = [row.integer(name) or 0 for name in GPUS]
     of_workers = [(row.integer(f"{phase}_num_workers"), row.integer(f"{phase}_tp")) for phase in ("prefill", "decode")]
@@ -106,36 +132,6 @@ def _run(row: Fields, number: int) -> ForeignRun:
         runtime_mode=mode,
         precision_word=word,
         kept=row.rest(),
-    )
-
-
-def _result(row: Fields, numbers: Fields) -> Result:
-    stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in PER_GPU.items()}
-    for name in numbers:
-        found = STATISTIC.fullmatch(name)
-        if found is None or (found["first"] is None) == (found["last"] is None):
-            continue
-        statistic = found["first"] or found["last"]
-        statistic = "median" if statistic == "p50" else statistic
-        value = numbers.number(name, low=0)
-        if value is None:
-            continue
-        if found["metric"] == "intvty":
-            stated[f"{statistic}_intvty_tokens_per_sec"] = value
-        else:
-            column = COLUMNS.get((found["metric"], statistic), f"{statistic}_{found['metric']}_ms")
-            stated[column] = value * MS_PER_S
-    return load_result(
-        concurrency=row.count("conc"),
-        request_rate=None,
-        prompt_tokens=row.count("isl"),
-        prompt_tokens_mean=None,
-        new_tokens=row.count("osl"),
-        requests=None,
-        failed=None,
-        metrics={},
-        stated=stated,
-        missing={"throughput_tokens_per_sec": OF_ONE_GPU} if "output_tput_per_gpu" in numbers else {},
     )
 
 

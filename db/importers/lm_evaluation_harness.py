@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.quality import Quality, QualityValue
-from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Json, Point, Result, Scalar, canonical_hash
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Json, Point, Scalar, canonical_hash
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
@@ -96,13 +96,37 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         if value not in (None, "", "False", "None")
     }
     given = arguments if isinstance(arguments, dict) else dict(re.findall(r"(?:^|,)(\w+)=([^,]+)", words))
+    metrics: dict[str, float | None] = {}
+    results = top.section("results")
+    for task in results:
+        scores = results.fields(task)
+        for score in scores or ():
+            if scores is None or not _is_score(score) or scores.peek(score) in ("N/A", " ", ""):
+                continue
+            measure, _, chosen = score.partition(",")
+            metric = f"quality_{task}_{measure}" + (f"_{chosen}" if chosen not in ("", "none") else "")
+            if isinstance(scores.peek(score), int | float) and not isinstance(scores.peek(score), bool):
+                metrics[re.sub(r"[^\w]+", "_", metric)] = scores.number(score)
+    seconds = top.any("total_evaluation_time_seconds") or config.any("total_evaluation_time_secondes")
+    if isinstance(seconds, str | int | float) and re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
+        metrics["evaluation_duration_s"] = float(seconds)
+    batch = config.any("batch_size")
+    size = int(batch) if isinstance(batch, int | str) and re.fullmatch(r"[1-9]\d{0,6}", str(batch)) else None
+    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
     yield ForeignRun(
         quality=_quality(top, mode, harness, _quantization(given, word)),
         model_id=top.text("model_name") or name or config.text("model_name") or UNNAMED,
         model_revision=config.text("model_sha") or config.text("model_revision"),
         parameter_count=config.integer("model_num_parameters"),
         task="evaluation",
-        results=[_result(top, config)],
+        results=[
+            foreign_result(
+                Point(batch_size=size or 1),
+                metrics=metrics,
+                missing={"latency_median_ms": QUALITY},
+                doubts=() if size else (unknown,),
+            )
+        ],
         started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else _time(ended),
         stated_times=(ended[0] if ended and "date" not in top else None,),
         device_type=device.partition(":")[0],
@@ -211,32 +235,6 @@ def _fewshot(top: Fields, config: Fields) -> str | None:
     if len(distinct) == 1:
         return distinct.pop()
     return ", ".join(f"{task}={shot}" for task, shot in sorted(shots.items()))[:500]
-
-
-def _result(top: Fields, config: Fields) -> Result:
-    metrics: dict[str, float | None] = {}
-    results = top.section("results")
-    for task in results:
-        scores = results.fields(task)
-        for name in scores or ():
-            if scores is None or not _is_score(name) or scores.peek(name) in ("N/A", " ", ""):
-                continue
-            measure, _, chosen = name.partition(",")
-            metric = f"quality_{task}_{measure}" + (f"_{chosen}" if chosen not in ("", "none") else "")
-            if isinstance(scores.peek(name), int | float) and not isinstance(scores.peek(name), bool):
-                metrics[re.sub(r"[^\w]+", "_", metric)] = scores.number(name)
-    seconds = top.any("total_evaluation_time_seconds") or config.any("total_evaluation_time_secondes")
-    if isinstance(seconds, str | int | float) and re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
-        metrics["evaluation_duration_s"] = float(seconds)
-    batch = config.any("batch_size")
-    size = int(batch) if isinstance(batch, int | str) and re.fullmatch(r"[1-9]\d{0,6}", str(batch)) else None
-    unknown = Doubt(kind="batch_size_not_stated", severity="info", evidence={"batch_size_stored": 1})
-    return foreign_result(
-        Point(batch_size=size or 1),
-        metrics=metrics,
-        missing={"latency_median_ms": QUALITY},
-        doubts=() if size else (unknown,),
-    )
 
 
 PLUGIN = Format(

@@ -180,7 +180,18 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             continue
         end = _end(lines, at, is_block=is_block)
         above = lines[max(last, at - BACK) : at]
-        arguments = _arguments(above)
+        found: dict[str, str] = {}
+        for line in above:
+            if COMMAND.search(line):
+                command = re.split(r"\s#", line.lstrip("# "))[0]
+                for flag, short, value in FLAG.findall(command):
+                    found[SHORT.get(short, flag.replace("-", "_"))] = value.strip("'\"") or "True"
+                found |= {name: value.strip("'") for name, value in NAMED.findall(command)}
+            labelled = LABELLED.search(line)
+            label = _bare(labelled[1]) if labelled else None
+            if labelled and label in ABOVE:
+                found[LABELS.get(label, label)] = labelled[2]
+        arguments = {name: value for name, value in found.items() if not UNRESOLVED.match(value)}
         if not any(map(COMMAND.search, lines[last:at])):
             # Another result of the command above: of its model, not of its load.
             arguments = {**shared.get(kind, {}), **arguments}
@@ -219,22 +230,6 @@ def _end(lines: Sequence[str], at: int, *, is_block: bool) -> int:
             return number  # the percentiles of another result, whose average was not printed
         last = percentile or last
     return len(lines)
-
-
-def _arguments(lines: Sequence[str]) -> dict[str, str]:
-    """The arguments of the commands in the lines, and the settings that are printed above a result."""
-    found: dict[str, str] = {}
-    for line in lines:
-        if COMMAND.search(line):
-            command = re.split(r"\s#", line.lstrip("# "))[0]
-            for flag, short, value in FLAG.findall(command):
-                found[SHORT.get(short, flag.replace("-", "_"))] = value.strip("'\"") or "True"
-            found |= {name: value.strip("'") for name, value in NAMED.findall(command)}
-        labelled = LABELLED.search(line)
-        label = _bare(labelled[1]) if labelled else None
-        if labelled and label in ABOVE:
-            found[LABELS.get(label, label)] = labelled[2]
-    return {name: value for name, value in found.items() if not UNRESOLVED.match(value)}
 
 
 def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:

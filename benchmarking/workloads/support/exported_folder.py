@@ -71,7 +71,31 @@ def exported_workload(
         _check_listed(folder, bundle, exported)
         config = read_config(folder)
         check_files(folder)
-        workload = _workload(model_id, folder, bundle, exported, config, seed)
+        plugin = family_of(config, exported.model_id)
+        facts: dict[str, Json] = {
+            "model_id": exported.model_id,
+            "revision": exported.revision,
+            "precision": exported.precision,
+            "seed": exported.seed,
+            "fixed_axes": dict(exported.fixed_axes),
+        }
+        config = {**config, FORMAT: exported.format, EXPORTED: facts}
+        vocab_size = config.get("vocab_size")
+        workload = Workload(
+            model_id=redacted_path(model_id),
+            family=plugin.name,
+            task=task_of(plugin, config, exported.task, exported.model_id),
+            source="file",
+            config=config,
+            config_hash=canonical_hash(config),
+            weights=exported.weights,
+            seed=seed,
+            path=str(folder.absolute()),
+            revision=_digest(folder / MANIFEST),  # it contains the digests of all other files
+            parameter_count=bundle.parameter_count,
+            max_sequence_length=plugin.max_sequence_length(config),
+            vocab_size=vocab_size if isinstance(vocab_size, int) else None,
+        )
         recipe = plugin_of(workload).recipe(workload)
         kind = recipe.kind if isinstance(recipe, Recipe) else "nothing"
         if kind != bundle.kind:
@@ -82,36 +106,6 @@ def exported_workload(
     except BenchhouseError as error:
         raise UsageError(f"--model-id {model_id}: {error}") from error
     return workload
-
-
-def _workload(
-    model_id: str, folder: Path, bundle: Bundle, exported: Exported, config: Mapping[str, Json], seed: int
-) -> Workload:
-    plugin = family_of(config, exported.model_id)
-    facts: dict[str, Json] = {
-        "model_id": exported.model_id,
-        "revision": exported.revision,
-        "precision": exported.precision,
-        "seed": exported.seed,
-        "fixed_axes": dict(exported.fixed_axes),
-    }
-    config = {**config, FORMAT: exported.format, EXPORTED: facts}
-    vocab_size = config.get("vocab_size")
-    return Workload(
-        model_id=redacted_path(model_id),
-        family=plugin.name,
-        task=task_of(plugin, config, exported.task, exported.model_id),
-        source="file",
-        config=config,
-        config_hash=canonical_hash(config),
-        weights=exported.weights,
-        seed=seed,
-        path=str(folder.absolute()),
-        revision=_digest(folder / MANIFEST),  # it contains the digests of all other files
-        parameter_count=bundle.parameter_count,
-        max_sequence_length=plugin.max_sequence_length(config),
-        vocab_size=vocab_size if isinstance(vocab_size, int) else None,
-    )
 
 
 def is_export(workload: Workload) -> bool:

@@ -370,7 +370,17 @@ class GivenModules(WorkloadFamily):
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
         record = given_module(workload)
         if workload.path:
-            module, arguments = _load_from_script(workload, record)
+            script = Path(workload.path)
+            captured_module = capture_module(
+                script, record.script_arguments, record.max_depth, record.number, len(record.calls)
+            )
+            if captured_module.hash != record.hash:
+                raise BenchhouseError(
+                    f"{script.name} made a different model {record.number} than when it was analysed "
+                    f"(hash {captured_module.hash[:SHORT_HASH]}, before {record.short_hash}): use fixed seeds, or "
+                    "weights from a file"
+                )
+            module, arguments = captured_module.module, tuple(call.arguments for call in captured_module.calls)
         else:  # a copy, which may be moved and converted, of a module passed in this process
             given = ((module, calls) for module, (revision, calls) in _GIVEN.items() if revision == workload.revision)
             passed, arguments = next(given, (None, ()))
@@ -459,21 +469,6 @@ class _Registry:
 
 _REGISTRY = _Registry()
 _GIVEN, _CALLS = _REGISTRY.given, _REGISTRY.calls
-
-
-def _load_from_script(workload: Workload, record: GivenModule) -> tuple[Any, tuple[CallArguments, ...]]:
-    """The module, captured from a run of its script. Raises BenchhouseError if it differs from the analysed one."""
-    script = Path(workload.path or "")
-    captured_module = capture_module(
-        script, record.script_arguments, record.max_depth, record.number, len(record.calls)
-    )
-    if captured_module.hash != record.hash:
-        raise BenchhouseError(
-            f"{script.name} made a different model {record.number} than when it was analysed "
-            f"(hash {captured_module.hash[:SHORT_HASH]}, before {record.short_hash}): use fixed seeds, or weights from "
-            "a file"
-        )
-    return captured_module.module, tuple(call.arguments for call in captured_module.calls)
 
 
 def _call_at(record: GivenModule, point: Point) -> RecordedCall:

@@ -171,7 +171,16 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     for name in files:
         check_same_folder(path, name)
     weights = {tensor.name for tensor in model.graph.initializer}
-    tables = _rows(model.graph)
+    origin = {value.name: value.name for value in model.graph.input}
+    sizes = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
+    # Rows of the smallest table that an input indexes (Gather of a weight), by input.
+    tables: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in VALUE_PRESERVING and node.input[0] in origin:
+            origin |= dict.fromkeys(node.output, origin[node.input[0]])
+        if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in origin:
+            name, rows = origin[node.input[1]], sizes[node.input[0]]
+            tables[name] = min(rows, tables.get(name, rows))
     return {
         "opset": max((used.version for used in model.opset_import if used.domain in ("", "ai.onnx")), default=0),
         "inputs": [
@@ -236,20 +245,6 @@ def _tensor(value: Any) -> dict[str, Json]:
 
 VALUE_PRESERVING = ("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten")
 """Operators that pass on the values of their first input."""
-
-
-def _rows(graph: Any) -> dict[str, int]:
-    """Rows of the smallest table that an input indexes (Gather of a weight), by input."""
-    origin = {value.name: value.name for value in graph.input}
-    sizes = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
-    rows_by_input: dict[str, int] = {}
-    for node in graph.node:
-        if node.op_type in VALUE_PRESERVING and node.input[0] in origin:
-            origin |= dict.fromkeys(node.output, origin[node.input[0]])
-        if node.op_type == "Gather" and node.input[0] in sizes and node.input[1] in origin:
-            name, rows = origin[node.input[1]], sizes[node.input[0]]
-            rows_by_input[name] = min(rows, rows_by_input.get(name, rows))
-    return rows_by_input
 
 
 def _read_openvino(path: Path) -> dict[str, Any]:

@@ -213,22 +213,24 @@ def cached_models(folder: Path) -> tuple[CachedModel, ...]:
     if not folder.is_dir():
         return ()
     with storage_errors(f"cannot read the hub's cache {folder}"):
-        models = [_model(entry) for entry in sorted(folder.glob(f"{PREFIX}*")) if (entry / "snapshots").is_dir()]
+        models: list[CachedModel] = []
+        for entry in sorted(folder.glob(f"{PREFIX}*")):
+            if (entry / "snapshots").is_dir():
+                commits = [commit for commit in (entry / "snapshots").iterdir() if commit.is_dir()]
+                commits.sort(key=lambda commit: commit.stat().st_mtime, reverse=True)
+                newest = [file for commit in commits[:1] for file in commit.rglob(f"*{WEIGHT_SUFFIX}")]
+                files = [Path(parent) / name for parent, _, names in os.walk(entry) for name in names]
+                models.append(
+                    CachedModel(
+                        model_id=entry.name.removeprefix(PREFIX).replace("--", "/"),
+                        folder=entry,
+                        size_bytes=sum(file.lstat().st_size for file in files if not file.is_symlink()),
+                        # A link may be broken.
+                        weights_bytes=sum(file.stat().st_size for file in newest if file.exists()),
+                        revisions=tuple(commit.name for commit in commits),
+                    )
+                )
     return tuple(model for model in models if model.revisions)
-
-
-def _model(folder: Path) -> CachedModel:
-    commits = [entry for entry in (folder / "snapshots").iterdir() if entry.is_dir()]
-    commits.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-    newest = [file for commit in commits[:1] for file in commit.rglob(f"*{WEIGHT_SUFFIX}")]
-    files = [Path(parent) / name for parent, _, names in os.walk(folder) for name in names]
-    return CachedModel(
-        model_id=folder.name.removeprefix(PREFIX).replace("--", "/"),
-        folder=folder,
-        size_bytes=sum(file.lstat().st_size for file in files if not file.is_symlink()),
-        weights_bytes=sum(file.stat().st_size for file in newest if file.exists()),  # a link may be broken
-        revisions=tuple(commit.name for commit in commits),
-    )
 
 
 if __name__ == "__main__":

@@ -101,7 +101,15 @@ def photos(count: int, seed: int) -> list[np.ndarray]:
     for _ in range(count):
         coarse = generator.uniform(0, 255, (height // PATCH_PIXELS + 1, width // PATCH_PIXELS + 1, 3))
         grain = generator.normal(0, GRAIN, (height, width, 3))
-        pictures.append(np.clip(_smooth(coarse, height, width) + grain, 0, 255).astype(np.uint8))
+        # The coarse image is enlarged to full size by bilinear interpolation.
+        rows = np.linspace(0, coarse.shape[0] - 1.001, height)
+        columns = np.linspace(0, coarse.shape[1] - 1.001, width)
+        top, left = rows.astype(int), columns.astype(int)
+        down, right = (rows - top)[:, None, None], (columns - left)[None, :, None]
+        upper = coarse[top][:, left] * (1 - right) + coarse[top][:, left + 1] * right
+        lower = coarse[top + 1][:, left] * (1 - right) + coarse[top + 1][:, left + 1] * right
+        blended: np.ndarray = upper * (1 - down) + lower * down
+        pictures.append(np.clip(blended + grain, 0, 255).astype(np.uint8))
     return pictures
 
 
@@ -127,20 +135,6 @@ def sounds(count: int, seconds: float, rate_hz: int, seed: int) -> list[np.ndarr
 def speech_digest() -> str:
     """The SHA-256 of the recording, by which inputs of sound are known to be the same."""
     return hashlib.sha256(resources.files(__package__).joinpath(SPEECH).read_bytes()).hexdigest()
-
-
-def _smooth(coarse: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The coarse image enlarged to full size by bilinear interpolation."""
-    import numpy as np
-
-    rows = np.linspace(0, coarse.shape[0] - 1.001, height)
-    columns = np.linspace(0, coarse.shape[1] - 1.001, width)
-    top, left = rows.astype(int), columns.astype(int)
-    down, right = (rows - top)[:, None, None], (columns - left)[None, :, None]
-    upper = coarse[top][:, left] * (1 - right) + coarse[top][:, left + 1] * right
-    lower = coarse[top + 1][:, left] * (1 - right) + coarse[top + 1][:, left + 1] * right
-    blended: np.ndarray = upper * (1 - down) + lower * down
-    return blended
 
 
 AUDIO_AXIS = "audio_seconds"

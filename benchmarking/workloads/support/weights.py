@@ -334,8 +334,9 @@ def fill(
 
     Weights and biases are normal with the configuration's `initializer_range` (default 0.02). Weights of normalisation
     layers are 1 and their biases 0, as before training. Rates of recurrences keep their constructors' values
-    (`AS_CONSTRUCTED`, `_fill_time_steps`). Shared parameters are filled once.
+    (`AS_CONSTRUCTED`), or are drawn (`TIME_STEP_BIASES`). Shared parameters are filled once.
     """
+    import numpy as np
     import torch
 
     if standard_deviation is None:
@@ -351,7 +352,12 @@ def fill(
         if (only is not None and name not in only) or name.rsplit(".", 1)[-1] in AS_CONSTRUCTED:
             continue
         if name.endswith(TIME_STEP_BIASES):
-            _fill_time_steps(parameter.detach(), seed, name, model.config)
+            # Biases b whose time steps dt = softplus(b) are log-uniform between the configuration's `time_step_min` and
+            # `time_step_max`, and at least `time_step_floor`: b = dt + ln(1 - exp(-dt)), as Mamba's authors do.
+            generator = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
+            low, high = np.log(model.config.time_step_min), np.log(model.config.time_step_max)
+            steps = np.maximum(np.exp(generator.uniform(low, high, parameter.numel())), model.config.time_step_floor)
+            parameter.detach().view(-1).copy_(torch.from_numpy(steps + np.log(-np.expm1(-steps))))
         elif id(parameter) in norms:
             torch.nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
         else:
@@ -375,15 +381,3 @@ def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -
         generator.standard_normal(dtype=np.float32, out=values)
         values *= np.float32(standard_deviation)
         flat[start : start + len(values)].copy_(torch.from_numpy(values))
-
-
-def _fill_time_steps(tensor: Any, seed: int, name: str, config: Any) -> None:
-    """Biases b whose time steps dt = softplus(b) are log-uniform between the configuration's `time_step_min` and
-    `time_step_max`, and at least `time_step_floor`: b = dt + ln(1 - exp(-dt)), as Mamba's authors initialise it."""
-    import numpy as np
-    import torch
-
-    generator = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
-    low, high = np.log(config.time_step_min), np.log(config.time_step_max)
-    steps = np.maximum(np.exp(generator.uniform(low, high, tensor.numel())), config.time_step_floor)
-    tensor.view(-1).copy_(torch.from_numpy(steps + np.log(-np.expm1(-steps))))

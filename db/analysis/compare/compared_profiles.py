@@ -101,7 +101,11 @@ def compare_profiles(warehouse: Warehouse, before: Selection, after: Selection) 
         [profile_parts(warehouse, table, profile_id) for profile_id in ids]
         for table in ("profile_modules", "profile_ops")
     )
-    layers = [_layers(rows) for rows in modules]
+    layers: list[dict[str, list[float]]] = []
+    for rows in modules:
+        calls = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
+        sums = _own_ms([row for row in rows if row["layer"]], "layer")
+        layers.append({name: calls.get(name) or [total] for name, total in sums.items()})
     differs: dict[str, list[Json]] = {
         name: [first[name], second[name]] for name in IDENTITY if first[name] != second[name]
     }
@@ -143,12 +147,36 @@ def profiles_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
     if comparison.differs:
         differs = (f"{name} {values[0]} -> {values[1]}" for name, values in comparison.differs.items())
         lines.append(visible(f"differs: {'; '.join(differs)}"))
+    sentences = []
+    for change in comparison.outstanding[:3]:
+        module = next(
+            (
+                module_change
+                for module_change in comparison.modules
+                if module_change.name == change.name or module_change.name.startswith(f"{change.name}.")
+            ),
+            None,
+        )
+        location = (
+            f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)" if module is not None else ""
+        )
+        sentences.append(
+            f"{change.name} changed by {change.difference_ms:+.3g} ms, "
+            f"{percent_change((change.ratio or 1) - 1)}{location}; "
+            f"the median layer by {percent_change((comparison.usual_ratio or 1) - 1)}."
+        )
+    if not sentences and comparison.layers:
+        sentences.append("No layer changed relative to the others.")
+    for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
+        if names:
+            sentences.append(f"{len(names)} layers are in {side} only, the first: {names[0]}.")
+    sentences.append("Each side is one process: verdicts cover its calls only, and a shift of all layers may be noise.")
     parts = [
         wrapped("\n".join(lines), page.text_width),
         _table("part", comparison.parts, page),
         _table("layer", layers, page) if layers else "",
         _table("operator", comparison.operators[:MOST_OPERATORS], page),
-        wrapped("\n".join(_sentences(comparison)), page.text_width),
+        wrapped("\n".join(map(visible, sentences)), page.text_width),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -167,34 +195,6 @@ def _table(heading: str, changes: Sequence[Change], page: Page) -> str:
     )
     headings = (heading, "A ms", "B ms", "B - A", "change", "")
     return table_text(Table(headings=headings, rows=rows, numbers=(1, 2, 3, 4), states=(5,)), page)
-
-
-def _sentences(comparison: ProfileComparison) -> list[str]:
-    lines = []
-    for change in comparison.outstanding[:3]:
-        module = next(
-            (
-                module_change
-                for module_change in comparison.modules
-                if module_change.name == change.name or module_change.name.startswith(f"{change.name}.")
-            ),
-            None,
-        )
-        location = (
-            f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)" if module is not None else ""
-        )
-        lines.append(
-            f"{change.name} changed by {change.difference_ms:+.3g} ms, "
-            f"{percent_change((change.ratio or 1) - 1)}{location}; "
-            f"the median layer by {percent_change((comparison.usual_ratio or 1) - 1)}."
-        )
-    if not lines and comparison.layers:
-        lines.append("No layer changed relative to the others.")
-    for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
-        if names:
-            lines.append(f"{len(names)} layers are in {side} only, the first: {names[0]}.")
-    lines.append("Each side is one process: verdicts cover its calls only, and a shift of all layers may be noise.")
-    return list(map(visible, lines))
 
 
 def _summary(row: Row) -> dict[str, Json]:
@@ -229,13 +229,6 @@ def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[C
 def _by_difference(changes: Iterable[Change]) -> tuple[Change, ...]:
     """The changes, largest difference first."""
     return tuple(sorted(changes, key=lambda one: -abs(one.difference_ms)))
-
-
-def _layers(rows: Sequence[Row]) -> dict[str, list[float]]:
-    """The times of each layer: of every call if its module was profiled as a whole, otherwise the sum of its parts."""
-    calls = {row["module"]: list(row["inclusive_samples_ms"]) for row in rows if row["module"] == row["layer"]}
-    sums = _own_ms([row for row in rows if row["layer"]], "layer")
-    return {name: calls.get(name) or [total] for name, total in sums.items()}
 
 
 def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:

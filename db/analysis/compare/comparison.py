@@ -326,7 +326,26 @@ def _pair(
         times[result.session_id] = max(result.history_time, times.get(result.session_id, result.history_time))
     in_order = sorted(times, key=lambda session_id: (times[session_id], session_id))
     positions = {session_id: position for position, session_id in enumerate(in_order)}
-    sessions = [_sessions(side, positions, details) for side in sides]
+    sessions: list[tuple[Session, ...]] = []
+    for side in sides:
+        groups: dict[str, list[Measured]] = {}
+        for measured in side:
+            groups.setdefault(measured.session_id, []).append(measured)
+        sessions.append(
+            tuple(
+                Session(
+                    value=session_mean(
+                        [member.value for member in members if member.value is not None and member.value > 0]
+                    ),
+                    launches=tuple(
+                        value for member in members for value in details.values.get(member.result_id, {}).values()
+                    ),
+                    position=positions[session_id],
+                    time=min(member.started_at for member in members),
+                )
+                for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
+            )
+        )
     scatter = [_scatter(side, side_sessions, details) for side, side_sessions in zip(sides, sessions, strict=True)]
     if len({measured.series_id for side in sides for measured in side}) == 1:  # what one side shows holds for the other
         scatter = [one or scatter[1 - place] for place, one in enumerate(scatter)]
@@ -363,22 +382,6 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]
         )
         for number in in_order
     ]
-
-
-def _sessions(side: Sequence[Measured], positions: Mapping[str, int], details: Details) -> tuple[Session, ...]:
-    """The side's sessions, oldest first."""
-    groups: dict[str, list[Measured]] = {}
-    for measured in side:
-        groups.setdefault(measured.session_id, []).append(measured)
-    return tuple(
-        Session(
-            value=session_mean([member.value for member in members if member.value is not None and member.value > 0]),
-            launches=tuple(value for member in members for value in details.values.get(member.result_id, {}).values()),
-            position=positions[session_id],
-            time=min(member.started_at for member in members),
-        )
-        for session_id, members in sorted(groups.items(), key=lambda item: positions[item[0]])
-    )
 
 
 def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Details) -> SessionScatter | None:

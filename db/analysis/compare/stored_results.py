@@ -125,6 +125,14 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
     def one(row: Mapping[str, Any], run: Mapping[str, Any]) -> Measured:
         own_keys, keys_hash = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
         wide = evidence.get(row["result_id"], NO_EVIDENCE)
+        unfit: str | None = None  # why it may not be compared
+        if row["status"] != "ok":
+            unfit = f"{row['status'].replace('_', ' ')}: {row['error']}"
+        elif row["validity"] == "invalid":
+            kinds = [doubt["kind"] for doubt in wide.doubts if doubt["severity"] == "invalid"]
+            unfit = f"invalid ({', '.join(kinds) or 'no doubt stored'})"
+        elif row["value"] is None:
+            unfit = f"no {metric.column}: {wide.why_missing or 'not measured'}"
         return Measured(
             result_id=row["result_id"],
             run_id=row["run_id"],
@@ -138,7 +146,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             keys_hash=keys_hash,
             value=row["value"],
             validity=row["validity"],
-            unfit=_unfit(row, wide, metric),
+            unfit=unfit,
             doubts=tuple(doubt["kind"] for doubt in wide.doubts if doubt["severity"] != "info"),
             columns=run["columns"],
             versions=run["versions"],
@@ -229,18 +237,6 @@ def _keys(warehouse: Warehouse, table: str, column: str, rows: Iterable[Mapping[
     ids = sorted({row[column] for row in rows})
     rows_read = warehouse.query(KEYS.format(table=table, column=column), {"ids": ids}).dicts()
     return {row["id"]: json.loads(row["hashed_keys"]) for row in rows_read}
-
-
-def _unfit(row: Mapping[str, Any], evidence: Evidence, metric: Metric) -> str | None:
-    """Why a result may not be compared, or None."""
-    if row["status"] != "ok":
-        return f"{row['status'].replace('_', ' ')}: {row['error']}"
-    if row["validity"] == "invalid":
-        kinds = [doubt["kind"] for doubt in evidence.doubts if doubt["severity"] == "invalid"]
-        return f"invalid ({', '.join(kinds) or 'no doubt stored'})"
-    if row["value"] is None:
-        return f"no {metric.column}: {evidence.why_missing or 'not measured'}"
-    return None
 
 
 STATISTICS = """

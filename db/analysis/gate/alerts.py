@@ -275,7 +275,28 @@ LINK_CHANGE = (
 
 def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> StoredAlerts:
     """Raise an alert for each confirmed regression without one. Alerts of one session share a group. All or nothing."""
-    rows = [_history_alert(regression) for regression in regressions if regression.state == "confirmed"]
+    rows: list[dict[str, Any]] = []
+    for regression in regressions:
+        if regression.state == "confirmed":
+            evidence = {
+                "value_before": regression.value_before,
+                "value_after": regression.value_after,
+                "p_value": regression.p_value,
+                "last_good": regression.last_good_result_id,
+                "results": [regression.result_id],
+                "environment": None if regression.common_shift is None else regression.common_shift.text,
+            }
+            columns = ("series_id", "relative_change", "detector", "detector_version", "result_id", "change_point_id")
+            rows.append(
+                _new_alert(
+                    metric=regression.metric.column,
+                    first_commit=regression.last_good_commit,
+                    last_commit=regression.first_bad_commit,
+                    group_id=regression.session_id,
+                    parameters=json.dumps(evidence),
+                    **{name: getattr(regression, name) for name in columns},
+                )
+            )
 
     def store(connection: Connection) -> StoredAlerts:
         alert_ids = []
@@ -300,24 +321,4 @@ def _stored_alerts(rows: Sequence[Mapping[str, Any]], alert_ids: Sequence[str]) 
     return StoredAlerts(
         new=tuple(stored_id for new_id, stored_id in pairs if stored_id == new_id),
         known=tuple(stored_id for new_id, stored_id in pairs if stored_id != new_id),
-    )
-
-
-def _history_alert(regression: Regression) -> dict[str, Any]:
-    evidence = {
-        "value_before": regression.value_before,
-        "value_after": regression.value_after,
-        "p_value": regression.p_value,
-        "last_good": regression.last_good_result_id,
-        "results": [regression.result_id],
-        "environment": None if regression.common_shift is None else regression.common_shift.text,
-    }
-    columns = ("series_id", "relative_change", "detector", "detector_version", "result_id", "change_point_id")
-    return _new_alert(
-        metric=regression.metric.column,
-        first_commit=regression.last_good_commit,
-        last_commit=regression.first_bad_commit,
-        group_id=regression.session_id,
-        parameters=json.dumps(evidence),
-        **{name: getattr(regression, name) for name in columns},
     )

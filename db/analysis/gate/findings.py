@@ -119,12 +119,21 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
             after = None if now is None else now.values.get(name)
             if after is None and not earlier:
                 continue
+            if now is None:
+                reason = f"not measured in this run{TO_ADD[metric.source]}"
+            elif metric.name not in now.values:
+                kind, _, text = now.missing.get(metric.name, "not measured in this run").partition(": ")
+                reason = text or kind.replace("_", " ")
+            elif earlier:
+                reason = "the earlier runs measured it on other inputs"
+            else:
+                reason = "no earlier run of the series has it"
             check = QualityCheck(
                 subject=subject,
                 metric=name,
                 before=None,
                 after=None if after is None else after.value,
-                judgement=_not_judged(now, metric, bool(earlier)),
+                judgement=QualityVerdict(verdict="not judged", reason=reason),
                 session_id=session_id,
                 **{field: own[field] for field in ("run_id", "series_id", "result_id", "git_commit")},
             )
@@ -144,20 +153,6 @@ def check_quality(warehouse: Warehouse, runs: Mapping[str, tuple[str, str]]) -> 
                 )
             checks.append(check)
     return tuple(sorted(checks, key=lambda one: WORDS.index(one.judgement.verdict)))
-
-
-def _not_judged(now: Quality | None, metric: QualityMetric, has_earlier: bool) -> QualityVerdict:
-    """Why a measure without a baseline, or without a value, has no verdict."""
-    if now is None:
-        reason = f"not measured in this run{TO_ADD[metric.source]}"
-    elif metric.name not in now.values:
-        kind, _, text = now.missing.get(metric.name, "not measured in this run").partition(": ")
-        reason = text or kind.replace("_", " ")
-    elif has_earlier:
-        reason = "the earlier runs measured it on other inputs"
-    else:
-        reason = "no earlier run of the series has it"
-    return QualityVerdict(verdict="not judged", reason=reason)
 
 
 def _baseline(

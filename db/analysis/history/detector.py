@@ -307,7 +307,14 @@ def _detected_sides(logs: Floats, parameters: Parameters) -> dict[_Sides, float]
             if sides not in tested:
                 p_value = _p_value(clipped[start:at], clipped[at:end], are_neighbours_alike=True)
                 p_value = min(p_value, stepped.get(at, 1.0))
-                tested[sides] = _fails(logs, clipped, sides, p_value, parameters), p_value
+                before, after = sides.near(logs)
+                is_no_change = bool(
+                    p_value > parameters.p_value
+                    or min(len(before), len(after)) < parameters.points_beside
+                    or abs(np.expm1(np.median(after) - np.median(before))) < parameters.least_change
+                    or superiority(*sides.near(clipped)) < parameters.superiority
+                )
+                tested[sides] = is_no_change, p_value
         weakest = max(segments, key=tested.__getitem__, default=None)
         if weakest is None or not tested[weakest][0]:
             return _without_ramps(clipped, {sides: tested[sides][1] for sides in segments}, stepped, parameters)
@@ -349,17 +356,6 @@ def _best_split(clipped: Floats, start: int, end: int, parameters: Parameters) -
     # The sums before and after a place are opposite, so the difference of means is sum * count / (before * after).
     offset = 1 + int(np.argmax(sums**2 / (before * (count - before))))
     return start + offset, _p_value(values[:offset], values[offset:])
-
-
-def _fails(logs: Floats, clipped: Floats, sides: _Sides, p_value: float, parameters: Parameters) -> bool:
-    """Whether the candidate is no change."""
-    before, after = sides.near(logs)
-    return bool(
-        p_value > parameters.p_value
-        or min(len(before), len(after)) < parameters.points_beside
-        or abs(np.expm1(np.median(after) - np.median(before))) < parameters.least_change
-        or superiority(*sides.near(clipped)) < parameters.superiority
-    )
 
 
 def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = False) -> float:

@@ -136,8 +136,48 @@ def options_by_workload(
     known = qualities(warehouse, sorted({row["run_id"] for row in rows}))
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
-        option = _option(row, rates.get(row["result_id"], ()))
-        by_workload.setdefault(_workload(row), []).append(_with_quality(option, known.get(row["run_id"])))
+        point = Point.from_columns(row)
+        energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
+        columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
+        tokens = _tokens_per_sec(row)
+        # The runtime's settings, threads and processors, which distinguish series.
+        bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
+        runtime_mode = {
+            **stated_mode(row),
+            **{name: value for name, value in bound.items() if value is not None},
+        }
+        option = Option(
+            **{name: row[name] for name in (*columns, "validity", "output_error")},
+            latency_p90_ms=stated_value(row, "latency_p90_ms"),
+            latency_p95_ms=stated_value(row, "latency_p95_ms"),
+            latency_p99_ms=stated_value(row, "latency_p99_ms"),
+            latency_stated_ms=next(filter(None, (stated_value(row, name) for name in AT_LEAST_MEDIAN)), None)
+            if row["origin_definition"] is not None
+            else None,
+            runtime_mode=runtime_mode,
+            point=point,
+            doubts=doubt_kinds(row["extra"]),
+            missing={**row["missing"], "energy_per_item": why_no_energy(row["missing"])},
+            latency_ms=row["latency_median_ms"],
+            latency_high_ms=row["latency_ci_high_ms"],
+            is_between=row["ci_scope"] == "between",
+            ttft_ms=row["time_to_first_token_ms"],
+            ttft_high_ms=row["time_to_first_token_ci_high_ms"],
+            memory_mb=next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
+            energy_j=energy_j,
+            energy_of=energy_of,
+            throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
+            throughput_half_width=_rate_half_width(rates.get(row["result_id"], ())),
+        )
+        axes = json.loads(row["axes"])
+        workload = Workload(
+            **{name: row[name] for name in OF_WORKLOAD},
+            config_hash=workload_config(row),
+            definition=row["origin_definition"],
+            axes=tuple(sorted(axes.items())),
+            has_tokens=_tokens_per_sec(row) is not None,
+        )
+        by_workload.setdefault(workload, []).append(_with_quality(option, known.get(row["run_id"])))
     return {
         workload: tuple(options) for workload, options in sorted(by_workload.items(), key=lambda item: item[0].text)
     }
@@ -165,53 +205,6 @@ def unusable_words(warehouse: Warehouse, models: Sequence[str], selection: Selec
     total, words = sum(row["n"] for row in rows), list(kinds.values())
     unusable = [f"{row['n']} {words[row['kind']]}" for row in rows if row["kind"] is not None]
     return ", ".join([f"{total} result{' is' if total == 1 else 's are'} selected", *unusable])
-
-
-def _workload(row: Row) -> Workload:
-    axes = json.loads(row["axes"])
-    return Workload(
-        **{name: row[name] for name in OF_WORKLOAD},
-        config_hash=workload_config(row),
-        definition=row["origin_definition"],
-        axes=tuple(sorted(axes.items())),
-        has_tokens=_tokens_per_sec(row) is not None,
-    )
-
-
-def _option(row: Row, rates: Sequence[float]) -> Option:
-    point = Point.from_columns(row)
-    energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
-    columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
-    tokens = _tokens_per_sec(row)
-    # The runtime's settings, threads and processors, which distinguish series.
-    bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
-    runtime_mode = {
-        **stated_mode(row),
-        **{name: value for name, value in bound.items() if value is not None},
-    }
-    return Option(
-        **{name: row[name] for name in (*columns, "validity", "output_error")},
-        latency_p90_ms=stated_value(row, "latency_p90_ms"),
-        latency_p95_ms=stated_value(row, "latency_p95_ms"),
-        latency_p99_ms=stated_value(row, "latency_p99_ms"),
-        latency_stated_ms=next(filter(None, (stated_value(row, name) for name in AT_LEAST_MEDIAN)), None)
-        if row["origin_definition"] is not None
-        else None,
-        runtime_mode=runtime_mode,
-        point=point,
-        doubts=doubt_kinds(row["extra"]),
-        missing={**row["missing"], "energy_per_item": why_no_energy(row["missing"])},
-        latency_ms=row["latency_median_ms"],
-        latency_high_ms=row["latency_ci_high_ms"],
-        is_between=row["ci_scope"] == "between",
-        ttft_ms=row["time_to_first_token_ms"],
-        ttft_high_ms=row["time_to_first_token_ci_high_ms"],
-        memory_mb=next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
-        energy_j=energy_j,
-        energy_of=energy_of,
-        throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
-        throughput_half_width=_rate_half_width(rates),
-    )
 
 
 def _with_quality(option: Option, quality: Quality | None) -> Option:

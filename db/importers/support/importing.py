@@ -328,27 +328,26 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         file.leave_out(name, str(problem).removeprefix(f"{path}: "))
     source = STDIN if path == Path("-") else str(path.resolve())
     file_runs = FileRuns(runs=runs, source=source, source_sha256=file.sha256)
-    return _Read(outcome=_outcome(file, names, runs), runs=file_runs)
+    results = [result for run in runs for result in run.results]
+    return _Read(
+        outcome=Imported(
+            path=file.path,
+            state="imported",
+            format=names,
+            runs=len(runs),
+            results=len(results),
+            samples=sum(len(samples.values) for result in results for samples in result.samples),
+            left_out=tuple(left_out.text for left_out in file.left_out),
+            doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
+            compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
+            nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
+            unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
+            models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
+        ),
+        runs=file_runs,
+    )
 
 
 def is_run_file(file: ForeignFile) -> bool:
     """Whether the file is one of our own run files."""
     return isinstance(file.json, dict) and file.json.get("format") == FORMAT
-
-
-def _outcome(file: ForeignFile, format_name: str, runs: Sequence[Run]) -> Imported:
-    results = [result for run in runs for result in run.results]
-    return Imported(
-        path=file.path,
-        state="imported",
-        format=format_name,
-        runs=len(runs),
-        results=len(results),
-        samples=sum(len(samples.values) for result in results for samples in result.samples),
-        left_out=tuple(left_out.text for left_out in file.left_out),
-        doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
-        compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
-        nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
-        unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
-        models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
-    )

@@ -289,35 +289,7 @@ def export_result(
 ) -> Result:
     """The result of the one load in such a file. `columns` are the tool's columns in addition to `EXPORT_COLUMNS`."""
     requests = _mean_value(top, "request_count")
-    return load_result(
-        concurrency=concurrency,
-        request_rate=request_rate,
-        prompt_tokens=_common_value(top, "input_sequence_length"),
-        prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
-        new_tokens=_common_value(top, "output_sequence_length"),
-        requests=requests,
-        failed=_mean_value(top, "error_request_count"),
-        doubts=doubts,
-        metrics={},
-        stated=_export_metrics(top, {**EXPORT_COLUMNS, **columns}),
-    )
-
-
-def export_task(top: Fields) -> str:
-    """The task: only text generation has output tokens."""
-    return "text-generation" if "output_sequence_length" in top else "feature-extraction"
-
-
-def model_names(fields: Fields, name: str, value: Any) -> str:
-    """The names of the models in a list, joined. Raises FormatError for a list of anything else."""
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        fields.refuse(name, f"expected model names, found {value!r:.60}")
-    return ", ".join(value)
-
-
-def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
-    """The statistics of every metric in the warehouse's units: under our name if `columns` has one, otherwise as
-    METRIC_STATISTIC_UNIT, or METRIC_UNIT for a metric with one value."""
+    columns = {**EXPORT_COLUMNS, **columns}
     metrics: dict[str, float] = {}
     for name in [name for name in top if _is_metric(top.peek(name))]:
         metric = top.required(top.fields, name)
@@ -334,7 +306,30 @@ def _export_metrics(top: Fields, columns: Columns) -> dict[str, float]:
         for statistic, value in values.items():
             parts = (name, "" if len(values) == 1 else statistic, word)
             metrics[columns.get((name, statistic), "_".join(filter(None, parts)))] = value
-    return metrics
+    return load_result(
+        concurrency=concurrency,
+        request_rate=request_rate,
+        prompt_tokens=_common_value(top, "input_sequence_length"),
+        prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
+        new_tokens=_common_value(top, "output_sequence_length"),
+        requests=requests,
+        failed=_mean_value(top, "error_request_count"),
+        doubts=doubts,
+        metrics={},
+        stated=metrics,
+    )
+
+
+def export_task(top: Fields) -> str:
+    """The task: only text generation has output tokens."""
+    return "text-generation" if "output_sequence_length" in top else "feature-extraction"
+
+
+def model_names(fields: Fields, name: str, value: Any) -> str:
+    """The names of the models in a list, joined. Raises FormatError for a list of anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+        fields.refuse(name, f"expected model names, found {value!r:.60}")
+    return ", ".join(value)
 
 
 def _common_value(top: Fields, name: str) -> int | None:

@@ -77,7 +77,24 @@ def read_benchmarks(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
         yield "", Fields(file, _current_form(file.json))
         return
     if is_printed(file):
-        yield from _printed(file)
+        reports: list[dict[str, Any]] = []
+        target: dict[str, Any] | None = None
+        values: dict[str, Any] | None = None
+        for line in (file.text or "").splitlines():
+            if found := PRINTED_TARGET.search(line):
+                if not reports or found[1] in reports[-1]["report"]:
+                    date = PRINTED_DATE.search(line)
+                    reports.append({"report": {}, **({"printed_at": date[1]} if date else {})})
+                target, values = reports[-1]["report"].setdefault(found[1], {}), None
+            elif target is not None and (found := PRINTED_MEASURED.search(line)):
+                values = target.setdefault(found[1], {})
+            elif values is not None and (found := PRINTED_VALUE.search(line)) and found[4] != "metric":
+                name, number, unit = found.groups()[:3] if found[1] else found.groups()[3:]
+                is_one = name in ("throughput", "efficiency")  # the only value of what is measured
+                values["value" if is_one else name] = parsed_number(number)
+                if unit not in (None, "-", "%"):
+                    values.setdefault("unit", unit)
+        yield from ((str(index), Fields(file, one)) for index, one in enumerate(reports))
         return
     yield from understood(file, csv_rows(file, is_flat), lambda row: (row.path, _nested(row)))
 
@@ -88,28 +105,6 @@ def is_printed(file: ForeignFile) -> bool:
         return False
     lines = [line for line in text.splitlines() if line.strip()]
     return any(PRINTED_TARGET.search(a) and PRINTED_MEASURED.search(b) for a, b in pairwise(lines))
-
-
-def _printed(file: ForeignFile) -> Iterator[tuple[str, Fields]]:
-    """The printed reports of the file; a target that occurs again begins another one."""
-    reports: list[dict[str, Any]] = []
-    target: dict[str, Any] | None = None
-    values: dict[str, Any] | None = None
-    for line in (file.text or "").splitlines():
-        if found := PRINTED_TARGET.search(line):
-            if not reports or found[1] in reports[-1]["report"]:
-                date = PRINTED_DATE.search(line)
-                reports.append({"report": {}, **({"printed_at": date[1]} if date else {})})
-            target, values = reports[-1]["report"].setdefault(found[1], {}), None
-        elif target is not None and (found := PRINTED_MEASURED.search(line)):
-            values = target.setdefault(found[1], {})
-        elif values is not None and (found := PRINTED_VALUE.search(line)) and found[4] != "metric":
-            name, number, unit = found.groups()[:3] if found[1] else found.groups()[3:]
-            is_one = name in ("throughput", "efficiency")  # the only value of what is measured
-            values["value" if is_one else name] = parsed_number(number)
-            if unit not in (None, "-", "%"):
-                values.setdefault("unit", unit)
-    yield from ((str(index), Fields(file, one)) for index, one in enumerate(reports))
 
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
@@ -288,8 +283,16 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
     ordered = MAIN if any(one.values for one in times.values()) else MAIN[::-1]
     main = next((name for name in ordered if name in times), None)
     samples, metrics, stated = _generation(times, sizes)
-    memory, reasons = _memory(targets, is_rocm=is_rocm)
-    metrics |= memory
+    # Peaks in MB are over whole calls (decode has those of a whole generate).
+    names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
+    memory = targets[names[0]].fields("memory") if names else None
+    peaks = {} if memory is None else _peaks(memory, MEMORY)
+    reasons = {}
+    for column in [MEMORY["max_process_vram"], MEMORY["max_global_vram"]] if is_rocm else []:
+        if peaks.pop(column, None) is not None:
+            reasons[column] = SUMMED_VRAM
+    loading = targets["load_model"].fields("memory") if "load_model" in targets else None
+    metrics |= peaks | ({} if loading is None else _peaks(loading, {"max_ram": "memory_peak_rss_load_mb"}))
     if load := times.get("load_model"):
         metrics["load_model_s"] = (load.values[0] if load.values else load.mean) / MS_PER_S
     if first := times.get("first_forward") or times.get("first_call"):
@@ -424,19 +427,6 @@ def _rates(whole: Times, target: Fields | None, point: Point) -> dict[str, float
         return {}
     rates = {"throughput_samples_per_sec": throughput or point.batch_size / whole.mean * MS_PER_S}
     return rates | ({"throughput_tokens_per_sec": rates["throughput_samples_per_sec"] * tokens} if tokens else {})
-
-
-def _memory(targets: Mapping[str, Fields], *, is_rocm: bool) -> tuple[dict[str, float], dict[str, str]]:
-    """Peaks in MB over whole calls (decode has those of a whole generate), and the reasons for missing peaks."""
-    names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
-    memory = targets[names[0]].fields("memory") if names else None
-    found = {} if memory is None else _peaks(memory, MEMORY)
-    reasons = {}
-    for column in [MEMORY["max_process_vram"], MEMORY["max_global_vram"]] if is_rocm else []:
-        if found.pop(column, None) is not None:
-            reasons[column] = SUMMED_VRAM
-    load = targets["load_model"].fields("memory") if "load_model" in targets else None
-    return found | ({} if load is None else _peaks(load, {"max_ram": "memory_peak_rss_load_mb"})), reasons
 
 
 def _peaks(memory: Fields, names: Mapping[str, str]) -> dict[str, float]:
