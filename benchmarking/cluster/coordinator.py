@@ -229,7 +229,28 @@ class ClusterSweep:
             if idle := [slot for slot in alike if slot.work is None]:
                 # Preferably its previous machine; with --spread another one.
                 slot = min(idle, key=lambda slot: (slot.address != cell.address) != self._spread)
-                self._send_order(work, slot)
+                track = cell.track
+                if cell.identity is None:
+                    track.replan(
+                        plan_for_worker(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address)
+                    )
+                    cell.identity = slot.offer.identity(cell.selector)
+                cell.address = slot.address
+                track.begin()
+                slot.work, slot.attempt = work, uuid7()
+                self._open.remove(work)
+                order = Order(
+                    plan=track.plan,
+                    launches=work.launches,
+                    finished=tuple(  # reduced to what the worker needs: which points are finished, and their status
+                        dataclasses.replace(measured, samples=(), window={}, extra={}, doubts=(), metrics={})
+                        for measured in track.measurements
+                    ),
+                    kept=tuple(self._saved_runs.pop(slot.address, ())),
+                    device_wait_s=self._device_wait_s,
+                )
+                self._cluster.submit(slot.attempt, order, slot.address, slot.device.selector)
+                self._show(slot, "measuring", cell_name(track.plan.cell), immediate=True)
                 if all(slot.work is not None for slot in slots):
                     free.discard(cell.selector)
             elif slots and not willing:
@@ -263,29 +284,6 @@ class ClusterSweep:
                 f"no worker with {cell.selector} joined {self._cluster.address} within {duration(WAIT_FOR_WORKER_S)}: "
                 "start one, then continue with --resume"
             )
-
-    def _send_order(self, work: Work, slot: Slot) -> None:
-        """Send an order."""
-        cell, track = work.cell, work.cell.track
-        if cell.identity is None:
-            track.replan(plan_for_worker(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address))
-            cell.identity = slot.offer.identity(cell.selector)
-        cell.address = slot.address
-        track.begin()
-        slot.work, slot.attempt = work, uuid7()
-        self._open.remove(work)
-        order = Order(
-            plan=track.plan,
-            launches=work.launches,
-            finished=tuple(  # reduced to what the worker needs: which points are finished, and with which status
-                dataclasses.replace(measured, samples=(), window={}, extra={}, doubts=(), metrics={})
-                for measured in track.measurements
-            ),
-            kept=tuple(self._saved_runs.pop(slot.address, ())),
-            device_wait_s=self._device_wait_s,
-        )
-        self._cluster.submit(slot.attempt, order, slot.address, slot.device.selector)
-        self._show(slot, "measuring", cell_name(track.plan.cell), immediate=True)
 
     def _split(self, cell: Cell) -> None:
         """End a cell without a matching machine; its points without a result become a separate run."""

@@ -78,6 +78,7 @@ def main(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, arguments.selection)
     from db.analysis.history.histories import newest_results
     from db.run_records import qualities as quality_of_runs
+    from db.values import SETTINGS
 
     with open_to_read(arguments) as warehouse:
         rows, count = newest_results(warehouse, selection, metric, limit=arguments.rows)
@@ -96,7 +97,18 @@ def main(argv: Sequence[str]) -> int:
     elif rows:
         page = stdout_page()
         table = table_of(_columns(rows, metric), rows, page)
-        labelled = [*zip(_labels(rows), rows, strict=True)]
+        # The name of each row in the notes: what tells the rows apart, and its point.
+        names = ("model_id", "device_name", "runtime", "precision")
+        threads = [row["num_threads"] and f"{row['num_threads']} threads" for row in rows]
+        subjects = [
+            [*(_subject(row, name) for name in names), count, row[SETTINGS]]
+            for row, count in zip(rows, threads, strict=True)
+        ]
+        differs = [len(set(values)) > 1 for values in zip(*subjects, strict=True)]
+        named = (compress(values, differs) for values in subjects)
+        labelled = [
+            (" ".join(filter(None, [*values, _point(row)])), row) for values, row in zip(named, rows, strict=True)
+        ]
         failures = [f"{label}: {_state(row)}: {row['error']}" for label, row in labelled if row["status"] != "ok"]
         doubts = doubt_notes((kind, label) for label, row in labelled for kind in _kinds(row))
         rates = [
@@ -196,21 +208,6 @@ def _state(row: Row) -> str:
 def _kinds(row: Row) -> list[str]:
     """The kinds of doubt more severe than information."""
     return [kind for kind in row["doubts"] or () if kind not in KINDS or KINDS[kind].severity != "info"]
-
-
-def _labels(rows: Sequence[Row]) -> list[str]:
-    """The name of each row in the notes: what tells the rows apart, and its point."""
-    from db.values import SETTINGS
-
-    names = ("model_id", "device_name", "runtime", "precision")
-    threads = [row["num_threads"] and f"{row['num_threads']} threads" for row in rows]
-    subjects = [
-        [*(_subject(row, name) for name in names), count, row[SETTINGS]]
-        for row, count in zip(rows, threads, strict=True)
-    ]
-    differs = [len(set(values)) > 1 for values in zip(*subjects, strict=True)]
-    named = (compress(values, differs) for values in subjects)
-    return [" ".join(filter(None, [*values, _point(row)])) for values, row in zip(named, rows, strict=True)]
 
 
 def age(seconds: float) -> str:

@@ -385,7 +385,51 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         only = next(iter(hardware.values())) if machine_id is None and len(hardware) == 1 else ()
         named = hardware.get(machine_id, ()) if machine_id is not None else only
         machine = named[0] if named else Fields(rows[0].file, {}, "hardware_info")
-        yield _run(rows[0], run_id, merged(held), machine)
+        row = rows[0]
+        started, finished = first(row, STARTED), first(row, FINISHED)
+        begin, end = (row.time(name) if name else None for name in (started, finished))
+        run_results = [result_of(one) for one in merged(held)]
+        family, stated = text_in(row, *FAMILY), text_in(row, "status")
+        known = family in plugins.family_names()
+        machines, cpu = text_in(machine, "device_type"), text_in(machine, "cpu_model", "cpu_name", "cpu", "processor")
+        kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
+        device_name, memory_bytes = (
+            text_in(machine, "device_name", "gpu_name", "accelerator"),
+            machine.integer("memory_bytes"),
+        )
+        is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
+        found: dict[str, Any] = {
+            "model_id": text_in(row, *MODEL) or "unknown",
+            "family": family if known else None,
+            "task": text_in(row, "task") or "benchmark",
+            "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
+            "precision_word": text_in(row, "precision", "dtype", "torch_dtype"),
+            "host": text_in(row, "host", "hostname") or text_in(machine, "host", "hostname"),
+            "tool_version": text_in(row, "tool_version"),
+            "parameter_count": row.integer("parameter_count"),
+            "git_commit": text_in(row, "git_commit", "commit"),
+            "git_branch": text_in(row, "git_branch", "branch"),
+            "error": text_in(row, "error", "error_message"),
+            "device_type": kind,
+            "device_name": text_in(row, "device_name") or (cpu if is_host else device_name),
+            "device_memory_bytes": None if is_host else memory_bytes,
+            "cpu_model": cpu,
+            "cpu_cores": count_in(machine, "cpu_cores", "num_cores", "physical_cores"),
+            "cpu_threads": count_in(machine, "cpu_threads", "logical_cores"),
+            "memory_bytes": machine.integer("system_memory_bytes"),
+        }
+        own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
+        kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
+        yield ForeignRun(
+            key=run_id,
+            results=run_results,
+            started_at=begin,
+            stated_times=(row.text(started),) if started else (),
+            finished_at=end if begin and end and end >= begin else None,
+            status=None if run_results else STATUSES.get((stated or "").lower(), "failed"),
+            kept={"benchmark_runs": kept, "hardware_info": machine.rest()},
+            **found,
+        )
 
 
 def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
@@ -396,53 +440,6 @@ def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
             row.refuse(names[0], "is missing")
         found.setdefault(key, []).append(row)
     return found
-
-
-def _run(row: Fields, run_id: str, held: Sequence[ResultRow], hardware: Fields) -> ForeignRun:
-    started, finished = first(row, STARTED), first(row, FINISHED)
-    begin, end = (row.time(name) if name else None for name in (started, finished))
-    results = [result_of(one) for one in held]
-    family, stated = text_in(row, *FAMILY), text_in(row, "status")
-    known = family in plugins.family_names()
-    machines, cpu = text_in(hardware, "device_type"), text_in(hardware, "cpu_model", "cpu_name", "cpu", "processor")
-    kind = (text_in(row, "device", "device_type") or machines or "unknown").partition(":")[0].lower()
-    device_name, memory_bytes = (
-        text_in(hardware, "device_name", "gpu_name", "accelerator"),
-        hardware.integer("memory_bytes"),
-    )
-    is_host = kind == "cpu" and (machines or kind).lower() != kind  # the row describes the machine's other device
-    found: dict[str, Any] = {
-        "model_id": text_in(row, *MODEL) or "unknown",
-        "family": family if known else None,
-        "task": text_in(row, "task") or "benchmark",
-        "runtime": text_in(row, "runtime", "framework", "backend") or "unknown",
-        "precision_word": text_in(row, "precision", "dtype", "torch_dtype"),
-        "host": text_in(row, "host", "hostname") or text_in(hardware, "host", "hostname"),
-        "tool_version": text_in(row, "tool_version"),
-        "parameter_count": row.integer("parameter_count"),
-        "git_commit": text_in(row, "git_commit", "commit"),
-        "git_branch": text_in(row, "git_branch", "branch"),
-        "error": text_in(row, "error", "error_message"),
-        "device_type": kind,
-        "device_name": text_in(row, "device_name") or (cpu if is_host else device_name),
-        "device_memory_bytes": None if is_host else memory_bytes,
-        "cpu_model": cpu,
-        "cpu_cores": count_in(hardware, "cpu_cores", "num_cores", "physical_cores"),
-        "cpu_threads": count_in(hardware, "cpu_threads", "logical_cores"),
-        "memory_bytes": hardware.integer("system_memory_bytes"),
-    }
-    own: dict[str, Json] = {"run_id": run_id, "status": stated, "architecture_type": None if known else family}
-    kept = {**row.rest(), **{name: value for name, value in own.items() if value is not None}}
-    return ForeignRun(
-        key=run_id,
-        results=results,
-        started_at=begin,
-        stated_times=(row.text(started),) if started else (),
-        finished_at=end if begin and end and end >= begin else None,
-        status=None if results else STATUSES.get((stated or "").lower(), "failed"),
-        kept={"benchmark_runs": kept, "hardware_info": hardware.rest()},
-        **found,
-    )
 
 
 PLUGIN = Format(

@@ -139,7 +139,12 @@ def _result(top: Fields, settings: Fields) -> Result:
     throughput = performance.section("throughput")
     stated: dict[str, float | None] = {}
     for name in TIMES:
-        stated |= _times(name, latency.section(name))
+        times = latency.section(name)
+        values = {one: times.number(one) for one in STATISTICS}
+        if any(value is not None for value in values.values()):
+            if (time_unit := times.text("units")) not in TO_MS:
+                times.refuse("units", f"expected {', '.join(TO_MS)}, found {time_unit!r:.40}")
+            stated |= named_statistics(name, values, COLUMNS, TO_MS[time_unit])
     for name, (metric, unit) in RATES.items():
         rate = throughput.section(name)
         if "mean" in rate and rate.text("units") != unit:
@@ -164,16 +169,6 @@ def _result(top: Fields, settings: Fields) -> Result:
         metrics={"output_tokens_mean": new_tokens_mean},
         stated=stated,
     )
-
-
-def _times(name: str, times: Fields) -> dict[str, float]:
-    values = {one: times.number(one) for one in STATISTICS}
-    if all(value is None for value in values.values()):
-        return {}
-    unit = times.text("units")
-    if unit not in TO_MS:
-        times.refuse("units", f"expected {', '.join(TO_MS)}, found {unit!r:.40}")
-    return named_statistics(name, values, COLUMNS, TO_MS[unit])
 
 
 def _length(found: Fields, planned: Fields) -> tuple[int | None, float | None]:

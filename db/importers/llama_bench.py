@@ -228,7 +228,25 @@ def _test(row: Fields) -> _Test:
         per_token = array("d", (value / generated for value in values))
         metrics["time_per_output_token_ms"] = median_of(per_token)
         samples.append(measured("time_per_output_token", per_token))
-    metrics |= _speeds(row, point, values)
+    rates: dict[str, float] = {}
+    mean_ms = fmean(values) if values else 0.0
+    if mean_ms > 0:
+        rates["throughput_samples_per_sec"] = point.batch_size * MS_PER_S / mean_ms
+    if not values:
+        stated = {"latency_mean_ms": row.number("avg_ns", low=0), "latency_std_ms": row.number("stddev_ns", low=0)}
+        rates |= {name: value / NS_PER_MS for name, value in stated.items() if value is not None}
+    is_both = bool(point.sequence_length and point.new_tokens)
+    speed = (row.unread_copy() if is_both else row).number("avg_ts", low=0)  # an export writes the one that is kept
+    if is_both:
+        rates |= {} if speed is None else {"total_tokens_per_sec": speed}
+        speed = None
+    if speed is None and mean_ms > 0:
+        speed = point.batch_size * (point.new_tokens or point.sequence_length or 0) / mean_ms * MS_PER_S
+    if speed is not None:
+        rates["throughput_tokens_per_sec"] = speed
+        if not is_both:
+            rates["decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec"] = speed
+    metrics |= rates
     result = foreign_result(
         point,
         metrics=metrics,
@@ -239,30 +257,6 @@ def _test(row: Fields) -> _Test:
     )
     cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
     return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
-
-
-def _speeds(row: Fields, point: Point, values_ms: Sequence[float]) -> dict[str, float]:
-    """The tool's own mean speed, and the means of the repetitions, which raw values take the place of. Its speed of
-    prompt and generation together counts the tokens of both."""
-    metrics: dict[str, float] = {}
-    mean_ms = fmean(values_ms) if values_ms else 0.0
-    if mean_ms > 0:
-        metrics["throughput_samples_per_sec"] = point.batch_size * MS_PER_S / mean_ms
-    if not values_ms:
-        stated = {"latency_mean_ms": row.number("avg_ns", low=0), "latency_std_ms": row.number("stddev_ns", low=0)}
-        metrics |= {name: value / NS_PER_MS for name, value in stated.items() if value is not None}
-    is_both = bool(point.sequence_length and point.new_tokens)
-    speed = (row.unread_copy() if is_both else row).number("avg_ts", low=0)  # an export writes the one that is kept
-    if is_both:
-        metrics |= {} if speed is None else {"total_tokens_per_sec": speed}
-        speed = None
-    if speed is None and mean_ms > 0:
-        speed = point.batch_size * (point.new_tokens or point.sequence_length or 0) / mean_ms * MS_PER_S
-    if speed is not None:
-        metrics["throughput_tokens_per_sec"] = speed
-        if not is_both:
-            metrics["decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec"] = speed
-    return metrics
 
 
 def _doubts(row: Fields, metrics: Mapping[str, float | None], values_ms: Sequence[float], tokens: int) -> list[Doubt]:

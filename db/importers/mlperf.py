@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Scalar
+from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar
 from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
@@ -209,9 +209,42 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         system = described[path].unread_copy()
         scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
         machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}
+        # The metric depends on the unit, and on model and round if the stated unit is known to be wrong.
+        value, units = fields.required(fields.number, "Result"), fields.required(fields.text, "Units")
+        if units.strip().lower() not in UNITS:
+            names = ("Organization", "SystemName", "Model", "Scenario")  # as people name the row
+            row_name = " ".join(word for name in names if (word := _word(fields, name)))
+            fields.refuse("Units", f"{row_name}: expected {', '.join(UNITS)}, found {units[:60]!r}")
+        column, factor = UNITS[units.strip().lower()]
+        doubts: list[Doubt] = []
+        if (errors := fields.integer("errors")) is not None and errors > 0:
+            doubts.append(Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors}))
+        if _word(fields, "inferred") in ("1", "True", "true"):
+            doubts.append(Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True}))
+        doubts += _batch_doubts(scenario)
+        if column == SAMPLES and mlperf_files.counts_tokens(_word(fields, "Model") or "", _round(fields)):
+            evidence: dict[str, Json] = {"value": value, "stated_unit": units, "unit": "tokens/s"}
+            doubts.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
+            column = TOKENS
+        if column is None:
+            is_estimate = _round(fields) >= EARLY_STOPPING_SINCE
+            column = (ESTIMATES if is_estimate else PERCENTILES).get(scenario, "latency_stated_ms")
+        metrics = {column: value * factor}
+        if row.power is not None:
+            power, power_units = row.power
+            power_name, power_factor = POWER.get(power_units.lower(), (f"power ({power_units})", 1.0))
+            metrics[power_name] = power * power_factor
+        is_latency = column.startswith("latency_")
         return ForeignRun(
             key=fields.path,
-            results=[_row_result(row, scenario)],
+            results=[
+                foreign_result(
+                    _point(scenario, None, None),
+                    metrics=metrics,
+                    missing={"latency_median_ms": PERCENTILE_ONLY} if is_latency else {},
+                    doubts=doubts,
+                )
+            ],
             tool_version=_word(fields, "version"),
             **_cell(
                 _word(fields, "Model") or _word(fields, "MlperfModel") or "unknown",
@@ -227,43 +260,6 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         )
 
     yield from understood(file, _results_in(file), run_of)
-
-
-def _row_result(row: Row, scenario: str) -> Result:
-    """The result of a row. Its metric depends on the unit, and on model and round if the stated unit is known to be
-    wrong."""
-    fields = row.fields
-    value, units = fields.required(fields.number, "Result"), fields.required(fields.text, "Units")
-    if units.strip().lower() not in UNITS:
-        names = ("Organization", "SystemName", "Model", "Scenario")  # as people name the row
-        row_name = " ".join(word for name in names if (word := _word(fields, name)))
-        fields.refuse("Units", f"{row_name}: expected {', '.join(UNITS)}, found {units[:60]!r}")
-    column, factor = UNITS[units.strip().lower()]
-    doubts: list[Doubt] = []
-    if (errors := fields.integer("errors")) is not None and errors > 0:
-        doubts.append(Doubt(kind="checker_errors", severity="invalid", evidence={"errors": errors}))
-    if _word(fields, "inferred") in ("1", "True", "true"):
-        doubts.append(Doubt(kind="inferred_scenario", severity="info", evidence={"inferred": True}))
-    doubts += _batch_doubts(scenario)
-    if column == SAMPLES and mlperf_files.counts_tokens(_word(fields, "Model") or "", _round(fields)):
-        evidence: dict[str, Json] = {"value": value, "stated_unit": units, "unit": "tokens/s"}
-        doubts.append(Doubt(kind="mislabelled_throughput", severity="info", evidence=evidence))
-        column = TOKENS
-    if column is None:
-        is_estimate = _round(fields) >= EARLY_STOPPING_SINCE
-        column = (ESTIMATES if is_estimate else PERCENTILES).get(scenario, "latency_stated_ms")
-    metrics = {column: value * factor}
-    if row.power is not None:
-        power, power_units = row.power
-        power_name, power_factor = POWER.get(power_units.lower(), (f"power ({power_units})", 1.0))
-        metrics[power_name] = power * power_factor
-    is_latency = column.startswith("latency_")
-    return foreign_result(
-        _point(scenario, None, None),
-        metrics=metrics,
-        missing={"latency_median_ms": PERCENTILE_ONLY} if is_latency else {},
-        doubts=doubts,
-    )
 
 
 def _round(fields: Fields) -> float:

@@ -98,26 +98,7 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
         doubts.append(Doubt(kind="processes_pooled", severity="info", evidence={"processes": processes}))
     if setup["runtime"] in ("eager", "compiled") and setup["device_type"] in ("cuda", "rocm"):
         doubts.append(Doubt(kind="device_clock", severity="info", evidence={"timer": "CUDA events"}))
-    result = optimum.result(
-        report,
-        _sizes(report, scenario, setup["task"], setup["family"]),
-        is_rocm=setup["device_type"] == "rocm",
-        warmup_calls=scenario.integer("warmup_runs"),
-        doubts=doubts,
-    )
-    return ForeignRun(
-        key=key,
-        results=[result],
-        started_at=benchmark.time("printed_at"),
-        stated_times=(benchmark.peek("printed_at"),),
-        settings={"iterations": scenario.integer("iterations"), "duration_s": scenario.number("duration", low=0)},
-        kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
-        **setup,
-    )
-
-
-def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> optimum.Sizes:
-    """The point and its sequences, from the configuration, or else from throughputs times mean latencies."""
+    task = setup["task"]
     inputs = scenario.section("input_shapes")
     generate = scenario.section("generate_kwargs")
     batch_size = inputs.count("batch_size")
@@ -141,14 +122,29 @@ def _sizes(report: Fields, scenario: Fields, task: str, family: str | None) -> o
         axes |= {"image_height": height, "image_width": width}
     if task in DIFFUSION:
         axes["steps"] = scenario.section("call_kwargs").count("num_inference_steps") or DIFFUSION_STEPS
-    has_tokens = family not in WITHOUT_TOKENS and task not in DIFFUSION
+    has_tokens = setup["family"] not in WITHOUT_TOKENS and task not in DIFFUSION
     point = Point(
         batch_size=batch_size,
         sequence_length=inputs.count("sequence_length") if has_tokens else None,
         new_tokens=new_tokens,
         axes=axes,
     )
-    return optimum.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1))
+    result = optimum.result(
+        report,
+        optimum.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1)),
+        is_rocm=setup["device_type"] == "rocm",
+        warmup_calls=scenario.integer("warmup_runs"),
+        doubts=doubts,
+    )
+    return ForeignRun(
+        key=key,
+        results=[result],
+        started_at=benchmark.time("printed_at"),
+        stated_times=(benchmark.peek("printed_at"),),
+        settings={"iterations": scenario.integer("iterations"), "duration_s": scenario.number("duration", low=0)},
+        kept={**benchmark.rest(), **({"config": config.rest()} if sibling is not None else {})},
+        **setup,
+    )
 
 
 def _volume(report: Fields, name: str) -> int | None:

@@ -159,7 +159,14 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
     shape = SHAPE.search(text)
     batch = int(implicit_batch or (shape[1] if shape else 0))
     point = Point(batch_size=batch or 1)
-    stated: dict[str, float | None] = _of_sections(file, text)
+    stated: dict[str, float | None] = {}
+    titles = list(SECTION.finditer(text))  # of a log of TensorRT 7; newer ones have none
+    for title, following in zip(titles, [*(match.start() for match in titles[1:]), len(text)], strict=False):
+        for statistic, value, at_percentile, percentile, end_to_end in OF_SECTION.findall(text, title.end(), following):
+            word = statistic or f"p{percentile}".replace(".", "_")
+            stated[f"{SECTIONS[title[1]]}_{word}_ms"] = _number(file, value or at_percentile)
+            if end_to_end:
+                stated[f"end_to_end_{word}_ms"] = _number(file, end_to_end)
     if SUMMARY not in text and not stated:
         error = re.search(r"\[E\] (.+)", text)
         failure = (
@@ -198,19 +205,6 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
         missing=missing,
         kept={"warnings": kept} if kept else {},
     )
-
-
-def _of_sections(file: ForeignFile, text: str) -> dict[str, float | None]:
-    """The statistics of a log of TensorRT 7; empty for newer ones."""
-    stated: dict[str, float | None] = {}
-    titles = list(SECTION.finditer(text))
-    for title, following in zip(titles, [*(match.start() for match in titles[1:]), len(text)], strict=False):
-        for statistic, value, at_percentile, percentile, end_to_end in OF_SECTION.findall(text, title.end(), following):
-            word = statistic or f"p{percentile}".replace(".", "_")
-            stated[f"{SECTIONS[title[1]]}_{word}_ms"] = _number(file, value or at_percentile)
-            if end_to_end:
-                stated[f"end_to_end_{word}_ms"] = _number(file, end_to_end)
-    return stated
 
 
 def _number(file: ForeignFile, text: str) -> float | None:

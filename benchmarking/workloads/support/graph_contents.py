@@ -166,7 +166,20 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         tensors += (attribute.t, *attribute.tensors)
         tensors += (tensor for inner in (attribute.g, *attribute.graphs) for tensor in _weights(inner))
-    outside = [_location(path, tensor) for tensor in tensors if tensor.data_location == tensor.EXTERNAL]
+    outside: list[str] = []  # the files of tensors whose values lie outside this one
+    for tensor in tensors:
+        if tensor.data_location == tensor.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            location = str(entries.get("location", ""))
+            check_same_folder(path, location)
+            begin, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
+            if (pointer := lfs_pointer(path.parent / location)) is not None:
+                raise BenchhouseError(pointer)
+            if begin < 0 or length < 0 or begin + length > (path.parent / location).stat().st_size:
+                raise BenchhouseError(
+                    f"{location!r} is shorter than {path.name} requires: it is truncated, or belongs to another model"
+                )
+            outside.append(location)
     files = dict.fromkeys((path.name, *outside))
     for name in files:
         check_same_folder(path, name)
@@ -208,21 +221,6 @@ def _weights(graph: Any) -> Iterator[Any]:
     yield from graph.initializer
     for tensor in graph.sparse_initializer:
         yield from (tensor.values, tensor.indices)
-
-
-def _location(path: Path, tensor: Any) -> str:
-    """The file of a tensor's values. Raises BenchhouseError if the values lie outside the file."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    name = str(entries.get("location", ""))
-    check_same_folder(path, name)
-    begin, length = (int(entries.get(key) or 0) for key in ("offset", "length"))
-    if (pointer := lfs_pointer(path.parent / name)) is not None:
-        raise BenchhouseError(pointer)
-    if begin < 0 or length < 0 or begin + length > (path.parent / name).stat().st_size:
-        raise BenchhouseError(
-            f"{name!r} is shorter than {path.name} requires: it is truncated, or belongs to another model"
-        )
-    return name
 
 
 def _tensor(value: Any) -> dict[str, Json]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
@@ -246,6 +246,14 @@ def _comparison(
             for one, change in judged
         )
         moved_together = None if shift is None else shift.text
+    # A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
+    # one about A and B.
+    apart = {name for finding in findings for name, (first, second) in finding.subject.items() if first != second}
+    groups: dict[tuple[str, str], list[Judgement]] = {}
+    for finding in findings:
+        first, second = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
+        sides = ("A", "B") if first is None or second is None else (first, second)
+        groups.setdefault(sides, []).append(finding.judgement)
     return Comparison(
         before=before,
         after=after,
@@ -258,43 +266,22 @@ def _comparison(
         counts=Counter(one.judgement.verdict for one in findings),
         provenance=provenance,
         quality=quality,
-        sentence=_sentence(findings, metric),
+        sentence=". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items()),
         moved_together=moved_together,
     )
 
 
-def _sentence(findings: Sequence[Finding], metric: Metric) -> str:
-    """A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
-    one about A and B."""
-    apart = {name for finding in findings for name, (before, after) in finding.subject.items() if before != after}
-    groups: dict[tuple[str, str], list[Judgement]] = {}
-    for finding in findings:
-        before, after = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
-        sides = ("A", "B") if before is None or after is None else (before, after)
-        groups.setdefault(sides, []).append(finding.judgement)
-    return ". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items())
-
-
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
-    """The results whose runs overlapped on one machine, as interleaved runs do."""
-    return [
-        (side, other)
-        for side in before.comparable
-        for other in after.comparable
-        if _overlap(side, other) and _on_one_machine(side, other)
-    ]
-
-
-def _overlap(one: Measured, other: Measured) -> bool:
-    """Whether the runs are known to have overlapped: one of unknown end is taken as its start alone."""
-    ends = (result.finished_at or result.started_at for result in (other, one))
-    return all(start <= end for start, end in zip((one.started_at, other.started_at), ends, strict=True))
-
-
-def _on_one_machine(one: Measured, other: Measured) -> bool:
-    """Compares the host, which --anonymous omits, or the command that measured both."""
-    identities = ((result.columns["host"], result.ab, result.session_id) for result in (one, other))
-    return any(first and first == second for first, second in zip(*identities, strict=True))
+    """The results whose runs overlapped on one machine, as interleaved runs do. A run of unknown end is taken as its
+    start alone; the machine is that of the host, which --anonymous omits, or of the command that measured both."""
+    pairs = []
+    for one, other in product(before.comparable, after.comparable):
+        ends = (result.finished_at or result.started_at for result in (other, one))
+        overlap = all(start <= end for start, end in zip((one.started_at, other.started_at), ends, strict=True))
+        identities = ((result.columns["host"], result.ab, result.session_id) for result in (one, other))
+        if overlap and any(first and first == second for first, second in zip(*identities, strict=True)):
+            pairs.append((one, other))
+    return pairs
 
 
 def _pair(

@@ -81,31 +81,13 @@ def client_result(
     completed, concurrency = load.integer("completed"), load.count("max_concurrency")
     rate = None if load.peek("request_rate") in NO_RATE else load.number("request_rate", low=0)
     inputs, outputs = load.number("total_input_tokens", low=0), load.number("total_output_tokens", low=0)
-    metrics, missing = _client_metrics(load, {**CLIENT_NUMBERS, **numbers})
-    samples, kept = _client_samples(load, has_failures=bool(failed))
-    return load_result(
-        concurrency=concurrency,
-        request_rate=rate,
-        prompt_tokens=common_length(inputs, completed),
-        prompt_tokens_mean=inputs / completed if inputs and completed else None,
-        new_tokens=common_length(outputs, completed),
-        requests=completed,
-        failed=failed,
-        sent=sent,
-        variation=variation,
-        axes=axes,
-        metrics={},
-        stated=metrics,
-        missing=missing,
-        samples=samples,
-        kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
-    )
-
-
-def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """The measured numbers in ms, under our column if the meaning is the same, otherwise under their own name."""
-    metrics = {metric: value for name, metric in numbers.items() if (value := load.number(name)) is not None}
+    metrics = {
+        metric: value
+        for name, metric in {**CLIENT_NUMBERS, **numbers}.items()
+        if (value := load.number(name)) is not None
+    }
     missing: dict[str, str] = {}
+    # In ms, under our column if the meaning is the same, otherwise under the tool's own name.
     duration_ms = (load.peek("duration") or 0) * MS_PER_S if isinstance(load.peek("duration"), int | float) else 0
     has_each = bool(load.peek("mean_tpot_ms") or load.peek("median_tpot_ms"))
     for name in load:
@@ -124,7 +106,24 @@ def _client_metrics(load: Fields, numbers: Mapping[str, str]) -> tuple[dict[str,
             missing[column] = IN_ONE_PIECE  # also -0.0, as a difference of nearly 0 is printed
         else:
             metrics[column] = value * factor
-    return metrics, missing
+    samples, kept = _client_samples(load, has_failures=bool(failed))
+    return load_result(
+        concurrency=concurrency,
+        request_rate=rate,
+        prompt_tokens=common_length(inputs, completed),
+        prompt_tokens_mean=inputs / completed if inputs and completed else None,
+        new_tokens=common_length(outputs, completed),
+        requests=completed,
+        failed=failed,
+        sent=sent,
+        variation=variation,
+        axes=axes,
+        metrics={},
+        stated=metrics,
+        missing=missing,
+        samples=samples,
+        kept={"stated": dict[str, Json](metrics)} if completed == 0 else kept,
+    )
 
 
 def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples], dict[str, Json]]:
