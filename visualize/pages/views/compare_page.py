@@ -131,13 +131,16 @@ def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
         "runs": column("runs"),
         "command": column("command"),
     }
+    values = data.once("suggestions", lambda: data.warehouse.query(VALUES).dicts())
+    found = {f"{name}={row[name]}" for row in values for name in ("runtime", "precision", "device")}
+    commits = {f"commit={row['git_commit'][:10]}" for row in values if row["git_commit"]}
     rows = data.once("sessions", lambda: data.warehouse.query(SESSIONS.format(most=MOST_SESSIONS)).dicts())
     return SimpleNamespace(
         compared=result,
         metrics=metric_choices(data),
         sessions=grid(columns, rows, "Newest sessions: all runs of one command", ("runs",)),
         since=None if result is not None else _since(data),
-        suggestions=data.once("suggestions", lambda: _suggestions(data)),
+        suggestions=("latest", *sorted(found), *sorted(commits)[:20]),  # selections for the form
         swapped=Link(view="compare", parameters=replace(parameters, a=parameters.b, b=parameters.a)),
     )
 
@@ -260,14 +263,6 @@ def _since(data: Data) -> Grid:
         **{name: column(name) for name in ("models", "devices", "runtimes", "runs")},
     }
     return grid(columns, rows, "Newest sessions against previous ones", ("runs",))
-
-
-def _suggestions(data: Data) -> tuple[str, ...]:
-    """Selections suggested in the form."""
-    rows = data.warehouse.query(VALUES).dicts()
-    found = {f"{name}={row[name]}" for row in rows for name in ("runtime", "precision", "device")}
-    commits = {f"commit={row['git_commit'][:10]}" for row in rows if row["git_commit"]}
-    return ("latest", *sorted(found), *sorted(commits)[:20])
 
 
 VIEWS = (

@@ -118,8 +118,7 @@ NUMBERS: Mapping[str, str] = {
     "service time p99 ms": "service_time_p99_ms",
 }
 """Heading -> column, or key of other_metrics."""
-COUNTS = ("requests", "failed")
-"""Headings of counts."""
+COUNTS = ("requests_sent", "requests_failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +152,10 @@ def _server(row: Mapping[str, Any], device: str) -> str:
     return words.NOT_STATED if row["device"] == SERVER or row["host"] == words.UNKNOWN else str(row["host"])
 
 
-def _lengths(row: Mapping[str, Any]) -> str | None:
+def _lengths(row: Mapping[str, Any]) -> Cell:
     mode = json.loads(row["runtime_mode"])
-    return "/".join(str(mode[name]) for name in ("lengths_in", "lengths_out") if name in mode) or mode.get(
-        "traffic_file"
-    )
+    stated = "/".join(str(mode[name]) for name in ("lengths_in", "lengths_out") if name in mode)
+    return text_cell(stated or mode.get("traffic_file"), hint="of prompts / of replies, as requested")
 
 
 def _knee(row: Mapping[str, Any]) -> Cell:
@@ -185,7 +183,7 @@ COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "server": lambda row: text_cell(_server(row, row["device_name"] or row["device"])),
     "engine": lambda row: text_cell(words.engine(row)),
     "loop": lambda row: text_cell(kind_of(json.loads(row["runtime_mode"]))),
-    "lengths": lambda row: text_cell(_lengths(row), hint="of prompts / of replies, as requested"),
+    "lengths": _lengths,
     "levels": lambda row: text_cell(
         f"{row['measured']}/{row['levels']}" if row["levels"] else None, hint="measured / planned"
     ),
@@ -239,10 +237,15 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         "state": lambda row: state_cell(row["state"] if is_ok(row) else row["status"]),
     }
     is_from_sending = any(row["latency_median_ms"] is None for row in measured)
+
+    def number_of(column: str, row: Row) -> Cell:
+        value = _value(row, column)
+        return text_cell(f"{value:,.0f}") if column in COUNTS and value is not None else number_cell(value)
+
     for name, of in NUMBERS.items():
         is_shown = is_from_sending or not of.startswith("service_time")
         if is_shown and any(_value(row, of) is not None for row in levels):
-            columns[name] = partial(_number_cell, name)
+            columns[name] = partial(number_of, of)
     # The newest levels of every server of the model in one chart, if there are several.
     chart = charts()["load_latency"]
     every = chart.rows(data.warehouse, Selection(model_id=run["model_id"]))
@@ -267,8 +270,10 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
             for name in ("load_latency", "load_frontier")
             for figure in _figures(data, name, members)
         ],
-        overlaid=[
-            vega.chart(not_drawn) for not_drawn in overlaid if isinstance(not_drawn, Figure) and _has_servers(not_drawn)
+        overlaid=[  # those with several lines; other entries of the legend explain marks
+            vega.chart(one)
+            for one in overlaid
+            if isinstance(one, Figure) and sum(entry.state == "valid" for entry in one.legend) > 1
         ],
         is_import=is_import,
         drawn=named(drawn) if drawn is not None and (requests or server) else None,
@@ -280,11 +285,6 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         ],
         command=run["command"],
     )
-
-
-def _has_servers(figure: Figure) -> bool:
-    """Whether the picture has several lines; other entries of the legend explain marks."""
-    return sum(entry.state == "valid" for entry in figure.legend) > 1
 
 
 def kind_of(mode: Mapping[str, Any]) -> str:
@@ -345,11 +345,6 @@ def _load(row: Row) -> Mapping[str, Any]:
 def _value(row: Row, column: str) -> float | None:
     value: float | None = row[column] if column in row else row[OTHERS].get(column)
     return value
-
-
-def _number_cell(name: str, row: Row) -> Cell:
-    value = _value(row, NUMBERS[name])
-    return text_cell(f"{value:,.0f}") if name in COUNTS and value is not None else number_cell(value)
 
 
 VIEWS = (

@@ -31,7 +31,6 @@ from visualize.pages.elements import (
     column,
     further,
     grid,
-    headings,
     number_cell,
     point_text,
     state_cell,
@@ -161,11 +160,12 @@ RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
 }
 
 
-def _import_link(row: Mapping[str, Any]) -> Link:
-    """The page of a load, of its run, or of the results of several runs."""
+def _file_cell(row: Mapping[str, Any]) -> Cell:
+    """The file, linked to the page of its load or run, or to the results of several runs."""
+    link = run_link(row["run_id"]) if row["runs"] == 1 else _format_link(row)
     if row["loop"] is not None:
-        return Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))
-    return run_link(row["run_id"]) if row["runs"] == 1 else _format_link(row)
+        link = Link(view="load", parameters=LoadParameters(run_id=row["run_id"]))
+    return text_cell(row["file"], link=link)
 
 
 def _format_link(row: Mapping[str, Any]) -> Link:
@@ -175,7 +175,7 @@ def _format_link(row: Mapping[str, Any]) -> Link:
 
 IMPORT_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "imported (UTC)": lambda row: text_cell(time_text(row["imported"])),
-    "file": lambda row: text_cell(row["file"], link=_import_link(row)),
+    "file": _file_cell,
     "written by": lambda row: text_cell(
         row["origin_format"], link=_format_link(row), hint="all results of this format"
     ),
@@ -206,31 +206,30 @@ def _alerts(data: Data) -> tuple[Grid, int]:
         for judged_metric in judged_metrics(data.warehouse, {row["metric"] for row in rows})
     }
     titles |= {name: metric.title for name, metric in QUALITY_METRICS.items()}
-    names = ("raised (UTC)", "model", "device", "setup", "point", "metric", "change", "status")
-    shown = Grid(
-        headings=headings(names, ("change",)),
-        rows=tuple(
-            (
-                text_cell(time_text(row["created_at"])),
-                text_cell(row["model_id"], link=run_link(row["run_id"])),
-                text_cell(row["device"]),
-                text_cell(_setup(row["runtime"], row["precision"], row[SETTINGS])),
-                _points_cell([point_text({**one, "axes": json.dumps(one["axes"])}) for one in change]),
-                text_cell(titles.get(row["metric"], row["metric"])),
-                text_cell(
-                    None if row["relative_change"] is None else percent_change(row["relative_change"]), tone="bad"
-                ),
-                text_cell(row["triage"])
-                if row["metric"] in QUALITY_METRICS  # not a metric of results, so it has no trend
-                else text_cell(
-                    row["triage"], link=_series_link(row["series_id"], row["metric"]), hint="its trend, for triage"
-                ),
-            )
-            for change in changes[:FINDINGS]
-            for row in change[:1]
+    points = {
+        change[0]["alert_id"]: [point_text({**one, "axes": json.dumps(one["axes"])}) for one in change]
+        for change in changes
+    }
+
+    def status(row: Mapping[str, Any]) -> Cell:
+        if row["metric"] in QUALITY_METRICS:
+            return text_cell(row["triage"])  # not a metric of results, so it has no trend
+        link = _series_link(row["series_id"], row["metric"])
+        return text_cell(row["triage"], link=link, hint="its trend, for triage")
+
+    columns: Mapping[str, Callable[[Any], Cell]] = {
+        "raised (UTC)": lambda row: text_cell(time_text(row["created_at"])),
+        "model": lambda row: text_cell(row["model_id"], link=run_link(row["run_id"])),
+        "device": column("device"),
+        "setup": lambda row: text_cell(_setup(row["runtime"], row["precision"], row[SETTINGS])),
+        "point": lambda row: _points_cell(points[row["alert_id"]]),
+        "metric": lambda row: text_cell(titles.get(row["metric"], row["metric"])),
+        "change": lambda row: text_cell(
+            None if row["relative_change"] is None else percent_change(row["relative_change"]), tone="bad"
         ),
-        caption="Open alerts",
-    )
+        "status": status,
+    }
+    shown = grid(columns, [change[0] for change in changes[:FINDINGS]], "Open alerts", ("change",))
     return shown, max(0, len(changes) - FINDINGS)
 
 

@@ -165,6 +165,10 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
         data, data.warehouse.query(TICKED.format(columns=columns), {"ids": list(parameters.tick)}).dicts()
     )
     ticked = sorted(found, key=lambda row: parameters.tick.index(row["result_id"]))[:MOST_TICKED]
+    judged = None  # the comparison of the runs of two ticked results
+    if len(ticked) == 2 and ticked[0]["run_id"] != ticked[1]["run_id"]:
+        sides = {side: f"run={row['run_id']}" for side, row in zip("ab", ticked, strict=True)}
+        judged = Link(view="compare", parameters=CompareParameters(**sides, across="all"))
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     choices = (
         Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
@@ -217,7 +221,7 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
         state=query(replace(parameters, tick=())),  # without ticks, for the form of the table
         side_by_side=_side_by_side(ticked, known) if len(ticked) > 1 else None,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
-        judged=_judged(ticked),  # the comparison of the runs of two ticked results
+        judged=judged,
     )
 
 
@@ -319,14 +323,6 @@ def _side_by_side(ticked: Sequence[Row], known: Mapping[str, Column]) -> Grid:
     )
 
 
-def _judged(ticked: Sequence[Row]) -> Link | None:
-    """The judged comparison of two runs."""
-    runs = list(dict.fromkeys(row["run_id"] for row in ticked))
-    if len(ticked) != 2 or len(runs) != 2:
-        return None
-    return Link(view="compare", parameters=CompareParameters(a=f"run={runs[0]}", b=f"run={runs[1]}", across="all"))
-
-
 def _filter_values(parameters: ResultsParameters) -> dict[str, Any]:
     """Values of the filters, for the query."""
     others = ("all", "sort", "page", "columns", "tick")
@@ -367,15 +363,12 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
         if len(options) > 1 or value is not None:
             chosen = None if value is None else str(value)
             extra = () if chosen is None or chosen in options else (chosen,)  # keep the value of the URL
-            texts = {one: _option_text(name, one) for one in (*extra, *options)}
+            texts = {}
+            for one in (*extra, *options):  # as the cells have it, with the word of selections: "not stated (unknown)"
+                text = words.engine({"runtime": one}) if name == "runtime" else words.stated(one)
+                texts[one] = text if text == one else f"{text} ({one})"
             filters.append(Filter(name=name, title=title, options=texts, chosen=chosen))
     return tuple(filters)
-
-
-def _option_text(name: str, value: str) -> str:
-    """As the cells have it, with the word of selections: "not stated (unknown)"."""
-    text = words.engine({"runtime": value}) if name == "runtime" else words.stated(value)
-    return text if text == value else f"{text} ({value})"
 
 
 def _link(parameters: ResultsParameters) -> Link:

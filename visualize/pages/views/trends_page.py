@@ -159,6 +159,7 @@ def newest_series(data: Data, *, most: int) -> list[str]:
 
 
 def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, metric: Metric) -> History | None:
+    """The series in detail. Raises NotFoundError."""
     if parameters.series is None:
         return next((history for history in shown if history.change_points), shown[0] if shown else None)
     if len(parameters.series) < LEAST_PREFIX:
