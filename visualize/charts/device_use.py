@@ -137,7 +137,12 @@ class UseOverTime(ChartPlugin):
             return "no readings with time stamps"
         shown, is_load = points[-MOST_POINTS:], key["device"] == "server"
         named = level_names([rows[0] for rows, _ in shown]) if key["loop"] else words.point
-        series = [Series(label=named(rows[0]), rows=tuple(rows), style=style) for style, (rows, _) in enumerate(shown)]
+        # The state of a result is in its name: crossed readings would hide each other, and no line would join them.
+        states = [("" if (state := trust(rows[0])) == "valid" else f" ({state})") for rows, _ in shown]
+        series = [
+            Series(label=named(rows[0]) + state, rows=tuple(rows), style=style)
+            for style, ((rows, _), state) in enumerate(zip(shown, states, strict=True))
+        ]
         readings = [found for _, found in shown]
         times = [time for launched in readings for one in launched for time in one[TIMES]]
         x = value_axis("Time since the first reading (s)", times, may_be_log=False)
@@ -145,21 +150,20 @@ class UseOverTime(ChartPlugin):
         for name, title in READINGS.items():
             lines = []  # one for each launch with the reading
             for one, launched in zip(series, readings, strict=True):
-                state = trust(one.rows[0])
                 for place, reading in enumerate(launched):
                     if name in reading:
                         about = f"launch {place + 1}"
                         pairs = zip(reading[TIMES], reading[name], strict=True)
-                        marks = [Mark(x=time, y=value, state=state, words=about) for time, value in pairs]
+                        marks = [Mark(x=time, y=value, words=about) for time, value in pairs]
                         lines.append(one.line(marks, role=name, width=1.0, size=3.5))
             if lines:
                 y = value_axis(title, [one.y for line in lines for one in line.marks], may_be_log=False)
                 panels.append(Panel(x=x, y=y, elements=tuple(lines), height_in=READING_IN))
         rows = [one.rows[0] for one in series]
         left_out = words.left_out(len(points) - len(shown), len(points), "points", "smallest")
-        lacking = (words.doubts(rows), left_out)
+        lacking = (words.doubts(rows, ("In doubt", "Invalid")), left_out)
         return figure(
-            self, key, rows, panels, width_in=WIDTH_IN, legend=legend(series, rows),
+            self, key, rows, panels, width_in=WIDTH_IN, legend=tuple(one.entry for one in series),
             title=f"{'The server during the load' if is_load else self.title}: {key['model_id']}",
             subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
             notes=words.sentences([NOTE_OF_LOADS if is_load else READINGS_NOTE], lacking),

@@ -15,6 +15,8 @@ from benchmarking.core.text import visible_lines
 from visualize.drawing.scales import Axis
 
 T = TypeVar("T")
+LEAST_ROW_IN = 0.16
+"""Lowest row with gaps between its blocks."""
 State = Literal["valid", "doubtful", "invalid"]
 Colour = int | str
 """Index of a series colour, "ink", "grey", "page" (the background), or "#rrggbb"; "on 3" or "on grey" is black or
@@ -154,6 +156,12 @@ class Panel:
     @property
     def blocks(self) -> list[Block]:
         return [element for element in self.elements if isinstance(element, Block)]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its rows are too low for a gap between blocks, which then have an outline in their own colour: a
+        short request among hundreds would be thinner than the gap."""
+        return not self.y.names and self.height_in < LEAST_ROW_IN * abs(self.y.high - self.y.low)
 
     @property
     def notes(self) -> list[Note]:

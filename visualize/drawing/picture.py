@@ -323,7 +323,9 @@ def _draw_block(axes: Axes, block: Block, panel: Panel, width_in: float) -> None
 
     is_filled = block.state == "valid"
     size = (block.right - block.left, block.top - block.bottom)
-    edge = look().background if is_filled else paint(block.fill if block.state == "doubtful" else "grey")
+    edge = paint(block.fill if is_filled or block.state == "doubtful" else "grey")
+    if is_filled and not panel.is_dense:
+        edge = look().background
     patch = Rectangle(
         (block.left, block.bottom), *size, facecolor=paint(block.fill) if is_filled else look().background,
         edgecolor=edge, linewidth=0.6 if is_filled else 1.2, alpha=block.opacity, zorder=2,

@@ -279,16 +279,14 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
                 }
                 for block in found
             ]  # fmt: skip
-            is_thin = (
-                panel.height_in * PX_PER_IN / (panel.y.high - panel.y.low) < LEAST_ROW_PX / 2 and not panel.y.names
-            )
-            mark: Spec = {"type": "rect", "opacity": opacity}
-            mark |= {} if is_thin else {"stroke": "--page", "strokeWidth": 1}
+            mark: Spec = {"type": "rect", "opacity": opacity, "strokeWidth": 1}
+            outline = {"stroke": scales.colour} if panel.is_dense and state == "valid" else {}
+            mark |= {} if outline else {"stroke": "--page"}
             if state != "valid":
                 mark = {"type": "rect", "filled": False, "strokeWidth": 1.4}
             layers += _layer(
                 values, mark, x=scales.x, x2={"field": "right"}, y=scales.y, y2={"field": "top"}, color=scales.colour,
-                tooltip={"field": "words", "type": "nominal"},
+                tooltip={"field": "words", "type": "nominal"}, **outline,
             )  # fmt: skip
             if state == "invalid":
                 cross = {"type": "rule", "strokeWidth": 1, "color": "--ink"}

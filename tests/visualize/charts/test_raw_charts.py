@@ -144,11 +144,14 @@ def test_device_utilization_over_time_has_one_line_per_launch(one_point, outcome
     use, memory = figure.panels
     name = "batch 1, sequence 32"
     assert [line.marks for line in use.lines][1] == tuple(
-        Mark(x=x, y=y, state="doubtful", words="launch 2") for x, y in [(0, 50), (0.1, 89), (0.2, 70)]
+        Mark(x=x, y=y, words="launch 2") for x, y in [(0, 50), (0.1, 89), (0.2, 70)]
     )
     assert [(one.x, one.y) for one in memory.lines[0].marks] == [(0, 9), (0.1, 8), (0.2, 8)]
     assert [panel.y.title for panel in figure.panels] == ["Device\nutilization (%)", "Memory of the\nprocess (MB)"]
-    assert [one.label for one in figure.legend] == [name, "hollow: doubtful"]
+    assert [one.label for one in figure.legend] == [f"{name} (doubtful)"]
+    (figure,) = outcomes("use_over_time", alter.results(run, alter.invalid))
+    assert [one.label for one in figure.legend] == [f"{name} (invalid)"]
+    assert all(len(line.joined) == 3 for line in figure.panels[0].lines), "its readings are not wrong, and stay a line"
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from matplotlib.text import Text
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from visualize.drawing import style
-from visualize.drawing.figure import Figure
+from visualize.drawing.figure import Block, Figure, Panel
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
+from visualize.drawing.scales import Axis
 from visualize.pages import vega
 from visualize.pages.site import STATIC, environment
 
@@ -121,3 +122,16 @@ def test_control_characters_and_changes_of_direction_are_shown_as_escapes(shared
         assert set(CONTROLS) & set(text) <= set("[31mgnpx")
         assert r"m\x1b[31m\x07\x9b\u202egnp\u2066x\u2069" in text.replace("\n", "")
     assert page.endswith("\tSELECT\r\n1")  # white space stays
+
+
+def test_blocks_too_thin_for_a_gap_are_outlined_in_their_own_colour():
+    outlines = []
+    for rows in (2, 300):
+        block = Block(left=1.0, right=1.001, bottom=0.0, top=0.8, role="until end", fill=0)
+        panel = Panel(x=Axis(high=10.0), y=Axis(high=float(rows)), elements=(block,), height_in=3.0)
+        (patch,) = picture(Figure(title="requests", panels=(panel,))).axes[0].patches
+        (layer,) = vega.spec(panel)["layer"]
+        in_page = layer["encoding"].get("stroke", {}).get("field") == "colour"
+        assert in_page != ("stroke" in layer["mark"])
+        outlines.append((to_hex(patch.get_edgecolor()) == to_hex(patch.get_facecolor()), in_page))
+    assert outlines == [(False, False), (True, True)], "a gap would hide every request of hundreds"
