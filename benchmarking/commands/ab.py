@@ -65,6 +65,7 @@ from benchmarking.sweep.run.command_turns import (
     Arm,
     Letter,
     arm,
+    check_folders,
     measure_in_turns,
     run_files,
 )
@@ -120,6 +121,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
     check_metric(arguments.metric, *arms)
+    check_folders(*arms)
     looks = looks_of(arguments)
     check_commands(arms)
     output = output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on)

@@ -125,8 +125,28 @@ def test_one_command_runs_in_the_worktree_and_in_this_folder(flag, folders, tmp_
     assert seen == [tmp_path / name for name in folders]
 
 
+def test_one_command_in_two_folders_that_it_uses_nothing_of_is_no_comparison(tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(ab, "run_comparison", lambda arms, *rest: seen.append(arms) or 0)
+    for name in ("main", "here"):
+        (tmp_path / name / "src" / "my_own_model").mkdir(parents=True)
+        for module in ("setup", "__main__", "a module"):
+            (tmp_path / name / f"{module}.py").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    words = [f"A={'x' * 300} benchhouse run tiny-bert --device null", "--worktree-a", "../main", "--no-save"]
+    assert ab.main(words) == 2
+    assert "uses nothing of" in capsys.readouterr().err
+    assert not seen
+    for used in ("transformers", "sitecustomize.py", "tiny-bert"):
+        path = tmp_path / "main" / used
+        path.touch() if path.suffix else path.mkdir()
+        assert ab.main(words) == 0, used
+        assert len(seen.pop()) == 2
+        path.unlink() if path.suffix else path.rmdir()
+
+
 def test_missing_worktrees_are_errors(tmp_path):
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match=r"is not a folder.*git worktree add"):
         arm("a", FLAGS, tmp_path / "none")
 
 

@@ -15,6 +15,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -127,9 +128,35 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
         name, _, value = words.pop(0).partition("=")
         variables[name] = value
     if worktree is not None and not worktree.is_dir():
-        raise UsageError(f"{letter.upper()}: {worktree} is not a folder: give the path of a worktree")
+        raise UsageError(
+            f"{letter.upper()}: {worktree} is not a folder: give the path of a worktree, or make it: git worktree add "
+            f"{worktree} main"
+        )
     program = _program(letter, words)
     return Arm(letter=letter, words=program, typed=typed, environment=variables, folder=worktree and worktree.resolve())
+
+
+def check_folders(first: Arm, second: Arm) -> None:
+    """Raise UsageError for one `run` in two folders of which it uses nothing: no word names a file in them, and no
+    module of theirs has the name of an installed one, whose place it would take. A gate on that always passes."""
+    folders = [side.folder for side in (first, second) if side.folder is not None]
+    words = [*first.words[len(DEFAULT_COMMAND) :], *first.environment.values()]
+    if len(folders) < 2 or first.words != second.words or first.words[: len(DEFAULT_COMMAND)] != DEFAULT_COMMAND:
+        return
+    values = {part for word in words for part in (word, word.partition("=")[2], word.partition(":")[0]) if part}
+    modules = {
+        entry.stem for folder in folders for entry in folder.iterdir() if entry.is_dir() or entry.suffix == ".py"
+    }
+    if any(os.path.exists(folder / value) for folder in folders for value in values):  # of any text: False, no error
+        return
+    names = [name for name in modules if name.isidentifier() and not name.startswith("__")]
+    if modules & {"sitecustomize", "usercustomize"} or any(map(find_spec, names)):
+        return
+    raise UsageError(
+        f"{first.typed!r} uses nothing of {folders[0]} or {folders[1]}: no file that it names is there, and no "
+        "package in place of an installed one, so both sides would be the same code: give the folders that hold your "
+        "package (such as ../main/src), or measure your own code (benchhouse script FILE)"
+    )
 
 
 def order(rounds: Iterable[int], seed: str) -> tuple[Letter, ...]:
