@@ -196,6 +196,18 @@ def test_results_are_cards_on_a_phone(browser, server):
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
 
 
+def test_the_recommendation_is_on_the_first_screen_of_a_phone(browser, server):
+    with opened(browser, server, viewport=PHONE) as page:
+        for path, is_open in (("/recommend", False), ("/recommend?memory_mb=1e6", True)):
+            page.goto(path)
+            assert page.locator("details[open] .limits").count() == is_open, "a limit that is set is shown"
+            if not is_open:
+                assert page.locator("#found .notice").bounding_box()["y"] < PHONE["height"]
+        page.set_viewport_size(DESKTOP)
+        page.goto("/recommend")
+        assert page.locator(".limits").is_visible()
+
+
 def test_a_slider_changes_its_number_the_answer_and_the_url(browser, server):
     with opened(browser, server) as page:
         visit(page, "/recommend?model=gpt2")

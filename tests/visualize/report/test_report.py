@@ -358,6 +358,14 @@ def test_a_long_table_of_results_is_folded(store, report, lengths, is_folded):
     assert (f"<details><summary>{lengths} results</summary>" in report(name="r.html")) is is_folded
 
 
+@pytest.mark.parametrize(("models", "folded"), [(6, 0), (7, 6)])
+def test_of_many_models_only_the_first_is_open(store, report, models, folded):
+    store(*(make_run(model_id=f"model-{number}", **SMALL) for number in range(models)))
+    page = report(name="r.html")
+    assert len(re.findall(r"<details><summary><h2>model-\d</h2></summary>", page)) == folded
+    assert len(re.findall(r"<h2>model-\d</h2>", page)) == models
+
+
 def test_load_tests_are_drawn_by_level_with_separate_loops(store, report):
     store(make_load(rates=(1.0, 4.0), **SESSION), make_load(concurrency=(2, 8), **SESSION))
     page = report(name="r.html")

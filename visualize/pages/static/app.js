@@ -125,6 +125,10 @@
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
 
+  // On a phone, what may be folded is closed: the answer comes before the fields that no one has filled in.
+  if (matchMedia("(max-width: 640px)").matches)
+    document.querySelectorAll("details[data-folds]").forEach((fold) => (fold.open = false));
+
   // A slider has a list of values, where null means no limit. The form sends the number field next to it.
   const numberOf = (slider) => document.getElementById(slider.dataset.slides);
   const announce = (slider) => slider.setAttribute("aria-valuetext", numberOf(slider).value || "no limit");
