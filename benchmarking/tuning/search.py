@@ -5,9 +5,9 @@ rounds can be compared like theirs. All runs share the session, whose id is also
 `tune`. They are stored at the end. Until then their partial files hold every launch, from which an interrupted search
 goes on.
 
-The time of everything counts towards the budget: builds, references, launches, storing. The screening takes the cells
-with default settings first, then those that differ from the best of them, until its share of the budget is used. Cells
-that it had no time for enter the race later, if that is decided early.
+The time of everything counts towards the budget: builds, references, launches, storing. The screening takes the most
+promising cell next (`benchmarking.tuning.promise`), until its share of the budget is used. Cells that it had no time
+for enter the race later, if that is decided early.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 
 from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -37,15 +38,13 @@ from benchmarking.sweep.run.process import OUT_OF_TIME
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.sweep.run.warehouse_process import Ingest
+from benchmarking.tuning.promise import Tried, improvement
 from benchmarking.tuning.race import MOST_ROUNDS, SHARES, Entrant, Race
 from benchmarking.tuning.space import Candidate, Goal, Space
 
 TAG = "tune"
 SHORT_S, LONG_S = 0.5, 2.0
 """Timed calls of a point in the screening and in later rounds."""
-DEFAULTS_SHARE = 0.7
-"""Share of the budget that the screening may take for cells with default settings, of which most need a build: without
-them, more rounds of the others say little."""
 LAUNCHES_TO_KNOW = 3
 """Later launches whose calls together show a limited percentile, unless that takes more than `CALLS_SHARE`."""
 CALLS_SHARE = 0.02
@@ -64,8 +63,8 @@ LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
 """Time to store a run, set aside for the end."""
-FIRST_LOAD_S = 5.0
-"""Assumed time to load a model that was not loaded yet."""
+FIRST_LOAD_S, FIRST_BUILD_S = 5.0, 20.0
+"""Assumed times to load and to build a model before any was."""
 
 
 class Contender(Track):
@@ -101,10 +100,15 @@ class Contender(Track):
     @property
     def seconds(self) -> float:
         """The time of its build and launches according to its records."""
+        launches_s = sum(sum(load.stages_s.values()) for load in self.loads) + sum(map(_seconds, self.measurements))
+        return self.build_s + launches_s
+
+    @property
+    def build_s(self) -> float:
+        """The time of its build; 0 if it was in the cache."""
         build = {} if self.preparation is None else self.preparation.build
         took = build.get("build_s") if build.get("is_new") else None
-        build_s = float(took) if isinstance(took, int | float) else 0.0
-        return build_s + sum(sum(load.stages_s.values()) for load in self.loads) + sum(map(_seconds, self.measurements))
+        return float(took) if isinstance(took, int | float) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,8 @@ class Search:
         self._observer = _Builds(say)
         self._began_s = time.monotonic()
         self._tried: set[str] = set()
+        self._took_s: dict[str, tuple[float, float]] = {}
+        """Cell -> time of its build and references, and of its first launch."""
         self._screening_s = 0.0
         """Time of a cell in the screening."""
         self._runs: dict[str, Run] = {}
@@ -213,8 +219,7 @@ class Search:
             return False
         finalists_s = sum(self._cost_s(name, self.race.keys_of(name)) for name in self.race.cells)
         room = int((self.left_s * LATE_SHARE - finalists_s) / max(self._screening_s, 1e-9))
-        untried = sorted((name for name in self.candidates if name not in self._tried), key=self._promise)
-        late = untried[: max(0, room)]
+        late = self._by_promise([name for name in self.candidates if name not in self._tried])[: max(0, room)]
         self.race.extend([key for key, one in self.configurations.items() if one.candidate.name in late])
         return bool(late)
 
@@ -267,6 +272,8 @@ class Search:
             self.tracks[name] = track = Contender.resume(file)
             track.plan = dataclasses.replace(track.plan, cell=self.candidates[name].plan.cell)  # ours, not the file's
             self._tried.add(name)
+            launches = 1 + max((measurement.launch for measurement in track.measurements), default=0)
+            self._took_s[name] = track.build_s, (track.seconds - track.build_s) / launches
         for name, track in self.tracks.items():
             if name not in self._tried:
                 track.plan = dataclasses.replace(
@@ -319,42 +326,52 @@ class Search:
         """One short launch of each cell, while the screening's share of the budget lasts, and longer where what is
         found so far needs less than the time left."""
         ends_s = self.spent_s + SHARES[0] * self.left_s
-        defaults_end_s = self.spent_s + DEFAULTS_SHARE * self.left_s
         untried = [name for name in self.candidates if name not in self._tried]
-        first = [name for name in untried if not self.candidates[name].departures]
-        waiting = list(random_order(self.session_id, 0, first))
-        waiting.sort(key=self._effort)
-        rest = [name for name in untried if name not in first]
-        budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(waiting)))
-        while self.left_s > 0 and (waiting or rest):
+        budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(untried)))
+        while self.left_s > 0 and untried:
             each_s = self.spent_s / max(1, len(self._tried))
-            if self.spent_s >= (defaults_end_s if waiting else ends_s) and (
-                self.left_s < each_s + self.race.least_s(self._cost_s)
-            ):
+            if self.spent_s >= ends_s and self.left_s < each_s + self.race.least_s(self._cost_s):
                 return
-            rest.sort(key=self._promise)
-            name = (waiting or rest).pop(0)
+            name = self._by_promise(untried)[0]
+            untried.remove(name)
             self._say(self._progress(f"screening, {len(self._tried) + 1} of {len(self.candidates)}", name))
-            self._measure(name, budget_s=budget_s, share=MOST_OF_A_CELL if waiting or rest else 1.0)
+            self._measure(name, budget_s=budget_s, share=MOST_OF_A_CELL if untried else 1.0)
 
-    def _effort(self, name: str) -> tuple[bool, bool]:
-        """A sort key by what takes the longest: a process for each point, then a build. Those without come first, so
-        that a short budget has an answer."""
-        plan = self.tracks[name].plan
-        return plan.settings.point_per_process, has_build(plan.cell)
+    def _by_promise(self, untried: Sequence[str]) -> list[str]:
+        """These cells by their expected improvement per second, the most promising first. One with further settings
+        comes after the same runtime and precision without them."""
+        tried = [Tried(traits=self.candidates[name].traits, log_cost=self._log_cost(name)) for name in self._tried]
+        improvements = improvement([self.candidates[name].traits for name in untried], tried)
+        order = random_order(self.session_id, 0, untried)
 
-    def _promise(self, name: str) -> tuple[float, int]:
-        """A sort key of an untried cell: the best cost of the same runtime and precision so far, then its departures
-        from the defaults. Cells whose defaults miss the limits or were not measured come last."""
-        base = self.candidates[name].base
-        costs = [
-            launch.cost
-            for key, entrant in self.race.entrants.items()
-            if self.configurations[key].candidate.base == base and entrant.out is None
-            for launch in entrant.launches.values()
-            if launch.cost is not None and ((excess := entrant.excess) is None or excess <= 1)
-        ]
-        return min(costs, default=float("inf")), self.candidates[name].departures
+        def place(item: tuple[str, float]) -> tuple[bool, float, int]:
+            name, improves = item
+            base = self.candidates[name].base
+            return base != name and base in untried, -improves / self._first_s(name), order.index(name)
+
+        return [name for name, _ in sorted(zip(untried, improvements, strict=True), key=place)]
+
+    def _log_cost(self, name: str) -> float | None:
+        """The logarithm of the best cost of a cell; a value beyond a limit counts as if the cost grew by its square.
+        None if nothing was measured."""
+        costs = []
+        for entrant in (entrant for entrant in self.race.entrants.values() if entrant.cell == name):
+            beyond = 2 * math.log(max(1.0, entrant.excess or 1.0))
+            costs += [cost + beyond for number in entrant.launches if (cost := entrant.log_cost(number)) is not None]
+        return min(costs, default=None)
+
+    def _first_s(self, name: str) -> float:
+        """The expected time of the first launch of a cell, with its build: as for the same runtime and precision, which
+        mostly share a build, else at most as long as for the same runtime, else as usual."""
+        candidate = self.candidates[name]
+        if candidate.base != name and candidate.base in self._took_s:
+            return self._took_s[candidate.base][1]
+        times = [(self.candidates[other], sum(took)) for other, took in self._took_s.items()]
+        if same := [took for other, took in times if other.request.runtime == candidate.request.runtime]:
+            return max(same)
+        is_built = has_build(candidate.plan.cell)
+        like = [took for other, took in times if has_build(other.plan.cell) == is_built]
+        return median(like) if like else FIRST_LOAD_S + FIRST_BUILD_S * is_built
 
     def _end_round(self) -> None:
         if self.race.round == 0:
@@ -398,6 +415,8 @@ class Search:
         track.begin()
         wait_s = DEVICE_WAIT_S if self._device_wait_s is None else self._device_wait_s
         run_launch(track, number, self._observer, min(wait_s, max(0.0, self.left_s)))
+        took_s, launch_s = time.monotonic() - now_s, track.spent_s.get(number, 0.0)
+        self._took_s.setdefault(name, (max(0.0, took_s - launch_s), launch_s))
         self._record(name, number)
         spent_s, loads = track.spent_s.get(number, 0.0), [load for load in track.loads if load.launch == number]
         points_s = spent_s - sum(sum(load.stages_s.values()) for load in loads)

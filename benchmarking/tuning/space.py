@@ -41,6 +41,7 @@ from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.tuning.promise import Traits, traits
 from benchmarking.tuning.race import Launch
 from benchmarking.workloads.support.families import plugin_of
 
@@ -98,6 +99,13 @@ class Candidate:
     """Settings that are not the default, without those whose values the user named."""
     request: Request
     plan: CellPlan
+
+    @property
+    def traits(self) -> Traits:
+        """What its cost has in common with that of others."""
+        placed = {"threads": self.request.num_threads, "processors": self.request.cpu_list}
+        settings = {name: value for name, value in placed.items() if value is not None}
+        return traits(self.request.runtime or "", self.request.precision, settings | dict(self.request.options))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
