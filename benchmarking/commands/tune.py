@@ -265,7 +265,7 @@ def _show_space(found: Space, *, as_json: bool) -> int:
     rows = tuple(
         (candidate.name, ", ".join(point.label for point in candidate.plan.runnable)) for candidate in found.candidates
     )
-    title = f"{len(found.candidates)} cells, {found.size} configurations; those with default settings are tried first"
+    title = f"{len(found.candidates)} cells, {found.size} configurations; the most promising are tried first"
     print(f"{title}\n\n{table_text(Table(headings=('cell', 'points'), rows=rows), page)}")
     by_reason: dict[str, list[str]] = {}
     for name, why in found.left_out.items():

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-
-import numpy as np
+from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 
@@ -53,11 +52,22 @@ def improvement(untried: Sequence[Traits], tried: Sequence[Tried]) -> list[float
     costs = [one.log_cost for one in tried if one.log_cost is not None]
     if not (costs and untried):
         return [1.0] * len(untried)
+    import numpy as np
+
     best, failed = min(costs), max(costs) + FAILED
     found = np.array([failed if one.log_cost is None else one.log_cost for one in tried])
     known = [one.traits for one in tried]
     columns = {trait: column for column, trait in enumerate(frozenset().union(*untried, *known))}
-    new, old = _effects(untried, columns), _effects(known, columns)
+
+    def effects(cells: Sequence[Traits]) -> Any:
+        """A row for each cell with the deviations of its effects: products of rows are prior covariances."""
+        rows = np.zeros((len(cells), len(columns)))
+        for row, cell in zip(rows, cells, strict=True):
+            for trait in cell:
+                row[columns[trait]] = EFFECT_SD[trait[0]]
+        return rows
+
+    new, old = effects(untried), effects(known)
     weights = new @ old.T @ np.linalg.inv(old @ old.T + LAUNCH_SD**2 * np.eye(len(old)))
     expected = np.mean(found) + weights @ (found - np.mean(found))
     variance = np.sum(new**2, axis=1) - np.sum(weights * (new @ old.T), axis=1)
@@ -67,12 +77,3 @@ def improvement(untried: Sequence[Traits], tried: Sequence[Tried]) -> list[float
         float(sd) * (normal.pdf(z) + z * normal.cdf(z))
         for sd, z in zip(deviation, (best - expected) / deviation, strict=True)
     ]
-
-
-def _effects(cells: Sequence[Traits], columns: Mapping[tuple[str, ...], int]) -> np.ndarray:
-    """A row for each cell with the standard deviations of its effects: products of rows are prior covariances."""
-    rows = np.zeros((len(cells), len(columns)))
-    for row, cell in zip(rows, cells, strict=True):
-        for trait in cell:
-            row[columns[trait]] = EFFECT_SD[trait[0]]
-    return rows

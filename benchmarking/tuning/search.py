@@ -347,7 +347,7 @@ class Search:
         def place(item: tuple[str, float]) -> tuple[bool, float, int]:
             name, improves = item
             base = self.candidates[name].base
-            return base != name and base in untried, -improves / self._first_s(name), order.index(name)
+            return base != name and base in untried, -improves / max(1.0, self._first_s(name)), order.index(name)
 
         return [name for name, _ in sorted(zip(untried, improvements, strict=True), key=place)]
 
@@ -365,7 +365,8 @@ class Search:
         mostly share a build, else at most as long as for the same runtime, else as usual."""
         candidate = self.candidates[name]
         if candidate.base != name and candidate.base in self._took_s:
-            return self._took_s[candidate.base][1]
+            build_s, launch_s = self._took_s[candidate.base]
+            return launch_s or build_s  # where the build took all of its time, so will this one
         times = [(self.candidates[other], sum(took)) for other, took in self._took_s.items()]
         if same := [took for other, took in times if other.request.runtime == candidate.request.runtime]:
             return max(same)

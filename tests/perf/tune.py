@@ -175,21 +175,22 @@ def screened_space(rng: np.random.Generator) -> list[ScreenedCell]:
     cells = []
     for runtime in range(rng.integers(3, 10)):
         build_s, launch_s, own = rng.choice([0, 10, 30]), rng.uniform(3, 8), rng.normal(0, 0.5)
-        settings = [{}, {"threads": 1}, *({f"option {number}": "on"} for number in range(rng.integers(0, 4)))]
-        settings += [{**one, "threads": 1} for one in settings[2:]]
-        gains = {name: rng.normal(0.2, 0.4) if name == "threads" else rng.normal(0.05, 0.15) for name in settings[-1]}
+        options = [f"option {number}" for number in range(rng.integers(0, 4))]
+        settings: list[dict[str, object]] = [{}, {"threads": 1}, *({option: "on"} for option in options)]
+        settings += [{option: "on", "threads": 1} for option in options]
+        gains = {"threads": rng.normal(0.2, 0.4)} | {option: rng.normal(0.05, 0.15) for option in options}
         for precision in [name for name in precisions if rng.random() > 0.25]:
             base = own + effects[precision] + rng.normal(0, 0.3)
             for one in settings:
-                gain = sum(gains.setdefault(name, rng.normal(0.05, 0.15)) for name in one)
+                gain = sum(gains[name] for name in one)
                 cost = base + gain + (rng.normal(0, 0.15) if one else 0.0)
                 cells.append(
                     ScreenedCell(
                         base=(f"r{runtime}", precision),
                         settings=one,
-                        log_cost=cost,
-                        launch_s=launch_s,
-                        build_s=build_s,
+                        log_cost=float(cost),
+                        launch_s=float(launch_s),
+                        build_s=float(build_s),
                     )
                 )
     return cells

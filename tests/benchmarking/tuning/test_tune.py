@@ -351,7 +351,7 @@ def test_the_budget_ends_the_wait_for_a_device_that_others_use(capsys, monkeypat
 def test_a_dry_run_lists_what_is_tried_and_what_is_left_out_and_why(capsys):
     assert cli.main(["tune", "tiny-bert", "--device", "null", "--dry-run"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.startswith("7 cells, 42 configurations; those with default settings are tried first")
+    assert shown.startswith("7 cells, 42 configurations; the most promising are tried first")
     assert "eager: runtime eager runs on cpu" in shown
     assert "wasm; webgpu; webnn: its models run in the browsers of users" in shown
 
