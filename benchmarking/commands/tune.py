@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, FURTHER
-from benchmarking.core.command_line import Parser, command, note
+from benchmarking.core.command_line import Parser, command, default_database, note
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import (
     EXIT_FAILED,
@@ -216,7 +216,8 @@ def _searched(
         except StorageError as error:
             note(f"not stored: {error}")
             code = EXIT_FAILED
-    return max(code, _print_answer(search, arguments, prices))
+    is_stored = arguments.save and code == EXIT_OK
+    return max(code, _print_answer(search, arguments, prices, is_stored=is_stored))
 
 
 def _parser() -> Parser:
@@ -276,7 +277,7 @@ def _show_space(found: Space, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) -> int:
+def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *, is_stored: bool = False) -> int:
     """Print the answer; returns the exit code."""
     from db.analysis.recommend.measured_options import option_of, workload_of
     from db.analysis.recommend.recommendation import decided, misses, with_prices
@@ -315,6 +316,15 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any) ->
         print(json.dumps(_document(search, options, standing, recommendation), indent=1))
     else:
         print(_text(search, workload, options, standing, recommendation, prices))
+        if is_stored:
+            among = f"tag.{TAG}={search.session_id}"
+            there = [] if arguments.db_path == default_database() else ["--db-path", arguments.db_path]
+            shown, ranked = (
+                shlex.join(["benchhouse", *words, *there])
+                for words in (["show", among], ["recommend", arguments.model_id, "--among", among])
+            )
+            print(f"\nall that was measured is stored:\n  {shown}")
+            print(f"rank it by other limits or another objective:\n  {ranked}")
     return EXIT_OK if standing is not None else EXIT_NOT_ENOUGH_DATA
 
 
@@ -348,7 +358,7 @@ def _text(
     words = replace(words, advice=of_all.advice, title=title, precisions=None)
     parts = [recommendation_text(words, page)]
     if len(shown) < len(options):
-        parts.append(f"{len(options) - len(shown)} more were measured (--json, or benchhouse show, lists them)")
+        parts.append(f"{len(options) - len(shown)} more were measured (--json lists them)")
     if reasons := _reasons(search):
         parts.append(wrapped("\n".join(reasons[:MOST_REASONS]), page.text_width))
     if standing is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -72,6 +73,20 @@ def test_the_fastest_within_the_limits_is_recommended_and_every_launch_is_stored
         ("int8", 2, 1, session),
     ]
     assert launches["null int8, b1 s32"] >= 4
+
+
+def test_the_answer_names_the_commands_that_show_and_rank_what_was_stored(capsys, tmp_path):
+    assert cli.main([*TUNE, "--precisions", "int8", "--db-path", str(tmp_path / "my own.duckdb")]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    show, rank = (
+        next(line for line in lines if line.startswith(f"benchhouse {word} ")) for word in ("show", "recommend")
+    )
+    assert cli.main(shlex.split(show)[1:]) == 0
+    assert "b2 s32" in capsys.readouterr().out
+    assert cli.main([*shlex.split(rank)[1:], "--prefer", "latency"]) == 3
+    assert "2 results are selected, 2 simulated" in capsys.readouterr().err
+    assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 0
+    assert "benchhouse show" not in capsys.readouterr().out
 
 
 def test_if_nothing_meets_the_limits_the_closest_is_shown_with_exit_code_3(capsys):
