@@ -167,6 +167,23 @@ def test_the_commands_of_a_page_are_forked_in_an_activated_environment(scratch, 
     assert not is_like_the_server(os.environ)
 
 
+@pytest.mark.parametrize(
+    ("library", "variable"),
+    [("mlx_lm", "TRANSFORMERS_NO_ADVISORY_WARNINGS"), ("onnxruntime_genai", "ORT_LIB_PATH")],
+)
+def test_children_are_forked_after_a_library_has_set_variables_in_the_process_of_the_tests(library, variable):
+    pytest.importorskip(library)
+    assert variable in os.environ
+    assert is_like_the_server(os.environ)
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HF_HUB_CACHE", "PYTHONHASHSEED", "TZ"])
+def test_a_child_starts_as_users_do_where_a_variable_differs_that_is_read_at_the_start(name, monkeypatch):
+    monkeypatch.setattr(Popen, "server_environment", child_process.environment())
+    assert is_like_the_server({**child_process.environment(), "BENCHHOUSE_CACHE_DIR": "/of/the/test", "MARK": "x"})
+    assert not is_like_the_server({**child_process.environment(), name: "of the test"})
+
+
 def test_every_kind_of_plugin_has_a_worked_example():
     made = {block.file_name.rsplit("/", 1)[0] for block in blocks(ADDING) if block.kind == "file"}
     assert set(KINDS_OF_PLUGINS) <= made

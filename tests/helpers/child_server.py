@@ -46,8 +46,10 @@ LEAVES = (
     "benchmarking.scripts.analysis",
     "db.service",
     "db.query.questions",
+    "onnxruntime_genai.models.builder",
 )
-"""Start no module of ours, or few; everything else is a command."""
+"""Start no module of ours, or few; everything else is a command. The last is ONNX Runtime's own program, which imports
+what our workers do."""
 COMMANDS = ("benchmarking.cli", "benchmarking.commands.run", "benchmarking.commands.batch", "db.commands.sql")
 OURS = ("benchmarking", "db", "visualize")
 PACKAGES = ("measure", "sweep", "devices", "runtimes", "workloads", "graphs", "builds")
@@ -56,13 +58,15 @@ LIBRARIES = (
     *(f"transformers.models.{name}.modeling_{name}" for name in ("auto", "bert", "gpt2", "t5", "vit")),
 )
 """Not duckdb, whose import starts threads: they would be missing in a child, which waits for them at its end."""
-FREE = (
-    *("BENCHHOUSE_", "BENCHMARK_", "MY_", "PYTEST_", "COLUMNS", "LINES", "PATH", "PWD", "OLDPWD", "TMPDIR"),
-    *("KERAS_", "KMP_", "TF_", "TORCHINDUCTOR_CACHE_DIR", "GITHUB_", "NO_COLOR", "SHLVL", "_", "PS1"),
+READ_AT_START = (
+    *("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_", "OMP_", "GOMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "DNNL_"),
+    *("ONEDNN_", "ATEN_", "TORCH", "PYTORCH_", "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCR_", "XDG_", "ARROW_"),
+    *("HF_", "HUGGINGFACE_", "DISABLE_TELEMETRY", "TRANSFORMERS_", "TOKENIZERS_", "SAFETENSORS_", "USE_"),
 )
-"""Beginnings of variables that may differ from the server's: they are read when they are used, or are what libraries
-set at their import in the process of the tests, which would otherwise start all later children as before. PS1, which
-activating an environment exports, is not handed on by a shell."""
+"""Beginnings of variables that the interpreter reads at its start, or what the server imports at its import: where one
+of them differs, a child starts as before. All others are read when they are used, as a forked child has them."""
+SET_BY_LIBRARIES = ("TRANSFORMERS_NO_ADVISORY_WARNINGS", "TORCHINDUCTOR_CACHE_DIR")
+"""What libraries set at their import in the process of the tests, and read when they use it: no difference."""
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -82,6 +86,20 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         module = served_module(args)
         is_plain = others[:2] == (None, None) and not (others[3] or others[8]) and others[16:20] == (None,) * 3 + (-1,)
         if module is None or not is_plain or not is_like_the_server(variables):
+            if module is not None:
+                a, b = _fixed(variables), _fixed(Popen.server_environment)
+                with open("/tmp/suite/fallback.jsonl", "a") as log:
+                    log.write(
+                        json.dumps(
+                            {
+                                "module": module,
+                                "plain": is_plain,
+                                "test": os.environ.get("PYTEST_CURRENT_TEST"),
+                                "differ": sorted(n for n in {*a, *b} if a.get(n) != b.get(n)),
+                            }
+                        )
+                        + "\n"
+                    )
             super()._execute_child(args, *others)  # type: ignore[misc]
             return
         words = list(map(str, args))
@@ -128,11 +146,11 @@ def is_like_the_server(variables: Mapping[str, str]) -> bool:
 
 
 def served_module(words: Any) -> str | None:
-    """The module of ours that a command line runs with this Python, or None."""
+    """The module of ours, or that leaf of another, which a command line runs with this Python, or None."""
     if isinstance(words, str | bytes | os.PathLike) or list(words[:1]) != [sys.executable]:
         return None
     rest = list(words[2:] if list(words[1:2]) == ["-P"] else words[1:])
-    if len(rest) < 2 or rest[0] != "-m" or rest[1].split(".")[0] not in OURS:
+    if len(rest) < 2 or rest[0] != "-m" or (rest[1].split(".")[0] not in OURS and rest[1] not in LEAVES):
         return None
     return str(rest[1])
 
@@ -204,7 +222,9 @@ def _server() -> Server:
 
 def _fixed(env: Mapping[str, str]) -> dict[str, str]:
     further = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
-    fixed = {name: value for name, value in env.items() if not name.startswith(FREE)}
+    fixed = {
+        name: value for name, value in env.items() if name.startswith(READ_AT_START) and name not in SET_BY_LIBRARIES
+    }
     return {**fixed, "PYTHONPATH": os.pathsep.join(further)}
 
 
@@ -296,6 +316,7 @@ def main() -> None:
             os.dup2(nothing, stream)
         os.close(nothing)
     begin(request)
+    before_modules = set(sys.modules)
     code: Any = 0
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
@@ -304,6 +325,22 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - as Python itself does
         traceback.print_exc()
         code = 1
+    import resource
+
+    with open("/tmp/suite/children.jsonl", "a") as log:
+        r = resource.getrusage(resource.RUSAGE_SELF)
+        log.write(
+            json.dumps(
+                {
+                    "module": request["module"],
+                    "args": request["arguments"][:3],
+                    "test": request["variables"].get("PYTEST_CURRENT_TEST"),
+                    "cpu": r.ru_utime + r.ru_stime,
+                    "new": sorted({m for m in set(sys.modules) - before_modules}),
+                }
+            )
+            + "\n"
+        )
     # Taking down what the server imported would copy each of its pages, a fifth of a second of a processor.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -32,7 +32,7 @@ from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
 from benchmarking.workloads.support.resolve import resolve
 from tests.helpers.engines import CPU, POINT, called, installed, opened, prompts_at, tokens_of
 
-pytestmark = pytest.mark.usefixtures("engine_cache")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("engine_cache")]
 
 ENGINES = ("llamacpp", "ctranslate2", "mlx", "onnxruntime-genai")
 PAIR = replace(POINT, batch_size=2)

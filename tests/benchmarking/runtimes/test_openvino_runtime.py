@@ -123,8 +123,7 @@ def run(home: Path, build_cache: Path) -> Callable[..., Any]:
     """A function that measures tiny-bert by the command and returns the run's record. Builds are shared."""
     pytest.importorskip("openvino")
     pytest.importorskip("onnxscript")
-    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(build_cache), "HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    environment["HF_HOME"] = str(home / "hf")
+    environment = {**os.environ, "BENCHHOUSE_CACHE_DIR": str(build_cache), "HOME": str(home)}
 
     def measure(*arguments):
         command = [sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", "tiny-bert"]
