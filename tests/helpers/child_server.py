@@ -86,20 +86,6 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         module = served_module(args)
         is_plain = others[:2] == (None, None) and not (others[3] or others[8]) and others[16:20] == (None,) * 3 + (-1,)
         if module is None or not is_plain or not is_like_the_server(variables):
-            if module is not None:
-                a, b = _fixed(variables), _fixed(Popen.server_environment)
-                with open("/tmp/suite/fallback.jsonl", "a") as log:
-                    log.write(
-                        json.dumps(
-                            {
-                                "module": module,
-                                "plain": is_plain,
-                                "test": os.environ.get("PYTEST_CURRENT_TEST"),
-                                "differ": sorted(n for n in {*a, *b} if a.get(n) != b.get(n)),
-                            }
-                        )
-                        + "\n"
-                    )
             super()._execute_child(args, *others)  # type: ignore[misc]
             return
         words = list(map(str, args))
@@ -316,7 +302,6 @@ def main() -> None:
             os.dup2(nothing, stream)
         os.close(nothing)
     begin(request)
-    before_modules = set(sys.modules)
     code: Any = 0
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
@@ -325,22 +310,6 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - as Python itself does
         traceback.print_exc()
         code = 1
-    import resource
-
-    with open("/tmp/suite/children.jsonl", "a") as log:
-        r = resource.getrusage(resource.RUSAGE_SELF)
-        log.write(
-            json.dumps(
-                {
-                    "module": request["module"],
-                    "args": request["arguments"][:3],
-                    "test": request["variables"].get("PYTEST_CURRENT_TEST"),
-                    "cpu": r.ru_utime + r.ru_stime,
-                    "new": sorted({m for m in set(sys.modules) - before_modules}),
-                }
-            )
-            + "\n"
-        )
     # Taking down what the server imported would copy each of its pages, a fifth of a second of a processor.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

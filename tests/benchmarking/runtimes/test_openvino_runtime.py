@@ -20,6 +20,8 @@ from benchmarking.runtimes.openvino import PLUGIN
 from benchmarking.runtimes.support.openvino import compile as compiling
 from benchmarking.workloads.support.resolve import resolve
 
+pytestmark = pytest.mark.forked_children
+
 NPU = Device(type="openvino", selector="openvino:NPU", found=True)
 
 

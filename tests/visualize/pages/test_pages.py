@@ -22,6 +22,8 @@ MOST_BYTES = 400_000
 AXE = FIXTURES / "axe-core" / "axe.min.js"
 """Deque's accessibility checker, from npm; used only by tests."""
 ALL_RULES = "{}"
+DARK = "rgb(20, 23, 26)"
+"""The background of the dark theme."""
 CONTRAST = "{runOnly: ['color-contrast']}"
 """The only rules that the theme affects."""
 FAULTS = """
@@ -70,39 +72,14 @@ def addresses(run_ids):
 
 
 @pytest.mark.slow
-def test_every_page_renders_without_a_serious_fault_and_a_screen_reader_finds_its_parts(browser, server, run_ids):
-    """By axe; and landmarks, names, and a table for every chart."""
+def test_every_page_fits_a_phone_and_has_no_serious_fault_in_either_theme(browser, server, run_ids):
+    """Each is opened once, on a phone in the dark theme. Then it is judged by axe on a large screen, in both themes;
+    and landmarks, names, and a table for every chart."""
     unnamed = (
         "[...document.querySelectorAll('select,input:not([type=hidden])')]"
         ".filter(e => !e.labels.length && !e.ariaLabel)"
     )
-    with opened(browser, server, color_scheme="light") as page:
-        page.add_init_script(path=AXE)
-        faults = {}
-        for path in addresses(run_ids):
-            visit(page, path)
-            assert page.locator("h1").count() == 1, path
-            assert (
-                page.evaluate("document.querySelectorAll('figure.chart').length")
-                == page.locator("figure.chart:has(svg.marks)").count()
-            ), path
-            faults[path] = page.evaluate(FAULTS % ALL_RULES)
-            for role in ("banner", "navigation", "main", "contentinfo"):
-                assert page.get_by_role(role).count() == 1, (path, role)
-            current = page.locator("nav [aria-current=page]")
-            assert current.count() == (0 if path.startswith(("/runs", "/profiles/", "/loads/")) else 1)
-            assert page.evaluate(f"{unnamed}.length") == 0, path
-            for figure in page.locator("figure.chart").all():
-                for plot in figure.locator(".plot").all():
-                    assert plot.get_attribute("aria-label").endswith("; data in the table below")
-                figure.locator("summary").click()
-                assert figure.locator("table tbody tr").count() > 0
-    assert {path: found for path, found in faults.items() if found} == {}
-
-
-@pytest.mark.slow
-def test_no_page_is_wider_than_a_phone_screen_and_the_dark_theme_has_contrast(browser, server, run_ids):
-    with opened(browser, server, viewport=PHONE, color_scheme="dark") as page:
+    with opened(browser, server, viewport=PHONE, color_scheme="dark", reduced_motion="reduce") as page:
         page.add_init_script(path=AXE)
         faults = {}
         for path in addresses(run_ids):
@@ -114,7 +91,26 @@ def test_no_page_is_wider_than_a_phone_screen_and_the_dark_theme_has_contrast(br
             titles = page.locator("figure.chart .role-title-text text").all_text_contents()
             assert not [text for text in titles if "…" in text], path
             page.set_viewport_size(DESKTOP)
-            faults[path] = page.evaluate(FAULTS % CONTRAST)
+            faults[path, "dark"] = page.evaluate(FAULTS % CONTRAST)
+            page.emulate_media(color_scheme="light")
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") != DARK
+            faults[path, "light"] = page.evaluate(FAULTS % ALL_RULES)
+            assert page.locator("h1").count() == 1, path
+            assert (
+                page.evaluate("document.querySelectorAll('figure.chart').length")
+                == page.locator("figure.chart:has(svg.marks)").count()
+            ), path
+            for role in ("banner", "navigation", "main", "contentinfo"):
+                assert page.get_by_role(role).count() == 1, (path, role)
+            current = page.locator("nav [aria-current=page]")
+            assert current.count() == (0 if path.startswith(("/runs", "/profiles/", "/loads/")) else 1)
+            assert page.evaluate(f"{unnamed}.length") == 0, path
+            for figure in page.locator("figure.chart").all():
+                for plot in figure.locator(".plot").all():
+                    assert plot.get_attribute("aria-label").endswith("; data in the table below")
+                figure.locator("summary").click()
+                assert figure.locator("table tbody tr").count() > 0
+            page.emulate_media(color_scheme="dark")
             page.set_viewport_size(PHONE)
     assert {path: found for path, found in faults.items() if found} == {}
 
@@ -303,9 +299,9 @@ def test_the_theme_can_be_switched_and_is_kept(browser, server):
     with opened(browser, server, color_scheme="light") as page:
         visit(page, "/hardware")
         page.get_by_role("button", name="Switch to the dark theme").click()
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == DARK
         visit(page, "/results")
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == DARK
 
 
 def test_the_content_is_reachable_with_the_keyboard_and_focus_is_visible(browser, server):
