@@ -229,7 +229,26 @@ def qualities(warehouse: Warehouse, run_ids: Sequence[str], *, only_own: bool = 
     by_run: dict[str, list[StoredRow]] = {}
     for row in warehouse.query(QUALITY, {"runs": list(run_ids), "own": only_own}).dicts():
         by_run.setdefault(row["run_id"], []).append(row)
-    return {run_id: _quality(rows) for run_id, rows in by_run.items()}
+    found = {}
+    for run_id, rows in by_run.items():
+        by_source = {source_of(row["metric"]): row for row in rows}
+        of_pass = by_source.get("inputs", rows[0])
+        inputs, how = of_pass["inputs"], json.loads(of_pass["how"])
+        for source, of_metric in by_source.items():
+            if source != "inputs" and (of_source := json.loads(of_metric["how"]).get(source)) is not None:
+                how[source] = of_source
+        values = {
+            row["metric"]: QualityValue(
+                **_fields(row, QUALITY_COLUMNS),
+                by_window=tuple(row["by_window"]),
+                inputs=None if row["inputs"] == inputs else row["inputs"],
+            )
+            for row in rows
+            if row["value"] is not None
+        }
+        missing = {row["metric"]: row["missing"] for row in rows if row["metric"] not in values}
+        found[run_id] = Quality(inputs=inputs, values=values, missing=missing, how=how)
+    return found
 
 
 def evaluations_beside(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -259,27 +278,6 @@ def store_quality(warehouse: Warehouse, found: Mapping[str, Quality]) -> None:
                     connection.execute(ADD_QUALITY, {**dict.fromkeys(("value", "low", "high", "missing")), **row})
 
     warehouse.change(store)
-
-
-def _quality(rows: Sequence[StoredRow]) -> Quality:
-    """The quality of a run from its rows: its own, then that of an evaluation that stands beside it."""
-    by_source = {source_of(row["metric"]): row for row in rows}
-    of_pass = by_source.get("inputs", rows[0])
-    inputs, how = of_pass["inputs"], json.loads(of_pass["how"])
-    for source, row in by_source.items():
-        if source != "inputs" and (of_source := json.loads(row["how"]).get(source)) is not None:
-            how[source] = of_source
-    values = {
-        row["metric"]: QualityValue(
-            **_fields(row, QUALITY_COLUMNS),
-            by_window=tuple(row["by_window"]),
-            inputs=None if row["inputs"] == inputs else row["inputs"],
-        )
-        for row in rows
-        if row["value"] is not None
-    }
-    missing = {row["metric"]: row["missing"] for row in rows if row["metric"] not in values}
-    return Quality(inputs=inputs, values=values, missing=missing, how=how)
 
 
 def _fields(row: StoredRow, columns: Columns) -> dict[str, Any]:

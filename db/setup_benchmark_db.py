@@ -89,9 +89,29 @@ def main(argv: Sequence[str]) -> int:
     has_log = arguments.verify and not is_lake(arguments.db_path)
     unread = unread_log(Path(arguments.db_path), lock_timeout_s=arguments.lock_timeout) if has_log else []
     with _open(arguments) as warehouse:
-        report |= _work(warehouse, arguments)
-    if arguments.verify:
-        report["findings"] += [dataclasses.asdict(finding) for finding in unread]
+        # Load, verify, back up, in this order.
+        if arguments.ingest:
+            report |= _files(ingestion.load_files(warehouse, ingestion.run_files(arguments.ingest)), arguments.ingest)
+        if arguments.repair:
+            report["repaired"] = repair(warehouse)
+        if arguments.verify:
+            report["findings"] = [dataclasses.asdict(finding) for finding in (*verify(warehouse), *unread)]
+            report["leftovers"] = [str(left) for left in leftovers_near(warehouse, arguments.db_path)]
+            has_fault = len(report["findings"]) > len(unread)
+            if not has_fault and not is_lake(arguments.db_path) and warehouse.file_version is None:
+                # The copies that were kept before upgrades, now that the file has no fault.
+                for old in old_copies(Path(arguments.db_path).resolve()):
+                    with suppress(OSError):  # a read-only medium
+                        old.unlink()
+                        report.setdefault("removed_old", []).append(str(old))
+        if arguments.backup is not None:
+            if warehouse.file_version is None:
+                warehouse.backup(arguments.backup)
+            else:  # a backup can be read by the version that wrote the file
+                copy_as_it_is(Path(arguments.db_path), arguments.backup, lock_timeout_s=arguments.lock_timeout)
+            report["backup"] = str(arguments.backup)
+        report |= warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
+        report |= {} if warehouse.file_version is None else {"schema_version": warehouse.file_version}
     if arguments.compact:
         before, after = Warehouse.compact(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
         report["compacted"] = {"bytes_before": before, "bytes_after": after}
@@ -153,32 +173,6 @@ def _open(arguments: argparse.Namespace) -> AbstractContextManager[Warehouse]:
     # A mistyped path must not pass as an empty database.
     create = not (arguments.compact or arguments.repair) or bool(arguments.ingest)
     return Warehouse.open(arguments.db_path, lock_timeout_s=arguments.lock_timeout, create=create)
-
-
-def _work(warehouse: Warehouse, arguments: argparse.Namespace) -> Report:
-    """Load, verify, back up, in this order."""
-    report: Report = {}
-    if arguments.ingest:
-        report |= _files(ingestion.load_files(warehouse, ingestion.run_files(arguments.ingest)), arguments.ingest)
-    if arguments.repair:
-        report["repaired"] = repair(warehouse)
-    if arguments.verify:
-        report["findings"] = [dataclasses.asdict(finding) for finding in verify(warehouse)]
-        report["leftovers"] = [str(left) for left in leftovers_near(warehouse, arguments.db_path)]
-        if not report["findings"] and not is_lake(arguments.db_path) and warehouse.file_version is None:
-            # The copies that were kept before upgrades, now that the file has no fault.
-            for old in old_copies(Path(arguments.db_path).resolve()):
-                with suppress(OSError):  # a read-only medium
-                    old.unlink()
-                    report.setdefault("removed_old", []).append(str(old))
-    if arguments.backup is not None:
-        if warehouse.file_version is None:
-            warehouse.backup(arguments.backup)
-        else:  # a backup can be read by the version that wrote the file
-            copy_as_it_is(Path(arguments.db_path), arguments.backup, lock_timeout_s=arguments.lock_timeout)
-        report["backup"] = str(arguments.backup)
-    counts = warehouse.repeated(lambda: warehouse.query(COUNTS).dicts()[0])
-    return report | counts | ({} if warehouse.file_version is None else {"schema_version": warehouse.file_version})
 
 
 def _files(outcome: ingestion.Loaded, places: Sequence[Path]) -> Report:

@@ -33,8 +33,7 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from benchmarking.core.metrics import Metric
-    from db.analysis.history.histories import History
+    pass
 
 NAME = "benchhouse history"
 EXAMPLES = """
@@ -74,7 +73,31 @@ def main(argv: Sequence[str]) -> int:
         without_history = results_without_history(warehouse, selection, metric)
     listed = [history for history in series if history.change_points or not arguments.only_changes]
     if arguments.json:
-        print_json([_json(history, metric) for history in listed])
+        from benchmarking.core.records import to_json
+
+        print_json(
+            [
+                {
+                    "series_id": history.series_id,
+                    "metric": metric.column,
+                    "unit": metric.unit,
+                    **history.subject,
+                    "point": to_json(history.point),
+                    "points": [_fields(point) for point in history.points],
+                    "changes": [
+                        {
+                            **to_json(change_point.change),
+                            "relative_change": change_point.change.relative_change,
+                            "last_good": _fields(change_point.last_good),
+                            "first_changed": _fields(change_point.first_changed),
+                        }
+                        for change_point in history.change_points
+                    ],
+                    "left_out": history.left_out,
+                }
+                for history in listed
+            ]
+        )
     elif listed:
         from db.analysis.history.history_text import histories_text
 
@@ -93,29 +116,6 @@ def main(argv: Sequence[str]) -> int:
     if count > len(series):
         note(f"{NAME}: {len(series)} of {count} series: narrow the selection, or raise --rows")
     return EXIT_OK
-
-
-def _json(history: History, metric: Metric) -> dict[str, Any]:
-    from benchmarking.core.records import to_json
-
-    return {
-        "series_id": history.series_id,
-        "metric": metric.column,
-        "unit": metric.unit,
-        **history.subject,
-        "point": to_json(history.point),
-        "points": [_fields(point) for point in history.points],
-        "changes": [
-            {
-                **to_json(change_point.change),
-                "relative_change": change_point.change.relative_change,
-                "last_good": _fields(change_point.last_good),
-                "first_changed": _fields(change_point.first_changed),
-            }
-            for change_point in history.change_points
-        ],
-        "left_out": history.left_out,
-    }
 
 
 def _fields(point: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ bytes; HELP explains each number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
@@ -105,7 +105,23 @@ class OpenMetricsExporter:
         with text_output(request.file) as stream:
             for column in (*numbers, *others):
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
-                stream.writelines(_lines(column, meaning, kept))
+                # The samples of a series are contiguous, oldest first.
+                samples: dict[str, list[str]] = {}
+                kind = family(column)
+                for row in kept:
+                    value = row["other_metrics"].get(column) if column not in row else row[column]
+                    if value is not None:
+                        time_s = row["started_at"].replace(tzinfo=UTC).timestamp()
+                        labels = _labels(row)
+                        line = f"{kind.name}{{{labels}}} {kind.value(value)!r} {time_s!r}\n"
+                        samples.setdefault(labels, []).append(line)
+                if samples:
+                    stream.write(f"# TYPE {kind.name} gauge\n")
+                    if kind.unit:
+                        stream.write(f"# UNIT {kind.name} {kind.unit}\n")
+                    stream.write(f"# HELP {kind.name} {_escaped(in_base_units(meaning))}\n")
+                    for lines in samples.values():
+                        stream.writelines(lines)
             stream.write("# EOF\n")
         return request.output_paths
 
@@ -120,25 +136,6 @@ def family(column: str) -> Family:
 
 def _name(text: str) -> str:
     return PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", text)
-
-
-def _lines(column: str, meaning: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The lines of the family; none if no row has the number. Samples of a series are contiguous, oldest first."""
-    samples: dict[str, list[str]] = {}
-    kind = family(column)
-    for row in rows:
-        value = row["other_metrics"].get(column) if column not in row else row[column]
-        if value is not None:
-            time_s = row["started_at"].replace(tzinfo=UTC).timestamp()
-            labels = _labels(row)
-            samples.setdefault(labels, []).append(f"{kind.name}{{{labels}}} {kind.value(value)!r} {time_s!r}\n")
-    if samples:
-        yield f"# TYPE {kind.name} gauge\n"
-        if kind.unit:
-            yield f"# UNIT {kind.name} {kind.unit}\n"
-        yield f"# HELP {kind.name} {_escaped(in_base_units(meaning))}\n"
-        for lines in samples.values():
-            yield from lines
 
 
 def in_base_units(meaning: str) -> str:

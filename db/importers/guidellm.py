@@ -285,27 +285,6 @@ def _load(top: Fields, benchmark: Fields) -> Load:
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
-    return Load(
-        model_id=_of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
-        server=server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
-        kind=kind,
-        started_at=times.unix_time("start_time"),
-        finished_at=times.unix_time("end_time"),
-        stated_time=benchmark.text("Timings, Start Time") or benchmark.text("Start Time"),
-        result=_result(benchmark, strategy, kind),
-    )
-
-
-def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:
-    """A text about the backend, such as its model, or in older reports of the arguments or the worker."""
-    for fields, holder, name in ((config, "backend", word), (benchmark, "worker", older), (top, "args", word)):
-        found = fields.any(holder)
-        if isinstance(found, dict) and isinstance(found.get(name), str):
-            return str(found[name])
-    return None
-
-
-def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
     distributions = benchmark.required(benchmark.fields, "metrics")
     is_old = "run_stats" in benchmark
     holder, name = (benchmark.section("run_stats"), "requests_made") if is_old else (distributions, "request_totals")
@@ -352,7 +331,24 @@ def _result(benchmark: Fields, strategy: Fields, kind: str) -> Result:
         found = [_request(entry, error=None, is_open=is_open) for entry in of_success]
         found += [_request(entry, error="failed", is_open=is_open) for entry in of_failure]
         sent = [request for request in found if request is not None] if None not in found else []
-    return with_requests(result, requests_record(sent), variation=variation)
+    return Load(
+        model_id=_of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
+        server=server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
+        kind=kind,
+        started_at=times.unix_time("start_time"),
+        finished_at=times.unix_time("end_time"),
+        stated_time=benchmark.text("Timings, Start Time") or benchmark.text("Start Time"),
+        result=with_requests(result, requests_record(sent), variation=variation),
+    )
+
+
+def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:
+    """A text about the backend, such as its model, or in older reports of the arguments or the worker."""
+    for fields, holder, name in ((config, "backend", word), (benchmark, "worker", older), (top, "args", word)):
+        found = fields.any(holder)
+        if isinstance(found, dict) and isinstance(found.get(name), str):
+            return str(found[name])
+    return None
 
 
 def _request(request: Fields, *, error: str | None, is_open: bool) -> Sent | None:

@@ -342,7 +342,15 @@ def _word(fields: Fields, name: str) -> str | None:
 
 def _results_in(file: ForeignFile) -> Iterator[Row]:
     """The results in a table, each with its power. Raises FormatError for power without a result."""
-    found = list(_table_rows(file))
+    if isinstance(file.json, list):
+        found = []
+        for index, row in enumerate(file.json):
+            if isinstance(row, dict):
+                found.append(Fields(file, _renamed(row), f"row {index}", numbers_are_text=True))
+            else:
+                file.leave_out(f"row {index}", f"expected an object, found {shortened(row)}")
+    else:
+        found = list(csv_rows(file, IS_HEADER))
     powers = {_table_key(row): row for row in found if _is_power(row)}
     for row in found:
         if _is_power(row):
@@ -355,17 +363,6 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
         )
     for row in powers.values():
         file.leave_out(row.place("Units"), "the file has no result for this power measurement")
-
-
-def _table_rows(file: ForeignFile) -> Iterator[Fields]:
-    if not isinstance(file.json, list):
-        yield from csv_rows(file, IS_HEADER)
-        return
-    for index, row in enumerate(file.json):
-        if isinstance(row, dict):
-            yield Fields(file, _renamed(row), f"row {index}", numbers_are_text=True)
-        else:
-            file.leave_out(f"row {index}", f"expected an object, found {shortened(row)}")
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:

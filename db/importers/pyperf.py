@@ -150,7 +150,17 @@ def _result(metadata: Fields, processes: Sequence[Process], point: Point) -> Res
     }
     unit = metadata.text("unit") or "second"
     if unit == "second":
-        samples = [sample for launch, each in enumerate(measuring) for sample in _samples(launch, each)]
+        # The warm-ups and values of each process in ms. Warm-ups with different numbers of loops get the smallest one.
+        samples: list[Samples] = []
+        for launch, process in enumerate(measuring):
+            inner, started_at = process.inner_loops, _started(process)
+            if process.warmups:
+                loops = inner * min(loops for loops, _ in process.warmups)
+                values_ms = in_ms(value for _, value in process.warmups)
+                warmups = block(launch, values_ms, phase="warmup", inner_loops=loops)
+                samples.append(replace(warmups, started_at=started_at))
+            values = block(launch, in_ms(process.values), inner_loops=process.loops * inner)
+            samples.append(replace(values, started_at=started_at))
         return foreign_result(point, samples=samples, metrics=metrics, **shared)
     if unit not in UNTIMED:
         metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {shortened(unit)}")
@@ -174,17 +184,6 @@ def _result(metadata: Fields, processes: Sequence[Process], point: Point) -> Res
         missing={"latency_median_ms": f"{NOT_APPLICABLE}: the benchmark's unit is {unit}"},
         **shared,
     )
-
-
-def _samples(launch: int, process: Process) -> Iterator[Samples]:
-    """The warm-ups and values of a process in ms. Warm-ups with different numbers of loops get the smallest one."""
-    inner = process.inner_loops
-    if process.warmups:
-        loops = min(loops for loops, _ in process.warmups)
-        values_ms = in_ms(value for _, value in process.warmups)
-        yield replace(block(launch, values_ms, phase="warmup", inner_loops=loops * inner), started_at=_started(process))
-    values = block(launch, in_ms(process.values), inner_loops=process.loops * inner)
-    yield replace(values, started_at=_started(process))
 
 
 def _started(process: Process) -> str:

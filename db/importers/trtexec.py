@@ -107,7 +107,33 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     text = file.text or ""
     starts = [found.start() for found in COMMAND.finditer(text)] or _starts(text)
     for index, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True)):
-        yield _of_log(file, text[start:end], str(index))
+        part = text[start:end]
+        found = {name: match[1] if (match := pattern.search(part)) else None for name, pattern in STATED.items()}
+        command, times = COMMAND.search(part), TIME.findall(part)
+        words = command[2] if command else ""
+        path = FILE.search(words)
+        name = re.split(r"[/\\]", found["model"] or (path[1] if path else ""))[-1]
+        is_loaded = "--loadEngine" in words  # then the stated precision does not describe a build
+        precision = None if is_loaded else found["precision"]
+        mode = {"precisions": precision, "streams": found["streams"] if found["streams"] != "1" else None}
+        memory = found["memory_mib"]
+        yield ForeignRun(
+            key=str(index),
+            model_id=name.rpartition(".")[0] or name or "unknown",
+            results=[_of_summary(file, part, found["implicit_batch"])],
+            started_at=_time(times[0]) if times else None,
+            finished_at=_time(times[-1]) if times else None,
+            stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
+            runtime="tensorrt",
+            runtime_mode={word: value for word, value in mode.items() if value},
+            precision=precision_of(precision),  # several words are a choice, which the builder makes for each layer
+            device_type="cuda",
+            device_name=found["device"],
+            device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
+            tool_version=found["version"] or (command[1] if command else None),
+            versions={"tensorrt": found["version"]},
+            command=words.split(),
+        )
 
 
 def _starts(text: str) -> list[int]:
@@ -117,35 +143,6 @@ def _starts(text: str) -> list[int]:
         if len(starts) >= text.count(SUMMARY):
             return [0, *starts[1:]]
     return [0]
-
-
-def _of_log(file: ForeignFile, text: str, key: str) -> ForeignRun:
-    found = {name: match[1] if (match := pattern.search(text)) else None for name, pattern in STATED.items()}
-    command, times = COMMAND.search(text), TIME.findall(text)
-    words = command[2] if command else ""
-    path = FILE.search(words)
-    name = re.split(r"[/\\]", found["model"] or (path[1] if path else ""))[-1]
-    is_loaded = "--loadEngine" in words  # then the stated precision does not describe a build
-    precision = None if is_loaded else found["precision"]
-    mode = {"precisions": precision, "streams": found["streams"] if found["streams"] != "1" else None}
-    memory = found["memory_mib"]
-    return ForeignRun(
-        key=key,
-        model_id=name.rpartition(".")[0] or name or "unknown",
-        results=[_of_summary(file, text, found["implicit_batch"])],
-        started_at=_time(times[0]) if times else None,
-        finished_at=_time(times[-1]) if times else None,
-        stated_times=[time.isoformat() for one in times[:1] if (time := _time(one))],
-        runtime="tensorrt",
-        runtime_mode={word: value for word, value in mode.items() if value},
-        precision=precision_of(precision),  # several words are a choice, which the builder makes for each layer
-        device_type="cuda",
-        device_name=found["device"],
-        device_memory_bytes=int(memory) * BYTES_PER_MIB if memory else None,
-        tool_version=found["version"] or (command[1] if command else None),
-        versions={"tensorrt": found["version"]},
-        command=words.split(),
-    )
 
 
 def _time(text: str) -> datetime | None:

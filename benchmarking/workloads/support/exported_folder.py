@@ -68,7 +68,21 @@ def exported_workload(
             raise UsageError(f"it was exported for task {exported.task}, not {task}: omit --task")
         if weights not in ("auto", exported.weights):
             raise UsageError(f"it was exported with {exported.weights} weights, not {weights}: omit --weights")
-        _check_listed(folder, bundle, exported)
+        if CONFIG_NAME not in exported.files:
+            raise FormatError(f"{MANIFEST} does not list {CONFIG_NAME}: export it again")
+        for name, file in exported.files.items():
+            graph_contents.check_same_folder(folder / MANIFEST, name)
+            size = (folder / name).stat().st_size
+            if size != file.size_bytes:
+                raise FormatError(f"{name} has {size} bytes, expected {file.size_bytes}: export it again")
+            if _digest(folder / name) != file.sha256:
+                raise FormatError(f"checksum mismatch for {name}: export it again")
+        for name, graph in bundle.graphs.items():
+            kind = graph_contents.SUFFIXES.get(Path(graph.file).suffix)
+            if graph.file not in exported.files or kind != exported.format:
+                raise FormatError(
+                    f"{MANIFEST}: graph {name!r} is in {graph.file!r}, which is not a listed {exported.format} file"
+                )
         config = read_config(folder)
         check_files(folder)
         plugin = family_of(config, exported.model_id)
@@ -177,26 +191,6 @@ def copy_checked(workload: Workload, folder: Path) -> Bundle:
 def file_of(path: Path) -> ExportedFile:
     """A file as listed in bundle.json."""
     return ExportedFile(size_bytes=path.stat().st_size, sha256=_digest(path))
-
-
-def _check_listed(folder: Path, bundle: Bundle, exported: Exported) -> None:
-    """Raise BenchhouseError for a listed file that is missing, damaged or a link, and for a graph in an unlisted
-    file."""
-    if CONFIG_NAME not in exported.files:
-        raise FormatError(f"{MANIFEST} does not list {CONFIG_NAME}: export it again")
-    for name, file in exported.files.items():
-        graph_contents.check_same_folder(folder / MANIFEST, name)
-        size = (folder / name).stat().st_size
-        if size != file.size_bytes:
-            raise FormatError(f"{name} has {size} bytes, expected {file.size_bytes}: export it again")
-        if _digest(folder / name) != file.sha256:
-            raise FormatError(f"checksum mismatch for {name}: export it again")
-    for name, graph in bundle.graphs.items():
-        kind = graph_contents.SUFFIXES.get(Path(graph.file).suffix)
-        if graph.file not in exported.files or kind != exported.format:
-            raise FormatError(
-                f"{MANIFEST}: graph {name!r} is in {graph.file!r}, which is not a listed {exported.format} file"
-            )
 
 
 def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, Any]]:

@@ -133,8 +133,38 @@ def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) 
     for name, value in choices.values.items():
         _check_value(_named(name, inputs, f"--input {name}", model_id, "input"), value)
     added: dict[str, Json] = {}
-    if choices.file is not None:
-        added[FILE], sizes = _with_file(choices.file, inputs, sizes, choices.values, model_id)
+    if choices.file is not None:  # it is copied to the build cache, and its arrays have sizes too
+        import numpy as np
+
+        source = Path(choices.file).expanduser().absolute()
+        if source.suffix != ARRAYS or not source.is_file():
+            raise UsageError(f"--inputs {choices.file}: no such {ARRAYS} file: write one with numpy.savez")
+        try:
+            described: Any = run_module_json(MODULE, input_text=json.dumps(str(source)), limit_s=TIME_LIMIT_S)
+        except ChildError as error:
+            raise UsageError(f"--inputs {choices.file}: {error}") from error
+        for name, array in described["arrays"].items():
+            entry: Input = _named(name, inputs, f"--inputs {choices.file}", model_id, "input")
+            if name in choices.values:
+                raise UsageError(f"--input {name} and --inputs {choices.file} both give {name!r}: use one of them")
+            wanted = "float32" if entry.dtype == "bfloat16" else entry.dtype
+            shape, asked = tuple(array["shape"]), list(entry.shape)
+            if not np.can_cast(array["dtype"], wanted, "same_kind"):
+                raise UsageError(
+                    f"--inputs {choices.file}: array {entry.name!r} is {array['dtype']}: the graph takes {entry.dtype}"
+                )
+            fits = len(shape) == len(asked)
+            for free, size in zip(asked, shape, strict=False):
+                expected = free if isinstance(free, int) else sizes.get(free, size)
+                fits &= expected in (size, BATCH)
+                if isinstance(free, str):
+                    sizes[free] = size
+            if not fits:
+                raise UsageError(
+                    f"--inputs {choices.file}: array {entry.name!r} has shape {list(shape)}: the graph takes {asked}"
+                )
+        BuildStore().get(_key(described), partial(_copy_inputs, source, described["sha256"]))
+        added[FILE] = {"sha256": described["sha256"], "arrays": described["arrays"]}
     if sizes:
         added[DIMENSIONS] = dict[str, Json](sizes)
     if choices.values:
@@ -160,43 +190,6 @@ def _check_value(given: Input, value: float) -> None:
     low, high = (0, 1) if kind.kind == "b" else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
     if not (value == int(value) and low <= value <= high):
         raise UsageError(f"--input {given.name}={value:g}: {given.name!r} is {given.dtype}: give {low} to {high}")
-
-
-def _with_file(
-    path: str, inputs: Mapping[str, Input], sizes: dict[str, int | str], values: Mapping[str, float], model_id: str
-) -> tuple[Json, dict[str, int | str]]:
-    """What the configuration says about a file of inputs, which is copied to the build cache, and the sizes including
-    those of its arrays."""
-    import numpy as np
-
-    source = Path(path).expanduser().absolute()
-    if source.suffix != ARRAYS or not source.is_file():
-        raise UsageError(f"--inputs {path}: no such {ARRAYS} file: write one with numpy.savez")
-    try:
-        described: Any = run_module_json(MODULE, input_text=json.dumps(str(source)), limit_s=TIME_LIMIT_S)
-    except ChildError as error:
-        raise UsageError(f"--inputs {path}: {error}") from error
-    sizes = dict(sizes)
-    for name, array in described["arrays"].items():
-        entry: Input = _named(name, inputs, f"--inputs {path}", model_id, "input")
-        if name in values:
-            raise UsageError(f"--input {name} and --inputs {path} both give {name!r}: use one of them")
-        wanted = "float32" if entry.dtype == "bfloat16" else entry.dtype
-        shape, asked = tuple(array["shape"]), list(entry.shape)
-        if not np.can_cast(array["dtype"], wanted, "same_kind"):
-            raise UsageError(
-                f"--inputs {path}: array {entry.name!r} is {array['dtype']}: the graph takes {entry.dtype}"
-            )
-        fits = len(shape) == len(asked)
-        for free, size in zip(asked, shape, strict=False):
-            expected = free if isinstance(free, int) else sizes.get(free, size)
-            fits &= expected in (size, BATCH)
-            if isinstance(free, str):
-                sizes[free] = size
-        if not fits:
-            raise UsageError(f"--inputs {path}: array {entry.name!r} has shape {list(shape)}: the graph takes {asked}")
-    BuildStore().get(_key(described), partial(_copy_inputs, source, described["sha256"]))
-    return {"sha256": described["sha256"], "arrays": described["arrays"]}, sizes
 
 
 def _key(file: Mapping[str, Any]) -> BuildKey:

@@ -144,10 +144,18 @@ def model_class(workload: Workload) -> Any:
 
 def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
     """The model from its configuration only, in eval mode; the caller fills the weights."""
+    import torch
+
     config = configuration(workload)
     with _attention_errors(workload, attention):
         model = _classes(workload)[0].from_config(config, dtype=dtype, trust_remote_code=False, **_attention(attention))
-    _untie(model, workload)
+    # transformers 5 ties T5's embeddings regardless of the configuration, unless the loaded weights differ; T5 1.1
+    # (Flan) models were published untied.
+    output = model.get_output_embeddings()
+    if workload.config.get("tie_word_embeddings") is False and output is not None:
+        tied = model.get_input_embeddings().weight
+        if output.weight is tied:
+            output.weight = torch.nn.Parameter(torch.empty_like(tied), requires_grad=tied.requires_grad)
     for name, parameter in model.named_parameters():
         if stays_float32(model, name, dtype):
             parameter.data = parameter.data.float()
@@ -255,22 +263,6 @@ def _attention_errors(workload: Workload, attention: str | None) -> Iterator[Non
         if attention is None:
             raise BenchhouseError(f"cannot build {workload.model_id}: {first_line(error)}") from error
         raise UnsupportedError(f"attention {attention} for {workload.model_id}: {first_line(error)}") from error
-
-
-def _untie(model: Any, workload: Workload) -> None:
-    """Give the output embeddings a parameter of their own if the configuration says so.
-
-    transformers 5 ties T5's embeddings regardless of the configuration, unless the loaded weights differ; T5 1.1 (Flan)
-    models were published untied.
-    """
-    import torch
-
-    output = model.get_output_embeddings()
-    if workload.config.get("tie_word_embeddings") is not False or output is None:
-        return
-    inputs = model.get_input_embeddings()
-    if output.weight is inputs.weight:
-        output.weight = torch.nn.Parameter(torch.empty_like(inputs.weight), requires_grad=inputs.weight.requires_grad)
 
 
 @contextmanager

@@ -59,7 +59,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     Raises UsageError if there are only pickled weights, StorageError for a missing shard, FormatError for a truncated
     file or another format.
     """
-    files = _files(folder)
+    files: tuple[Path, ...] = ()
+    for stem in STEMS:
+        if (index := folder / f"{stem}.safetensors.index.json").is_file():
+            files = _shards(folder, index)
+            break
+        if (single := folder / f"{stem}.safetensors").is_file():
+            files = (single,)
+            break
     for path in files:
         check_whole(path)
     if not files and (pickled := pickled_files(folder)):
@@ -150,15 +157,6 @@ def _entry_problem(entry: Any) -> str | None:
 
 def _is_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
-
-
-def _files(folder: Path) -> tuple[Path, ...]:
-    for stem in STEMS:
-        if (index := folder / f"{stem}.safetensors.index.json").is_file():
-            return _shards(folder, index)
-        if (single := folder / f"{stem}.safetensors").is_file():
-            return (single,)
-    return ()
 
 
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:

@@ -152,21 +152,17 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             versions=run["versions"],
         )
 
-    return [
-        [one(row, own[row["run_id"]]) for row in side] for side in sides for own in (_runs_with_settings(side, runs),)
-    ]
-
-
-def _runs_with_settings(
-    side: Sequence[Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Mapping[str, Any]]:
-    """The runs of a side by run_id, with the settings that distinguish them from others of their subject."""
-    side_runs = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
-    words = settings_words(side_runs, SETTING_COLUMNS)
-    return {
-        run["run_id"]: {**run, "columns": {**run["columns"], SETTINGS: settings}}
-        for run, settings in zip(side_runs, words, strict=True)
-    }
+    found = []
+    for side in sides:
+        # The runs of the side, with the settings that distinguish them from others of their subject.
+        side_runs = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
+        words = settings_words(side_runs, SETTING_COLUMNS)
+        own = {
+            run["run_id"]: {**run, "columns": {**run["columns"], SETTINGS: settings}}
+            for run, settings in zip(side_runs, words, strict=True)
+        }
+        found.append([one(row, own[row["run_id"]]) for row in side])
+    return found
 
 
 def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[dict[str, Any]]:

@@ -300,36 +300,37 @@ def gate_document(
     findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()
 ) -> dict[str, Any]:
     """The JSON document: all findings, worst first, and the exit code."""
+    found: list[dict[str, Any]] = []
+    for finding in findings:
+        candidate = finding.candidate
+        last_good = candidate.last_good
+        found.append(
+            {
+                "verdict": finding.verdict,
+                "why": finding.reason,
+                **{name: getattr(candidate, name) for name in COLUMNS},
+                "point": to_json(candidate.point),
+                "metric": candidate.metric.column,
+                "unit": candidate.metric.unit,
+                "value": candidate.value,
+                "doubts": list(candidate.doubts),
+                "judgement": to_json(finding.judgement),
+                "again": to_json(finding.confirmation),
+                "again_result_id": finding.confirmation_result_id,
+                "last_good_result_id": None if last_good is None else last_good.result_id,
+                "last_good_commit": None if last_good is None else last_good.git_commit,
+                "environment": None if finding.common_shift is None else finding.common_shift.text,
+                "measure_again": finding.repeat_command,
+            }
+        )
     return {
         "detector": DETECTOR,
         "detector_version": DETECTOR_VERSION,
         "parameters": asdict(parameters),
         "exit_code": exit_code(findings, quality),
         "counts": counts(findings),
-        "findings": [_finding(finding) for finding in findings],
+        "findings": found,
         "quality": [to_json(check) for check in quality],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    candidate = finding.candidate
-    last_good = candidate.last_good
-    return {
-        "verdict": finding.verdict,
-        "why": finding.reason,
-        **{name: getattr(candidate, name) for name in COLUMNS},
-        "point": to_json(candidate.point),
-        "metric": candidate.metric.column,
-        "unit": candidate.metric.unit,
-        "value": candidate.value,
-        "doubts": list(candidate.doubts),
-        "judgement": to_json(finding.judgement),
-        "again": to_json(finding.confirmation),
-        "again_result_id": finding.confirmation_result_id,
-        "last_good_result_id": None if last_good is None else last_good.result_id,
-        "last_good_commit": None if last_good is None else last_good.git_commit,
-        "environment": None if finding.common_shift is None else finding.common_shift.text,
-        "measure_again": finding.repeat_command,
     }
 
 

@@ -126,9 +126,32 @@ def histories(
     sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
     series = warehouse.query(sql, selection.values).dicts()
     shown = series[:limit]
-    points = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
+    results = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
     with_settings = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
-    return tuple(_history(row, points[row["series_id"]], parameters) for row in with_settings), len(series)
+    found: list[History] = []
+    for row in with_settings:
+        rows = results[row["series_id"]]
+        selected = [result["is_selected"] for result in rows]
+        points = [_point(result) for result in rows]
+        values = [point.value for point in points]
+        changes = detect(values, parameters)
+        found.append(
+            History(
+                series_id=row["series_id"],
+                subject=_subject(row),
+                point=Point.from_columns(row),
+                points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
+                runs=len(points),
+                change_points=tuple(
+                    ChangePoint(change=change, last_good=points[change.index - 1], first_changed=points[change.index])
+                    for change in changes
+                    if selected[change.index]
+                ),
+                trend=find_trend(values) if selected and selected[-1] else None,
+                left_out=row["results"] - row["fit"],
+            )
+        )
+    return tuple(found), len(series)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,27 +220,6 @@ def _points(
     sql = POINTS.format(value=judged_value(metric), condition=selection.condition)
     rows = warehouse.query(sql, [*selection.values, list(series)]).dicts() if series else []
     return {name: list(members) for name, members in groupby(rows, key=lambda row: str(row["series_id"]))}
-
-
-def _history(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], parameters: Parameters) -> History:
-    selected = [result["is_selected"] for result in rows]
-    points = [_point(result) for result in rows]
-    values = [point.value for point in points]
-    changes = detect(values, parameters)
-    return History(
-        series_id=row["series_id"],
-        subject=_subject(row),
-        point=Point.from_columns(row),
-        points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
-        runs=len(points),
-        change_points=tuple(
-            ChangePoint(change=change, last_good=points[change.index - 1], first_changed=points[change.index])
-            for change in changes
-            if selected[change.index]
-        ),
-        trend=find_trend(values) if selected and selected[-1] else None,
-        left_out=row["results"] - row["fit"],
-    )
 
 
 def _subject(row: Mapping[str, Any]) -> dict[str, str | None]:

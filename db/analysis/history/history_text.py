@@ -45,9 +45,26 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
     width = WIDTH if page.text_width is None else max(1, min(LONG_WORD, page.text_width // BARS_SHARE))
+    rows: list[tuple[str, ...]] = []
+    for history in histories:
+        values, changes_of_row, trend = [point.value for point in history.points], history.change_points, history.trend
+        words = [] if trend is None else [trend_text(trend)]
+        words += map(change_text, reversed(changes_of_row[-MAX_CHANGES:]))
+        more = f"; {len(changes_of_row) - MAX_CHANGES} earlier" if len(changes_of_row) > MAX_CHANGES else ""
+        rows.append(
+            (
+                history.series_id[:SERIES_LETTERS],
+                *(history.subject[name] or NOTHING for name in several),
+                history.point.label,
+                str(len(values)),
+                sparkline(values, width, bars),
+                number(values[-1]) if values else NOTHING,
+                "; ".join(words) + more,
+            )
+        )
     table = Table(
         headings=(*headings, "changes"),
-        rows=tuple(_row(history, several, bars, width) for history in histories),
+        rows=tuple(rows),
         numbers=(keys, keys + 2),
         keys=keys,
     )
@@ -67,22 +84,6 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     texts = ("\n".join([metric.column, *([", ".join(shared)] if shared else [])]), "\n".join(notes))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)
-
-
-def _row(history: History, several: Sequence[str], bars: str, width: int) -> tuple[str, ...]:
-    values, changes, trend = [point.value for point in history.points], history.change_points, history.trend
-    texts = [] if trend is None else [trend_text(trend)]
-    texts += map(change_text, reversed(changes[-MAX_CHANGES:]))
-    more = f"; {len(changes) - MAX_CHANGES} earlier" if len(changes) > MAX_CHANGES else ""
-    return (
-        history.series_id[:SERIES_LETTERS],
-        *(history.subject[name] or NOTHING for name in several),
-        history.point.label,
-        str(len(values)),
-        sparkline(values, width, bars),
-        number(values[-1]) if values else NOTHING,
-        "; ".join(texts) + more,
-    )
 
 
 def trend_text(trend: Trend) -> str:

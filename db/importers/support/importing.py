@@ -66,7 +66,40 @@ class GivenValues:
         values = {name: value for name, value in stated.items() if value is not None}
         if not values:
             return tagged
-        changed = self._changed(tagged, values)
+        cell, hardware, origin = tagged.cell, tagged.hardware, tagged.origin
+        selector = self.device or cell.device.selector
+        device = replace(
+            cell.device,
+            type=cell.device.type if self.device is None else selector.partition(":")[0],
+            selector=selector,
+            name=self.device_name or cell.device.name,
+        )
+        of_file: dict[str, Json] = {
+            "model_id": cell.workload.model_id,
+            "device": cell.device.selector,
+            "device_name": cell.device.name,
+            "precision": cell.precision,
+            "runtime": cell.runtime,
+            "started_at": tagged.started_at,
+        }
+        replaced = {name: of_file[name] for name, value in values.items() if of_file[name] != value}
+        if origin is not None and replaced:
+            origin = replace(origin, kept={**origin.kept, "replaced": replaced})
+        changed = replace(
+            tagged,
+            cell=replace(
+                cell,
+                workload=replace(cell.workload, model_id=self.model_id or cell.workload.model_id),
+                device=device,
+                requested_device=device.selector,
+                precision=self.precision or cell.precision,
+                runtime=self.runtime or cell.runtime,
+            ),
+            hardware=foreign_hardware(
+                device, hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads, hardware.memory_bytes
+            ),
+            origin=origin,
+        )
         dated = changed if self.started_at is None else _at(changed, self.started_at)
         settled = {"engine_not_stated"} if self.runtime is not None else set()
         settled |= {"undated"} if self.started_at is not None else set()
@@ -81,43 +114,6 @@ class GivenValues:
         words = canonical_hash(values)
         results = tuple(replace(result, result_id=content_id(result.result_id, words)) for result in certain.results)
         return replace(certain, run_id=content_id(certain.run_id, words), results=results)
-
-    def _changed(self, run: Run, values: Mapping[str, Json]) -> Run:
-        """The run with the values but the time, and with those that they replace."""
-        cell, hardware, origin = run.cell, run.hardware, run.origin
-        selector = self.device or cell.device.selector
-        device = replace(
-            cell.device,
-            type=cell.device.type if self.device is None else selector.partition(":")[0],
-            selector=selector,
-            name=self.device_name or cell.device.name,
-        )
-        of_file: dict[str, Json] = {
-            "model_id": cell.workload.model_id,
-            "device": cell.device.selector,
-            "device_name": cell.device.name,
-            "precision": cell.precision,
-            "runtime": cell.runtime,
-            "started_at": run.started_at,
-        }
-        replaced = {name: of_file[name] for name, value in values.items() if of_file[name] != value}
-        if origin is not None and replaced:
-            origin = replace(origin, kept={**origin.kept, "replaced": replaced})
-        return replace(
-            run,
-            cell=replace(
-                cell,
-                workload=replace(cell.workload, model_id=self.model_id or cell.workload.model_id),
-                device=device,
-                requested_device=device.selector,
-                precision=self.precision or cell.precision,
-                runtime=self.runtime or cell.runtime,
-            ),
-            hardware=foreign_hardware(
-                device, hardware.cpu_model, hardware.cpu_cores, hardware.cpu_threads, hardware.memory_bytes
-            ),
-            origin=origin,
-        )
 
 
 def _at(run: Run, time: datetime) -> Run:
