@@ -94,6 +94,10 @@ ALIASES = {
     for spelling in (name, name.replace("_", "-"))
 }
 """Further names of commands: those of the scripts, also in kebab-case."""
+OF_SERVERS = frozenset(
+    {"serve", "serving", "--target", "--url", "--base-url", "--request-rate", "--endpoint", "--host"}
+)
+"""Words after another tool's command with which a server is meant, as in guidellm benchmark --target."""
 WITHOUT_PANDAS = frozenset(
     f"db.commands.{name}"
     for name in (
@@ -139,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = typed.removesuffix(".py")
     command = COMMANDS.get(ALIASES.get(name, name))
     if command is None:
-        return _unknown(typed)
+        return _unknown(typed, rest)
     from benchmarking.core.command_line import hide_package
 
     if argv is None and command.module in WITHOUT_PANDAS:
@@ -149,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(module.main(rest))
 
 
-def _unknown(name: str) -> int:
+def _unknown(name: str, rest: Sequence[str]) -> int:
     from benchmarking.core.suggestions import COMMANDS_MEANT, meant_by
 
     if name.startswith("-"):
@@ -165,12 +169,15 @@ def _unknown(name: str) -> int:
             file=sys.stderr,
         )
         return EXIT_USAGE
-    if (answer := next((text for words, text in COMMANDS_MEANT.items() if name in words.split()), None)) is not None:
+    answers = {word: text for words, text in COMMANDS_MEANT.items() for word in words.split()}
+    if (answer := answers.get(name)) is not None:
+        is_of_server = {word.partition("=")[0] for word in rest} & OF_SERVERS
+        answer = answers["serving"] if is_of_server else answer
         print(f"benchhouse: error: unknown command {name!r}: {answer}", file=sys.stderr)
         return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
-    meant = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
-    hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    ours = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
+    hint = f"did you mean {' or '.join(ours)}? " if ours else ""
     print(f"benchhouse: error: unknown command {name!r}: {hint}benchhouse --help lists all", file=sys.stderr)
     return EXIT_USAGE
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
     from benchmarking.load.model import ModelLoad
 
 NAME = "benchhouse load"
+BARE = re.compile(r"[\w.-]+(:\d+)?(/[\w./-]*)?")
+"""An address without its scheme."""
 MOST_PAIRS = 256
 """Pairs of lengths in a grid."""
 EXAMPLES = """\
@@ -411,7 +414,9 @@ def _address(flag: str, url: str) -> str:
     except ValueError:  # of an IPv6 address or a port
         is_address = False
     if not is_address:
-        raise UsageError(f"{flag} takes an address such as http://127.0.0.1:8000/v1: got {url!r}")
+        bare = url.rstrip("/")
+        hint = f": write http://{bare}{'' if '/' in bare else '/v1'}" if BARE.fullmatch(bare) else ""
+        raise UsageError(f"{flag} takes an address such as http://127.0.0.1:8000/v1: got {url!r}{hint}")
     if parts.username or parts.password:
         why = ", since it is stored: use $OPENAI_API_KEY" if flag == "--url" else ": use an exporter without"
         raise UsageError(f"{flag} must not contain a user name or password{why}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
 from importlib.abc import MetaPathFinder
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,12 +27,13 @@ from benchmarking.core.errors import (
     out_of_memory_line,
     require_address_space,
 )
-from benchmarking.core.foreign_flags import OTHER_WORDS
+from benchmarking.core.foreign_flags import other_words
 from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import (
     ASSIGNMENT,
     stray_word,
+    switch_value,
     unexpected_argument,
     unknown_flag,
     unknown_name,
@@ -152,7 +153,8 @@ class Parser(argparse.ArgumentParser):
         return joined
 
     def error(self, message: str) -> NoReturn:
-        message = message.replace("ignored explicit argument", "takes no value: got")
+        if of_switch := re.search(r"(--[\w-]+): ignored explicit argument '(.*)'", message):
+            message = f"argument {of_switch[1]}: {switch_value(of_switch[1], of_switch[2])}"
         named = re.match(r"argument (?:-\w/)?(--[\w-]+): ", message)
         if named is not None:  # the flag as it was typed, which may be another spelling
             action = self._option_string_actions.get(named[1])
@@ -173,18 +175,27 @@ class Parser(argparse.ArgumentParser):
         help_stream.flush()
 
     def _check_flags(self, words: Sequence[str]) -> None:
-        for word in words:
+        for word, following in zip_longest(words, words[1:], fillvalue=""):
             if word == "--":
                 return
-            flag = word.partition("=")[0]
+            flag, _, value = word.partition("=")
             if not FLAG.fullmatch(flag) or flag in self._option_string_actions:
                 continue
-            short = None if flag.startswith("--") or flag in OTHER_WORDS else self._option_string_actions.get(flag[:2])
+            is_whole = flag.startswith("--") or flag in other_words()
+            short = None if is_whole else self._option_string_actions.get(flag[:2])
             if getattr(short, "nargs", 0) != 0:
                 continue  # -dDIR
             arguments = [str(action.metavar) for action in self._actions if not action.option_strings]
-            shown, values = self._shown_flags(), self._taken_words()
-            self.error(unknown_flag(flag, shown, selection=self._selection, arguments=arguments, values=values))
+            self.error(
+                unknown_flag(
+                    flag,
+                    self._shown_flags(),
+                    selection=self._selection,
+                    arguments=arguments,
+                    values=self._taken_words(),
+                    value=value or following,
+                )
+            )
 
     def _note_repeated(self, words: Sequence[str]) -> None:
         """Say which value counts of a flag with several where one is taken: the last. Not of a turn: what measures in

@@ -1,8 +1,15 @@
-"""The flags of other tools, and our answer to each."""
+"""The flags of other tools, and our answer to each.
+
+`TABLE` has a row a line, which goes on in lines that are indented: the flags :: the answers, in order of preference. An
+answer is flags of ours, of which a command has one or none; advice, for a command that has none; or `if FLAG: advice`,
+for a command that has that flag. {NAME} is a constant above.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 
 LENGTHS = ("--input-length", "--sequence-lengths", "--sequence-length", "--max-length")
@@ -52,769 +59,501 @@ HYPERFINE = "its two commands get no input and are shown as A and B: put what pr
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
 """Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
-OTHER_WORDS: Mapping[str, tuple[Answer, ...] | str] = MappingProxyType(
-    {
-        flag: ours
-        for flags, ours in (
-            # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
-            (
-                "--num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations "
-                "--benchmark-iterations --niter --avg-runs --min-rounds --loops --loop --calls --num-calls",
-                ("--iterations", "--repetitions", "--rounds", "--num-runs", JUDGED_BY),
-            ),
-            (  # calls of a process in llama-bench, processes in hyperfine
-                "--repeat --repetitions --reps --num-repeats -r",
-                ("--iterations", "--launches", "--repetitions", "--rounds", "--num-runs", JUDGED_BY),
-            ),
-            (
-                "--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters "
-                "--num-warmup-iterations --warm --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w",
-                (*WARM_UP, "every command warms up by itself"),
-            ),
-            (
-                "--processes --num-processes --rounds",
-                ("--launches", "what is measured again has the launches of the stored run"),
-            ),
-            (
-                "--iterations --launches --warmup-iterations",
-                (
-                    *("--num-runs", "--num-requests", "--rounds"),
-                    "how often a call is measured follows from its variation; benchhouse run MODEL takes --iterations "
-                    "and --launches",
-                ),
-            ),
-            ("--timeout", ("--budget", "the time limit of a launch is --timeout of the command that measures it")),
-            ("--number", ("--iterations", "--num-requests")),
-            (
-                "--duration",
-                "how long a point takes follows from --profile, or from --iterations",
-            ),
-            (
-                "--parallel --jobs --workers -j --max-workers --workers-max --num-processes-max",
-                "runs on one machine would disturb each other; several machines measure with batch --cluster",
-            ),
-            (
-                "--matrix --grid --all-combinations",
-                (
-                    ("--space", RACED),
-                    "every combination of the values of --devices, --runtimes and --precisions is measured",
-                ),
-            ),
-            ("--file", ("--model-list", "--output", FILES)),
-            (
-                "--max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration "
-                "--max-time --time-limit -z",
-                ("--duration", "--budget", "--timeout"),
-            ),
-            (
-                "--min-duration --min-run-time --min-time --seconds --sec --secs",
-                ("--duration", "how long a point takes follows from --profile"),
-            ),
-            # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
-            (
-                "--isl --input-len --random-input-len --random-input --input-tokens --prompt-tokens --prompt-length "
-                "--synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len --seqlen "
-                "--sequence-length --max-length --max-seq-length --context-length --ctx-size --n-ctx -p -npp",
-                LENGTHS,
-            ),
-            (
-                "--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen "
-                "--max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens "
-                "--num-new-tokens --num-tokens -ntg",
-                OUTPUTS,
-            ),
-            (
-                "--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev",
-                VARIED,
-            ),
-            ("-n", ("--new-tokens", "--num-requests", "--rounds", "--rows", "--once")),
-            (
-                "--batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl",
-                ("--batch-sizes", "--batch-size"),
-            ),
-            # Load: vLLM, SGLang, GuideLLM, AIPerf, genai-perf.
-            (
-                "--num-prompts --num-prompt --request-count --max-requests --num-dataset-entries --number-requests "
-                "--total-requests --min-query-count --max-examples --samples -samples",
-                ("--num-requests",),
-            ),
-            (
-                "--max-concurrency",
-                "a closed loop with N requests in flight is --concurrency N; an open loop (--request-rate) has no cap, "
-                "since a cap hides waiting",
-            ),
-            (
-                "--concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users "
-                "--num-workers --nireq",
-                (
-                    "--concurrency",
-                    "benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate",
-                ),
-            ),
-            ("-c", ("--concurrency", STATEMENTS)),
-            ("--rate --rates --qps --rps --target-qps --target-rps --request-rates", ("--request-rate",)),
-            (
-                "--base-url --server --server-url --api-base --endpoint-url --host-url --host --port -u",
-                ("--url",),
-            ),
-            ("--target", ("--url", "--objective", "--prefer", "--device", "--devices")),
-            ("--goodput --slo --slos --sla", ("--limit", "--slo", LIMITED)),
-            ("--burstiness", "gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)"),
-            (
-                "--dataset --dataset-name --dataset-path --data --input-file",
-                (
-                    ("--sharegpt", PROMPTS),
-                    (
-                        "--quality-text",
-                        "quality is that of a text, --quality-text FILE, and of prompts, --quality-file FILE",
-                    ),
-                    PROMPTS,
-                ),
-            ),
-            ("--corpus --text", ("--quality-text", PROMPTS)),
-            ("--prompt --prompts --prompt-file --prompts-file", PROMPTS),
-            (
-                "--rate-type --sweep --rate-sweep --profile --target-profile",
-                "a sweep is --request-rate 1,2,4, or --find-rate with --limit; closed loops are --concurrency 1,2,4; "
-                "arrivals at a rate are --arrivals poisson or constant",
-            ),
-            ("--ramp-up --rampup --ramp-up-strategy", RAMPED),
-            (
-                "--temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty",
-                "requests ask for temperature 0: one greedy answer of exactly --output-length tokens",
-            ),
-            ("--header --headers -H", "requests have no other header than that of $OPENAI_API_KEY"),
-            (
-                "--extra-body --extra-inputs --use-legacy-max-tokens",
-                "requests have the same fields for every server, and no other ones",
-            ),
-            (
-                "--insecure --no-verify --verify-ssl -k",
-                (
-                    "--ca-file",
-                    "--include",
-                    "every export is compared with the model in torch; there is no way around it",
-                ),
-            ),
-            ("--chat --apply-chat-template --chat-template", "chat completions are --endpoint chat"),
-            ("--api --api-type --endpoint-type --request-type", ("--endpoint",)),
-            (
-                "--embeddings --embedding --pooling --rerank",
-                "completions of a server are tested; a model of embeddings is tested on this machine, without --url, "
-                "and measured by benchhouse run MODEL as any other",
-            ),
-            ("--protocol --http-version", ("--http2",)),
-            (
-                "--keep-alive --disable-keepalive --connections --connection-pool-size",
-                "each request in flight has a connection, which stays open for the next",
-            ),
-            (
-                "--think-time",
-                "benchhouse load MODEL --turns N --think-time S pauses before each message of a conversation",
-            ),
-            (
-                "--skip-test-prompt --request-id-prefix --disable-shuffle --shuffle --no-oversample --use-cache "
-                "--request-formatter-kwargs",
-                UNWANTED,
-            ),
-            ("--use-server-token-count", "tokens are those that the server reports, else those that it streams"),
-            (
-                "--slice-duration --measurement-mode --export-level",
-                "every request is stored: benchhouse query reads it",
-            ),
-            ("--detect-saturation", "a level at which the queue only grows is invalid by itself"),
-            ("--performance-sample-count --mlperf", ("--samples-per-query", "--scenario")),
-            ("--steps --num-steps", ("--num-runs", "--iterations", "--request-rates")),
-            ("--ignore-eos", "requests always ask for exactly --output-length tokens"),
-            ("--streaming --stream", "responses are always streamed, since the first token is measured"),
-            (
-                "--percentile-metrics --metric-percentiles --percentiles --percentile",
-                "p50, p90, p95 and p99 of every metric are always stored",
-            ),
-            ("--api-key --openai-api-key --auth-token --bearer-token", "the key is read from $OPENAI_API_KEY"),
-            # Model, device and precision.
-            ("--models --model-ids --model-list-ids", ("--models", "--model-ids", SEVERAL_MODELS)),
-            ("--model --model-name --model-path --model-name-or-path --checkpoint", MODELS),
-            (
-                "-m",
-                (*MODELS, "--note", "--description"),
-            ),
-            (
-                "--dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in",
-                ("--precision", "--precisions", "benchhouse export-model MODEL --precision exports in a precision"),
-            ),
-            ("--backends", ("--runtimes",)),
-            ("--framework --execution-provider --ep --engine --library", ("--runtime", "--runtimes")),
-            ("--backend --service-kind", ("--engine", "--runtime", "--runtimes")),
-            (
-                "--max-latency --target-latency --latency-limit --latency-budget --max-ttft --max-tpot --max-itl "
-                "--max-e2e --max-memory --memory-limit --max-p90 --max-p95 --max-p99",
-                ("--limit", LIMITED),
-            ),
-            (
-                "--latency --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 "
-                "--latency-p50 --latency-p90 --latency-p95 --latency-p99",
-                ("--limit", ALWAYS),
-            ),
-            ("--save-baseline --save-as", ("--save", STORED)),
-            (
-                "--baseline --base --against --reference --compare-with --ref",
-                (
-                    "--compare-to",
-                    "of benchhouse compare A B and ab A B, A is the baseline, and of compare --by runtime it is "
-                    "--baseline NAME; check judges a result by the earlier ones of its series",
-                ),
-            ),
-            ("--fp16 --half --float16 --autocast --amp --mixed-precision", "half precision is --precision float16"),
-            ("--bf16", "its precision is --precision bfloat16"),
-            ("--fp8", "its precision is --precision float8_e4m3"),
-            ("--int8 --load-in-8bit --w8a8", "its precision is --precision int8"),
-            ("--int4 --load-in-4bit --w4a16", "its precision is --precision int4"),
-            ("--input-shape --input-shapes --shape --shapes", ("--batch-sizes", "--batch-size")),
-            ("--generate-kwargs --generation-kwargs", OUTPUTS),
-            ("--list-backends --list-engines", ("--list-runtimes",)),
-            (
-                "--objective --prefer --goal --metric --metrics --minimize --maximize",
-                (
-                    "--objective",
-                    "--prefer",
-                    "--metric",
-                    "stored results are compared by any metric: benchhouse compare --by runtime",
-                ),
-            ),
-            (
-                "--optimize --optimization-level --optimise -O --simplify --onnxsim",
-                (
-                    "--prefer",
-                    "--objective",
-                    "--metric",
-                    "a runtime optimizes an export when it loads it: benchhouse run --help-options; benchhouse tune "
-                    "--objective, and recommend --prefer of what is stored, choose the least memory or the fastest",
-                ),
-            ),
-            (
-                "--sort --sort-by --order-by --columns",
-                (("--worktree-a", HYPERFINE), "--prefer", "rows are chosen and sorted with SQL: benchhouse query"),
-            ),
-            ("--budget", ("--price", "--timeout")),
-            (
-                "--trials --n-trials --max-trials --num-trials --search --search-space --algorithm --sampler --pruner "
-                "--strategy --study-name --max-configs",
-                ("--find-rate", RACED),
-            ),
-            (
-                "--max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss",
-                ("--limit", "benchhouse recommend --max-kl and --min-agreement limit the loss of quality"),
-            ),
-            ("--constraint --constraints", ("--limit", LIMITED)),
-            # hyperfine, and gates of other tools.
-            (
-                "--parameter-list --parameter-scan -L -P",
-                "a list of values is measured one after the other: --batch-sizes 1,2",
-            ),
-            ("--min-runs", ("--rounds", "--iterations", JUDGED_BY)),
-            ("--max-runs", ("--max-rounds", "--iterations", JUDGED_BY)),
-            (
-                "--benchmark-only --benchmark-skip --benchmark-disable --benchmark-enable",
-                "a command measures what is named; benchmarks of your own are chosen by benchhouse benches --include",
-            ),
-            ("--export-json", ("--json",)),
-            ("--export-asciidoc --export-orgmode", "stored results are written by benchhouse export --format markdown"),
-            (
-                "--prepare --setup --conclude --cleanup --shell -N -S",
-                "a command is run as it is, without a shell: put what prepares it into a script of your own",
-            ),
-            ("--ignore-failure", "a command that fails is never timed: mend it first"),
-            ("--command-name", "the sides are called A and B; --tag NAME=VALUE labels the run"),
-            ("--show-output", "what a measured command prints goes to stderr"),
-            ("--style --color --colour --no-color --no-colour", "NO_COLOR=1 in front turns colours off"),
-            (
-                "--compare-to",
-                "benchhouse run MODEL --compare-to RUN compares a new run, benchhouse compare A B stored ones",
-            ),
-            (
-                "--markdown --github --junit",
-                "of what is stored, benchhouse compare prints --markdown, benchhouse check also --github and --junit",
-            ),
-            ("--histogram --hist --box-plot --violin", "benchhouse charts --chart sample_distribution draws the calls"),
-            ("--time-unit --unit", "each metric has one unit, which its name says"),
-            (
-                "--autosave --save-data --storage",
-                ("--save", "--db-path", STORED),
-            ),
-            ("--compare", ("--compare-to", "stored results are compared by benchhouse compare")),
-            ("--compare-fail", ("--fail-on", NO_THRESHOLD)),
-            (
-                "--export-csv --output-csv --csv-file --to-csv",
-                "stored results are written by benchhouse export --format csv",
-            ),
-            (
-                "--export-markdown --export-md",
-                ("--markdown", "stored results are written by benchhouse export --format markdown"),
-            ),
-            (
-                "--report --summary --summary-file",
-                ("--report", "--markdown", "benchhouse charts --report FILE writes one of what is stored"),
-            ),
-            (
-                "--exit-code --ci --strict --fail --fail-on --fail-on-regression --fail-if-slower --fail-on-slower "
-                "--error-exitcode --gate",
-                (
-                    "--fail-on",
-                    "the exit code of benchhouse check says it: 1 for a regression; compare, ab and run --compare-to "
-                    "have --fail-on",
-                ),
-            ),
-            ("--junitxml --junit-xml --xunit --gitlab --sarif", ("--junit",)),
-            (
-                "--exit-zero --warn-only --allow-fail --soft-fail --no-fail --informational",
-                "the exit code is 1 for a regression: what follows || in a shell goes on after it",
-            ),
-            (
-                "--window --lookback --last --history --rows --days",
-                ("--rows", "--since", ("--by", "benchhouse check judges the newest by those before"), JUDGED_BY),
-            ),
-            ("--top --max-rows --head", ("--rows", "all that is selected is shown: | head -9 cuts it")),
-            (
-                "--candidate --new --old --before --after",
-                "two selections are compared: benchhouse compare A B; dates are in them: since=DATE, until=DATE",
-            ),
-            ("--good --bad", "two commits are arguments: benchhouse bisect GOOD BAD -- COMMAND"),
-            ("--cmd --script --exec", "a command follows -- in bisect; ab takes two, each in quotes"),
-            ("--a --b --side-a --side-b", "two commands are arguments, each in quotes: benchhouse ab A B"),
-            ("--annotations --annotate", ("--github",)),
-            ("--pr --pull-request", ("--markdown",)),
-            (
-                "--cheapest --cost --best",
-                ("--objective", "--prefer", "benchhouse recommend ranks what is stored by --prefer"),
-            ),
-            ("--fastest --winner --rank --ranking", ("--prefer", "the fastest is marked with * in a comparison")),
-            ("--base-branch", "benchhouse compare branch=A branch=B compares two branches"),
-            (
-                "--csv --parquet --html --xml --yaml",
-                (
-                    "--format",
-                    "--junit",
-                    "--report",
-                    "benchhouse export writes files, benchhouse charts --report a page",
-                ),
-            ),
-            ("--format --output-format", ("--junit", "--markdown", "--json")),
-            (
-                "--gpu-memory-utilization --max-model-len --max-num-batched-tokens --enable-chunked-prefill "
-                "--swap-space --block-size --scheduling-policy --mem-fraction-static --max-running-requests "
-                "--chunked-prefill-size --max-num-seqs",
-                OF_SERVER,
-            ),
-            (
-                "--enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache",
-                ("--prefix-cache", OF_SERVER),
-            ),
-            ("--load-format --dummy-weights --no-weights --random-weights", ("--weights",)),
-            (
-                "--disable-detokenize --skip-tokenizer-init",
-                "tokens are counted; what a runtime does is part of its time",
-            ),
-            (
-                "--best-of --num-beams --use-beam-search --logprobs --do-sample --greedy --repetition-penalty",
-                ONE_ANSWER,
-            ),
-            ("--served-model-name", ("--model-id",)),
-            ("--enforce-eager --eager", "eager execution is --runtime eager"),
-            ("--torch-compile --compile", "torch.compile is --runtime compiled"),
-            (
-                "--gpu --gpus --cuda --use-gpu --gpu-id --device-id --device-ids",
-                "a GPU is --device cuda, its number --device cuda:1, several as one --device cuda:0,cuda:1",
-            ),
-            ("--cpu --cpu-only --no-gpu --no-cuda", "the processor is --device cpu"),
-            (
-                "--n-gpu-layers --ngl -ngl --num-gpu-layers -ot --override-tensor",
-                ("--gpu-layers", "a GPU computes all layers with --device cuda"),
-            ),
-            (
-                "--no-mmap --mmap -mmp --mlock --numa --prio --poll -nkvo --no-kv-offload --cpu-strict --no-host "
-                "--rpc --defrag-thold -pps --nstreams --num-streams --n-cpu-moe --cpu-moe -ncmoe",
-                ENGINE,
-            ),
-            ("--ubatch-size -ub --n-ubatch", "the engine divides a long prompt by itself"),
-            ("-pg", "a prompt and what follows it are one point: --sequence-lengths 512 --new-tokens 128"),
-            (
-                "--depth --n-depth",
-                ("--context-depth", "tokens generated follow the prompt: its length is --sequence-lengths"),
-            ),
-            ("--main-gpu -mg", "a GPU is chosen by --device cuda:1"),
-            ("-sm", ("--split-mode",)),
-            ("-ts", ("--tensor-split",)),
-            ("--request-rate-mode --rate-mode --arrival-process", ("--arrivals",)),
-            ("-C --numactl --cpu-mask --cpu-range --cpus --cores --taskset", ("--cpu-list",)),
-            ("-tb --threads-batch", ("--batch-threads",)),
-            ("-hf --hf-repo -hfr -hff --repo-id", MODELS),
-            ("--delay --sleep --pause", "nothing waits between calls; --cold-cache empties the caches before each"),
-            ("--no-warmup", "calls are counted once they are steady; the first call is a result of its own"),
-            (
-                "--tensor-parallel-size --tensor-parallel --tp --tp-size --pipeline-parallel-size --pp-size "
-                "--num-gpus --num-shards --split-mode --device-map -tp -pp -dp --data-parallel-size",
-                "one model on several GPUs is --device cuda:0,cuda:1 --placement sharded; a server is parallel by its "
-                "own settings: start it with them, and record them with --tag tp=2",
-            ),
-            ("--n", ("--iterations", "--rounds", "--rows", ONE_ANSWER)),
-            (
-                "--inter-op --interop --inter-op-threads --inter-op-num-threads --inter-op-parallelism",
-                "threads between operators are the runtime's own; those within an operator are --num-threads",
-            ),
-            (
-                "--threads --intra-op --intraop --intra-op-threads --intra-op-num-threads --num-cpu-threads -t",
-                ("--num-threads",),
-            ),
-            ("--attn-implementation --attention-backend --attn", ("--attention",)),
-            ("--flash-attn -fa", ("--flash-attention",)),
-            ("--kv-cache-dtype --cache-type-k --cache-type-v -ctk -ctv", ("--kv-cache-type",)),
-            ("--speculative-model --speculative-config --model-draft -md", ("--draft-model",)),
-            (
-                "--opset-version --onnx-opset --opset",
-                ("--opset", "benchhouse export-model MODEL --opset N writes an opset"),
-            ),
-            ("--tokenizer --tokenizer-mode --processor", ("--tokenizer", "the model's own tokenizer is used")),
-            ("--trust-remote-code", "code of a model is never run: use the architecture in transformers, or an export"),
-            ("--hf-token --token", "the hub's token is read from $HF_TOKEN, a server's key from $OPENAI_API_KEY"),
-            # Where results go.
-            (
-                "--output-file --output-path --result-filename --results-file --report-path --export-path --out -o",
-                ("--output", "--output-dir", "--save", "results go to stdout: add > FILE"),
-            ),
-            (
-                "--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir",
-                ("--output-dir",),
-            ),
-            (
-                "--save-result --save-results --save-detailed --store",
-                ("--save", STORED),
-            ),
-            ("--output", ("--junit", "--markdown", "--report", RESULT_FILES)),
-            ("-oe --json --save-json --json-output --json-file --output-json", ("--json",)),
-            (
-                "--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri "
-                "--tracking-uri",
-                ("--db-path",),
-            ),
-            ("--progress --show-progress", "progress is always shown: --quiet turns it off"),
-            ("--disable-tqdm --no-progress --silent --quiet", ("--quiet", "what it prints is on stdout: add > FILE")),
-            ("--verbose --verbosity --debug -v", ("--log-level", "BENCHHOUSE_TRACEBACK=1 in front shows tracebacks")),
-            (
-                "--retries --retry --max-retries --num-retries",
-                "nothing is tried again: a request or launch that fails counts as failed",
-            ),
-            (
-                "--resume --continue --skip-existing --skip-completed",
-                ("--resume", "unfinished runs are continued by benchhouse run --resume"),
-            ),
-            # Profilers.
-            (
-                "--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops "
-                "--level --detail",
-                "benchhouse profile divides by part, layer and operator; benchhouse compare --by compares by a field",
-            ),
-            (
-                "--trace --trace-file --chrome-trace --export-trace --export-chrome-trace --trace-dir --perfetto",
-                "benchhouse profile writes traces for Chrome and Perfetto to --output-dir",
-            ),
-            # Notices, and what is kept where: MLflow, pytest-benchmark, Bencher.
-            (
-                "--slack --slack-webhook --webhook --webhook-url --notify --email --teams",
-                "new alerts are posted to $BENCHHOUSE_WEBHOOK_URL, in the format of Slack and others",
-            ),
-            (
-                "--all",
-                ("--rows", "what looks at results takes all without a selection; delete needs one, as in until=DATE"),
-            ),
-            ("--query --sql --command --statement --execute", STATEMENTS),
-            ("-e", ("--runtime", "--runtimes", STATEMENTS)),
-            ("--into", ("--db-path",)),
-            ("-q", ("--request-rate", "--quiet", STATEMENTS)),
-            (
-                "--readonly --read-only --ro",
-                "benchhouse query and sql only read, and so does dashboard --read-only",
-            ),
-            ("--tables --table --schema --dictionary --views", ("--describe",)),
-            (
-                "--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f",
-                ("--ingest", "--json-path", "--model-list", ("--worktree-a", HYPERFINE), FILES),
-            ),
-            ("--recursive -R", "folders are searched at any depth"),
-            ("--as --source --tool --from --from-tool --importer --input-format --source-format", ("--from-format",)),
-            (
-                "--update --upsert --overwrite --replace",
-                ("--replace", "--overwrite", "no file is overwritten: give a new name"),
-            ),
-            (
-                "--force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y",
-                ("--yes", "--replace", "--overwrite", "no file is overwritten: give a new name"),
-            ),
-            (
-                "--preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain",
-                ("--dry-run", "the reasons are part of what is printed"),
-            ),
-            (
-                "--reason --message --comment --why --notes --note",
-                ("--note", "--description", "the reasons are part of what is printed"),
-            ),
-            (
-                "--env --environment --set-env",
-                "a variable is set in front of a command: NAME=VALUE benchhouse run MODEL",
-            ),
-            ("--pipeline", ("--task",)),
-            (
-                "--offline --local-files-only --download --no-download",
-                "folders and models of the catalog need no network; HF_HUB_OFFLINE=1 in front forbids the hub",
-            ),
-            (
-                "--until-stable --repeat-until --steady --converge",
-                "calls are repeated until the interval of their median is narrow, by --profile standard or reference",
-            ),
-            ("--latest --newest", "the newest session is the selection latest; check judges it without a selection"),
-            (
-                "--allow-missing --ignore-missing",
-                "what is missing has no verdict, is listed, and fails no gate but --fail-on slower,not-judged",
-            ),
-            ("--remeasure --measure-again --re-run --rerun --again", ("--confirm", "--again")),
-            (
-                "--accept --approve --update-baseline --set-baseline --reset-baseline --baseline-run --new-baseline",
-                "every stored run is history; the level of an alert is accepted with benchhouse alert set ID intended "
-                "--note WHY, and as well with hardware, method or improvement",
-            ),
-            ("--assert --require --expect --criteria", ("--limit",)),
-            ("--stages --levels", ("--request-rates", "--concurrency")),
-            ("--clients --streams --slots --in-flight --inflight", ("--concurrency",)),
-            ("--rpm --requests-per-minute", "rates are per second: --request-rate 2 is 120 requests a minute"),
-            ("--system-prompt", ("--shared-prefix",)),
-            ("--start --launch --docker --start-server --server-command --server-cmd", ("--serve",)),
-            (
-                "--health --health-check --healthcheck",
-                ("--start-timeout", "a server is up when its page /health answers"),
-            ),
-            (
-                "--soak --spike --stress",
-                "a long level is --duration 1h; bursts and ramps are --arrivals burst and ramp",
-            ),
-            ("--highest-rate --max-rate --breaking-point", ("--find-rate",)),
-            (
-                "--ssl --tls --https",
-                "an address that begins with https:// is encrypted; --ca-file FILE names its authority",
-            ),
-            ("--proxy --http-proxy", "no proxy is used: its time would be part of every latency"),
-            ("--raw --raw-output --samples-output", "every request and sample is stored: benchhouse query reads them"),
-            ("--gpu-metrics --dcgm --dcgm-url", ("--device-metrics",)),
-            ("--status --state", ("--triage",)),
-            (
-                "--attainment --slo-attainment --slo-share --goodput-ratio --goodput-share --success-rate "
-                "--limit-share",
-                ("--share", SHARE),
-            ),
-            (
-                "--adaptive-scale --adaptive --auto-rate --auto-tune-rate --binary-search --search-rate "
-                "--find-max-rate --max-throughput --saturate --autoscale",
-                ("--find-rate",),
-            ),
-            (
-                "--apply --deploy --write-config --save-config --use-best --export-config",
-                "nothing is changed on this machine: benchhouse tune prints the lines that deploy what it found",
-            ),
-            # Charts and pages.
-            (
-                "--chart --charts --plot --graph --chart-type --plot-type --plot-timeline",
-                ("--chart", "benchhouse charts draws what is stored"),
-            ),
-            ("--type --kind", ("--from-format", "--chart", "--format")),
-            (
-                "--title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy",
-                "each chart has its own title and axes: benchhouse charts --list; a metric is chosen by --metric",
-            ),
-            ("--dpi --width --height --figsize --size --scale", "an image of any size is --format svg, or pdf"),
-            (
-                "--group-by --groupby --group",
-                "groups are made by SQL in benchhouse query, or with compare --by",
-            ),
-            (
-                "--show --open --open-browser --browser --no-browser --launch-browser --interactive",
-                "no window is opened: open the file or the address that is printed; open alerts are listed by "
-                "benchhouse alert list",
-            ),
-            ("--bind --address --addr --listen --ip --server-address --server-name", ("--host",)),
-            # Setting up a warehouse, and exporting models.
-            (
-                "--init --create --migrate --upgrade --initialize --schema-only --create-schema",
-                "benchhouse setup without flags creates a warehouse or upgrades it",
-            ),
-            (
-                "--reset --drop --recreate --wipe --truncate --clear --clean",
-                ("--overwrite", "benchhouse delete removes runs, benchhouse cache delete builds"),
-            ),
-            ("--reload --refresh --auto-refresh --watch", "pages show what is stored when they are opened"),
-            ("--url", "a server is load-tested by benchhouse load MODEL --url URL; other commands take files"),
-            ("--limit", f"{LIMITED}; rows are limited in SQL: benchhouse query"),
-            ("--restore --from-backup", "a backup is a warehouse: use it as --db-path, or copy it back"),
-            (
-                "--check --validate --verify --integrity --doctor",
-                (
-                    "--verify",
-                    "benchhouse setup --verify checks a warehouse, benchhouse check judges the newest results; an "
-                    "export is always compared with torch",
-                ),
-            ),
-            (
-                "--runtime --runtimes --device --devices --precision --precisions --batch-sizes --sequence-lengths "
-                "--new-tokens --num-threads",
-                "it is a flag of commands that measure, such as benchhouse run MODEL; for ab and bisect it is part of "
-                "the command that they run: ab A B takes each in quotes, bisect the one after --",
-            ),
-            ("--import --load --add", ("--ingest", FILES)),
-            ("--dynamic --dynamic-axes --dynamic-batch --dynamic-shapes", "batch and lengths are free in every export"),
-            ("--no-validation --skip-validation --no-check --skip-verify", "every export is compared with torch"),
-            ("--atol --rtol", "how far an export may be from torch follows from its precision"),
-            ("--monolith --single-file --one-file", ("--output",)),
-            (
-                "--config --config-file --config-dir --config-name",
-                "a batch reads its settings from --model-list FILE.yaml",
-            ),
-            (
-                "--tags --label --labels --metadata --experiment --experiment-name --experiment-id --experiment-ids "
-                "--run-name --name",
-                ("--tag",),
-            ),
-            (
-                "--launcher --isolation --process-isolation --device-isolation --isolated --fork --spawn",
-                "each launch is a new process, alone on its device",
-            ),
-            (
-                "--dry-run",
-                "all arguments are checked before a command begins; run, batch, benches, compare-runtimes, tune, "
-                "quality, import, merge, compact and delete have --dry-run",
-            ),
-            ("--backend-kwargs --backend-args", OF_SERVER),
-            (
-                "--server-metrics --prometheus-url",
-                "the server's own metrics are read at its address during each level by themselves",
-            ),
-            (
-                "--over-saturation --stop-over-saturated --stability-percentage",
-                "a level at which the queue only grows is invalid by itself",
-            ),
-            ("--ui --ui-type", ("--quiet",)),
-            ("--variant --variants", "a variant is a configuration of a benchmark: --include NAME chooses benchmarks"),
-            ("-dev", ("--device", "--devices")),
-            (
-                "--benchmark --benchmarks --only --filter",
-                ("--include", "results are selected by words such as model=NAME,runtime=NAME"),
-            ),
-            (
-                "--exclude --skip --without --ignore",
-                ("--include", "only what is named is measured: --runtimes, --devices, --include"),
-            ),
-            (
-                "--interleave --alternate --random-order --paired --in-turns",
-                "the runtimes of a command are measured in turns; two commands are by benchhouse ab",
-            ),
-            ("--list-benchmarks --list-benches --collect-only", ("--dry-run",)),
-            (
-                "--args --script-arguments --argv",
-                ("--script-args", "the words of a command follow --, or are in quotes"),
-            ),
-            ("--suite", ("--model-list", "--include")),
-            (
-                "--ssh --hosts --hostfile --inventory --nodes",
-                ("--remote-host", "several machines measure with benchhouse batch --cluster"),
-            ),
-            ("--join --scheduler --coordinator", "the address of the scheduler is an argument"),
-            (
-                "--share --public --expose --allow-remote",
-                (
-                    ("--request-rate", SHARE),
-                    "benchhouse publish writes a site; other machines reach benchhouse dashboard by its --host and a "
-                    "token",
-                ),
-            ),
-            (
-                "--flamegraph --flame-graph --flame",
-                "benchhouse profile --save, then benchhouse charts --chart flame_graph",
-            ),
-            ("--to --target-format", ("--format", "--output", "--output-dir")),
-            ("--for", ("--prefer", *MODELS)),
-            (
-                "--no-display-prompt --trtllm --trtexec",
-                "--help-all lists every flag, --help-options those of a runtime",
-            ),
-            ("--api-mode -api", ("--concurrency",)),
-            ("--infer-precision -ip", ("--precision", "--precisions")),
-            ("--io-binding", ("--io-mode",)),
-            ("--sdpa-backend", ("--attention", "set it in the configurations of your benchmarks")),
-            (
-                "--push-result-to-dataset --push --push-to-hub",
-                "benchhouse publish writes a site, benchhouse export files",
-            ),
-            ("--onnx-path --onnx-file --onnx-model", "a graph file is a model: give it as MODEL"),
-            ("--mode", ("--scenario", "--profile")),
-            ("--rt-args --runtime-args", "the options of a runtime are flags: --help-options lists them"),
-            ("--export-only", ("--build-only",)),
-            ("--revision --model-revision", "a revision is downloaded first: give its folder as MODEL"),
-            ("--no-save", "nothing is stored unless --save is given"),
-            ("--scenario --use-case", "a load as in MLPerf is benchhouse load MODEL --scenario server"),
-            ("--bettertransformer --sdpa", "it is --attention sdpa"),
-            ("--peft-type --peft --adapter --lora-modules --lora-path", ("--lora", "an adapter is asked for as MODEL")),
-            ("--wait --ready-check-timeout-sec --wait-for-server --startup-timeout", ("--start-timeout",)),
-            (
-                "--max-errors --max-error-rate --max-failures --fail-fast",
-                "requests that fail are counted by kind, and a level with too many of them is invalid",
-            ),
-            (
-                "--accuracy --test-mode --accuracy-mode --perplexity --ppl",
-                (
-                    "--quality",
-                    "--min-accuracy",
-                    "outputs are compared with torch in every run; quality is benchhouse run --quality",
-                ),
-            ),
-            (
-                "--tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path",
-                QUALITY,
-            ),
-            (
-                "--model-args --multirun --sweeper --hydra --hub-kwargs --model-kwargs --engine-args",
-                "each setting is a flag of its own: --help-all lists every flag",
-            ),
-            (
-                "--user-conf --mlperf-conf --audit-conf --test01 --test04 --test05 --test06",
-                "loadgen's settings are flags: --scenario, --request-rate, --limit",
-            ),
-            ("--all-devices --all-hardware", ("--devices", "benchhouse batch --devices cpu,cuda measures on several")),
-            ("--model-type --architecture --arch", "the architecture follows from the model's configuration"),
-            ("--profile-export-prefix --profile-export-file --export-prefix", RESULT_FILES),
-            ("--export --to-onnx", "a runtime exports a model itself; benchhouse export-model MODEL writes the graphs"),
-            ("--yes", "nothing is asked"),
-            ("--model-file --models-file --model-config", ("--model-list",)),
-            ("--hardware-comparison --device-comparison --batch-size-comparison --all-charts", ("--chart",)),
-            (
-                "--store-db --store-results --save-db --to-db",
-                ("--save", STORED),
-            ),
-            (
-                "--list",
-                ("--list-devices", "--list-models", "--list-charts", "--list-formats", "--describe", "--dry-run"),
-            ),
-            (
-                "--commit-id --git-commit --commit --branch-name --branch --commit-message",
-                "commit and branch of this folder are recorded by themselves; another label is --tag NAME=VALUE",
-            ),
-            ("--version -V", "benchhouse version prints the version"),
-            (
-                "--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change "
-                "--fail-under --fail-above --factor --confidence --significance --p-value --noise --noise-threshold "
-                "--alert-threshold --sensitivity --sigma --percent --max-increase --delta --thresholds",
-                (("--find-rate", "a limit is --limit, and --fail-on missed makes it a gate"), NO_THRESHOLD),
-            ),
-            ("--count", ("--rows", "--num-requests", "--iterations")),
-        )
-        for flag in flags.split()
-    }
+BY_VALUE = (
+    ("--backend --service-kind --api --api-type", "chat", "--endpoint", "chat completions are --endpoint chat"),
+    (
+        "--dataset --dataset-name --dataset-path --data",
+        "random|synthetic|_tokens=",
+        "--input-length",
+        "inputs are random, of --input-length N and --output-length N",
+    ),
 )
-"""A flag of another tool, or of another command -> our flags for it, of which a command has one or none, and advice
-where it has none."""
+"""Flags with a value in which this is found -> advice for a command with that flag; it goes before `other_words`."""
+CONSTANT = re.compile(r"\{([A-Z_]+)\}")
+TABLE = """
+# How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
+--num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations --benchmark-iterations --niter
+  --avg-runs --min-rounds --loops --loop --calls --num-calls :: --iterations --repetitions --rounds --num-runs ::
+  {JUDGED_BY}
+--repeat --repetitions --reps --num-repeats -r :: --iterations --launches --repetitions --rounds --num-runs ::
+  {JUDGED_BY}
+--warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters --num-warmup-iterations
+  --warm --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w :: {WARM_UP} :: every command warms up
+  by itself
+--processes --num-processes --rounds :: --launches :: what is measured again has the launches of the stored run
+--iterations --launches --warmup-iterations :: --num-runs --num-requests --rounds :: how often a call is measured
+  follows from its variation; benchhouse run MODEL takes --iterations and --launches
+--timeout :: --budget :: the time limit of a launch is --timeout of the command that measures it
+--number :: --iterations --num-requests
+--duration :: --budget :: how long a point takes follows from --profile, or from --iterations
+--parallel --jobs --workers -j --max-workers --workers-max --num-processes-max :: runs on one machine would disturb
+  each other; several machines measure with batch --cluster
+--matrix --grid --all-combinations :: if --space: {RACED} :: every combination of the values of --devices, --runtimes
+  and --precisions is measured
+--file :: --model-list --output :: {FILES}
+--max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration --max-time --time-limit -z
+  :: --duration --budget --timeout
+--min-duration --min-run-time --min-time --seconds --sec --secs :: --duration :: how long a point takes follows from
+  --profile
+# Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
+--isl --input-len --random-input-len --random-input --input-tokens --prompt-tokens --prompt-length
+  --synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len --seqlen --sequence-length
+  --max-length --max-seq-length --context-length --ctx-size --n-ctx -p -npp :: {LENGTHS}
+--osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen --max-tokens
+  --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens --num-new-tokens --num-tokens -ntg ::
+  {OUTPUTS}
+--random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev :: {VARIED}
+-n :: --iterations --new-tokens --num-requests --rounds --rows --once
+--batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl :: --batch-sizes --batch-size --batch
+# Load: vLLM, SGLang, GuideLLM, AIPerf, genai-perf.
+--num-prompts --num-prompt --request-count --max-requests --num-dataset-entries --number-requests --total-requests
+  --min-query-count --max-examples --samples -samples :: --num-requests
+--max-concurrency :: a closed loop with N requests in flight is --concurrency N; an open loop (--request-rate) has no
+  cap, since a cap hides waiting
+--concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users --num-workers --nireq
+  :: --concurrency :: benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate
+-c :: --concurrency :: {STATEMENTS}
+--rate --rates --qps --rps --target-qps --target-rps --request-rates :: --request-rate
+--base-url --server --server-url --api-base --endpoint-url --host-url --host --port -u :: --url
+--target :: --url --objective --prefer --device --devices
+--goodput --slo --slos --sla :: --limit --slo :: {LIMITED}
+--burstiness :: gamma arrivals are --arrivals gamma --variation CV, and CV is 1 / sqrt(burstiness)
+--dataset --dataset-name --dataset-path --data --input-file :: if --sharegpt: {PROMPTS} :: if --quality-text: quality
+  is that of a text, --quality-text FILE, and of prompts, --quality-file FILE :: {PROMPTS}
+--corpus --text :: --quality-text :: {PROMPTS}
+--prompt --prompts --prompt-file --prompts-file :: {PROMPTS}
+--rate-type --sweep --rate-sweep --profile --target-profile :: a sweep is --request-rate 1,2,4, or --find-rate with
+  --limit; closed loops are --concurrency 1,2,4; arrivals at a rate are --arrivals poisson or constant
+--ramp-up --rampup --ramp-up-strategy :: {RAMPED}
+--temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty :: requests ask for
+  temperature 0: one greedy answer of exactly --output-length tokens
+--header --headers -H :: requests have no other header than that of $OPENAI_API_KEY
+--extra-body --extra-inputs --use-legacy-max-tokens :: requests have the same fields for every server, and no other
+  ones
+--insecure --no-verify --verify-ssl -k :: --ca-file --include :: every export is compared with the model in torch;
+  there is no way around it
+--chat --apply-chat-template --chat-template :: chat completions are --endpoint chat
+--api --api-type --endpoint-type --request-type :: --endpoint
+--embeddings --embedding --pooling --rerank :: completions of a server are tested; a model of embeddings is tested on
+  this machine, without --url, and measured by benchhouse run MODEL as any other
+--protocol --http-version :: --http2
+--keep-alive --disable-keepalive --connections --connection-pool-size :: each request in flight has a connection,
+  which stays open for the next
+--think-time :: benchhouse load MODEL --turns N --think-time S pauses before each message of a conversation
+--skip-test-prompt --request-id-prefix --disable-shuffle --shuffle --no-oversample --use-cache
+  --request-formatter-kwargs :: {UNWANTED}
+--use-server-token-count :: tokens are those that the server reports, else those that it streams
+--slice-duration --measurement-mode --export-level :: every request is stored: benchhouse query reads it
+--detect-saturation :: a level at which the queue only grows is invalid by itself
+--performance-sample-count --mlperf :: --samples-per-query --scenario
+--steps --num-steps :: --num-runs --iterations --request-rates
+--ignore-eos :: requests always ask for exactly --output-length tokens
+--streaming --stream :: responses are always streamed, since the first token is measured
+--percentile-metrics --metric-percentiles --percentiles --percentile :: p50, p90, p95 and p99 of every metric are
+  always stored
+--api-key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
+# Model, device and precision.
+--models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}
+--model --model-name --model-path --model-name-or-path --checkpoint :: {MODELS}
+-m :: {MODELS} --note --description
+--dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in :: --precision
+  --precisions :: benchhouse export-model MODEL --precision exports in a precision
+--backends :: --runtimes
+--framework --execution-provider --ep --engine --library :: --runtime --runtimes
+--backend --service-kind :: --engine --runtime --runtimes
+--max-latency --target-latency --latency-limit --latency-budget --max-ttft --max-tpot --max-itl --max-e2e --max-memory
+  --memory-limit --max-p90 --max-p95 --max-p99 :: --limit :: {LIMITED}
+--latency --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 --latency-p50
+  --latency-p90 --latency-p95 --latency-p99 :: --limit :: {ALWAYS}
+--save-baseline --save-as --benchmark-save --benchmark-autosave :: if --save: a stored run is named by --save --tag
+  baseline=NAME, and benchhouse compare tag.baseline=NAME latest compares with it :: {STORED}
+--baseline --base --against --reference --compare-with --ref :: --compare-to :: of benchhouse compare A B and ab A B,
+  A is the baseline, and of compare --by runtime it is --baseline NAME; check judges a result by the earlier ones of
+  its series
+--fp16 --half --float16 --autocast --amp --mixed-precision :: half precision is --precision float16
+--bf16 :: its precision is --precision bfloat16
+--fp8 :: its precision is --precision float8_e4m3
+--int8 --load-in-8bit --w8a8 :: its precision is --precision int8
+--int4 --load-in-4bit --w4a16 :: its precision is --precision int4
+--input-shape --input-shapes --shape --shapes --min-shapes --opt-shapes --max-shapes :: if --batch-sizes: sizes are
+  --batch-sizes 1 --sequence-lengths 32; those of a graph are --dim NAME=48 :: --batch-sizes --batch-size
+--generate-kwargs --generation-kwargs :: {OUTPUTS}
+--list-backends --list-engines :: --list-runtimes
+--objective --prefer --goal --metric --metrics --minimize --maximize :: --objective --prefer --metric :: stored
+  results are compared by any metric: benchhouse compare --by runtime
+--optimize --optimization-level --optimise -O --simplify --onnxsim :: --prefer --objective --metric :: a runtime
+  optimizes an export when it loads it: benchhouse run --help-options; benchhouse tune --objective, and recommend
+  --prefer of what is stored, choose the least memory or the fastest
+--sort --sort-by --order-by --columns :: if --worktree-a: {HYPERFINE} :: --prefer :: rows are chosen and sorted with
+  SQL: benchhouse query
+--budget :: --price --timeout
+--strategy --distribution --request-distribution :: --arrivals :: {RACED}
+--trials --n-trials --max-trials --num-trials --search --search-space --algorithm --sampler --pruner --study-name
+  --max-configs :: --find-rate :: {RACED}
+--min-rate --max-rate --min-qps --max-qps --min-rps --max-rps --start-rate --end-rate --rate-min --rate-max :: if
+  --find-rate: the rate is searched between two, MIN and MAX: --request-rate MIN,MAX --find-rate --limit LIMITS
+--open-loop --closed-loop :: an open loop is benchhouse load --request-rate R, a closed one --concurrency N
+--sessions --num-sessions --conversations :: if --turns: conversations have --turns N requests each; how many there are
+  follows from --num-requests, and at a time from --concurrency
+--load-engine --save-engine --engine-file :: an engine is built at first use and kept: benchhouse cache list shows it; a
+  graph file is a MODEL
+--max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss :: --limit :: benchhouse recommend --max-kl and
+  --min-agreement limit the loss of quality
+--constraint --constraints :: --limit :: {LIMITED}
+# hyperfine, and gates of other tools.
+--parameter-list --parameter-scan -L -P :: a list of values is measured one after the other: --batch-sizes 1,2
+--min-runs :: --rounds --iterations :: {JUDGED_BY}
+--max-runs :: --max-rounds --iterations :: {JUDGED_BY}
+--benchmark-only --benchmark-skip --benchmark-disable --benchmark-enable :: a command measures what is named;
+  benchmarks of your own are chosen by benchhouse benches --include
+--export-json :: if --json: results go to stdout as JSON: --json > FILE
+--export-asciidoc --export-orgmode :: stored results are written by benchhouse export --format markdown
+--prepare --setup --conclude --cleanup --shell -N -S :: a command is run as it is, without a shell: put what prepares
+  it into a script of your own
+--ignore-failure :: a command that fails is never timed: mend it first
+--command-name :: the sides are called A and B; --tag NAME=VALUE labels the run
+--show-output :: what a measured command prints goes to stderr
+--style --color --colour --no-color --no-colour :: NO_COLOR=1 in front turns colours off
+--compare-to :: benchhouse run MODEL --compare-to RUN compares a new run, benchhouse compare A B stored ones
+--markdown --github --junit :: of what is stored, benchhouse compare prints --markdown, benchhouse check also --github
+  and --junit
+--histogram --hist --box-plot --violin :: benchhouse charts --chart sample_distribution draws the calls
+--time-unit --unit :: each metric has one unit, which its name says
+--autosave --save-data --storage :: --save --db-path :: {STORED}
+--compare :: --compare-to :: stored results are compared by benchhouse compare
+--compare-fail :: --fail-on :: {NO_THRESHOLD}
+--export-csv --output-csv --csv-file --to-csv :: stored results are written by benchhouse export --format csv
+--export-markdown --export-md :: --markdown :: stored results are written by benchhouse export --format markdown
+--report --summary --summary-file :: --report --markdown :: benchhouse charts --report FILE writes one of what is
+  stored
+--exit-code --ci --strict --fail --fail-on --fail-on-regression --fail-if-slower --fail-on-slower --error-exitcode
+  --gate :: --fail-on :: the exit code of benchhouse check says it: 1 for a regression; compare, ab and run
+  --compare-to have --fail-on
+--junitxml --junit-xml --xunit --gitlab --sarif :: --junit
+--exit-zero --warn-only --allow-fail --soft-fail --no-fail --informational :: the exit code is 1 for a regression:
+  what follows || in a shell goes on after it
+--window --lookback --last --history --rows --days :: --rows --since :: if --by: benchhouse check judges the newest by
+  those before :: {JUDGED_BY}
+--top --max-rows --head :: --rows :: all that is selected is shown: | head -9 cuts it
+--candidate --new --old --before --after :: two selections are compared: benchhouse compare A B; dates are in them:
+  since=DATE, until=DATE
+--good --bad :: two commits are arguments: benchhouse bisect GOOD BAD -- COMMAND
+--cmd --script --exec :: a command follows -- in bisect; ab takes two, each in quotes
+--a --b --side-a --side-b :: two commands are arguments, each in quotes: benchhouse ab A B
+--annotations --annotate :: --github
+--pr --pull-request :: --markdown
+--cheapest --cost --best :: --objective --prefer :: benchhouse recommend ranks what is stored by --prefer
+--fastest --winner --rank --ranking :: --prefer :: the fastest is marked with * in a comparison
+--base-branch :: benchhouse compare branch=A branch=B compares two branches
+--csv --parquet --html --xml --yaml :: --format --junit --report :: benchhouse export writes files, benchhouse charts
+  --report a page
+--format --output-format :: --junit --markdown --json
+--gpu-memory-utilization --max-model-len --max-num-batched-tokens --enable-chunked-prefill --swap-space --block-size
+  --scheduling-policy --mem-fraction-static --max-running-requests --chunked-prefill-size --max-num-seqs ::
+  {OF_SERVER}
+--enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache :: --prefix-cache :: {OF_SERVER}
+--load-format --dummy-weights --no-weights --random-weights :: --weights
+--disable-detokenize --skip-tokenizer-init :: tokens are counted; what a runtime does is part of its time
+--best-of --num-beams --use-beam-search --logprobs --do-sample --greedy --repetition-penalty :: {ONE_ANSWER}
+--served-model-name :: --model-id
+--enforce-eager --eager :: eager execution is --runtime eager
+--torch-compile --compile :: torch.compile is --runtime compiled
+--gpu --gpus --cuda --use-gpu --gpu-id --device-id --device-ids :: a GPU is --device cuda, its number --device cuda:1,
+  several as one --device cuda:0,cuda:1
+--cpu --cpu-only --no-gpu --no-cuda :: the processor is --device cpu
+--n-gpu-layers --ngl -ngl --num-gpu-layers -ot --override-tensor :: --gpu-layers :: a GPU computes all layers with
+  --device cuda
+--no-mmap --mmap -mmp --mlock --numa --prio --poll -nkvo --no-kv-offload --cpu-strict --no-host --rpc --defrag-thold
+  -pps --nstreams --num-streams --n-cpu-moe --cpu-moe -ncmoe :: {ENGINE}
+--ubatch-size -ub --n-ubatch :: the engine divides a long prompt by itself
+-pg :: a prompt and what follows it are one point: --sequence-lengths 512 --new-tokens 128
+--depth --n-depth :: --context-depth :: tokens generated follow the prompt: its length is --sequence-lengths
+--main-gpu -mg :: a GPU is chosen by --device cuda:1
+-sm :: --split-mode
+-ts :: --tensor-split
+--request-rate-mode --rate-mode --arrival-process :: --arrivals
+-C --numactl --cpu-mask --cpu-range --cpus --cores --taskset :: --cpu-list
+-tb --threads-batch :: --batch-threads
+-hf --hf-repo -hfr -hff --repo-id :: {MODELS}
+--delay --sleep --pause :: nothing waits between calls; --cold-cache empties the caches before each
+--no-warmup :: calls are counted once they are steady; the first call is a result of its own
+--tensor-parallel-size --tensor-parallel --tp --tp-size --pipeline-parallel-size --pp-size --num-gpus --num-shards
+  --split-mode --device-map -tp -pp -dp --data-parallel-size :: one model on several GPUs is --device cuda:0,cuda:1
+  --placement sharded; a server is parallel by its own settings: start it with them, and record them with --tag tp=2
+--n :: --iterations --rounds --rows :: {ONE_ANSWER}
+--inter-op --interop --inter-op-threads --inter-op-num-threads --inter-op-parallelism :: threads between operators are
+  the runtime's own; those within an operator are --num-threads
+--threads --intra-op --intraop --intra-op-threads --intra-op-num-threads --num-cpu-threads -t :: --num-threads
+--attn-implementation --attention-backend --attn :: --attention
+--flash-attn -fa :: --flash-attention
+--kv-cache-dtype --cache-type-k --cache-type-v -ctk -ctv :: --kv-cache-type
+--speculative-model --speculative-config --model-draft -md :: --draft-model
+--opset-version --onnx-opset --opset :: --opset :: benchhouse export-model MODEL --opset N writes an opset
+--tokenizer --tokenizer-mode --processor :: --tokenizer :: the model's own tokenizer is used
+--trust-remote-code :: code of a model is never run: use the architecture in transformers, or an export
+--hf-token --token :: the hub's token is read from $HF_TOKEN, a server's key from $OPENAI_API_KEY
+# Where results go.
+--output-file --output-path --result-filename --results-file --report-path --export-path --out -o :: --output
+  --output-dir --save :: results go to stdout: add > FILE
+--result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir :: --output-dir
+--save-result --save-results --save-detailed --store :: --save :: {STORED}
+--output :: --junit --markdown --report :: {RESULT_FILES}
+-oe --json --save-json --json-output --json-file --output-json :: --json
+--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri --tracking-uri ::
+  --db-path
+--progress --show-progress :: progress is always shown: --quiet turns it off
+--disable-tqdm --no-progress --silent --quiet :: --quiet :: what it prints is on stdout: add > FILE
+--verbose --verbosity --debug -v :: --log-level :: BENCHHOUSE_TRACEBACK=1 in front shows tracebacks
+--retries --retry --max-retries --num-retries :: nothing is tried again: a request or launch that fails counts as
+  failed
+--resume --continue --skip-existing --skip-completed :: --resume :: unfinished runs are continued by benchhouse run
+  --resume
+# Profilers.
+--nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops --level --detail ::
+  benchhouse profile divides by part, layer and operator; benchhouse compare --by compares by a field
+--trace --trace-file --chrome-trace --export-trace --export-chrome-trace --trace-dir --perfetto :: benchhouse profile
+  writes traces for Chrome and Perfetto to --output-dir
+# Notices, and what is kept where: MLflow, pytest-benchmark, Bencher.
+--slack --slack-webhook --webhook --webhook-url --notify --email --teams :: new alerts are posted to
+  $BENCHHOUSE_WEBHOOK_URL, in the format of Slack and others
+--all :: --rows :: what looks at results takes all without a selection; delete needs one, as in until=DATE, and alert
+  set each ID
+--query --sql --command --statement --execute :: {STATEMENTS}
+-e :: --runtime --runtimes :: {STATEMENTS}
+--into :: --db-path
+-q :: --request-rate --quiet :: {STATEMENTS}
+--readonly --read-only --ro :: benchhouse query and sql only read, and so does dashboard --read-only
+--tables --table --schema --dictionary --views :: --describe
+--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f :: --ingest --json-path
+  --model-list :: if --worktree-a: {HYPERFINE} :: {FILES}
+--recursive -R :: folders are searched at any depth
+--as --source --tool --from --from-tool --importer --input-format --source-format :: --from-format
+--update --upsert --overwrite --replace :: --replace --overwrite :: no file is overwritten: give a new name
+--force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y :: --yes --replace --overwrite :: no
+  file is overwritten: give a new name
+--preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain :: --dry-run :: the reasons are
+  part of what is printed
+--reason --message --comment --why --notes --note :: --note --description :: the reasons are part of what is printed
+--env --environment --set-env :: a variable is set in front of a command: NAME=VALUE benchhouse run MODEL
+--pipeline :: --task
+--offline --local-files-only --download --no-download :: folders and models of the catalog need no network;
+  HF_HUB_OFFLINE=1 in front forbids the hub
+--until-stable --repeat-until --steady --converge :: calls are repeated until the interval of their median is narrow,
+  by --profile standard or reference
+--latest --newest :: the newest session is the selection latest; check judges it without a selection
+--allow-missing --ignore-missing :: what is missing has no verdict, is listed, and fails no gate but --fail-on
+  slower,not-judged
+--remeasure --measure-again --re-run --rerun --again :: --confirm --again
+--accept --approve --update-baseline --set-baseline --reset-baseline --baseline-run --new-baseline :: every stored run
+  is history; the level of an alert is accepted with benchhouse alert set ID intended --note WHY, and as well with
+  hardware, method or improvement
+--assert --require --expect --criteria :: --limit
+--stages --levels :: --request-rates --concurrency
+--clients --streams --slots --in-flight --inflight :: --concurrency
+--rpm --requests-per-minute :: rates are per second: --request-rate 2 is 120 requests a minute
+--system-prompt :: --shared-prefix
+--start --launch --docker --start-server --server-command --server-cmd :: --serve
+--health --health-check --healthcheck :: --start-timeout :: a server is up when its page /health answers
+--soak --spike --stress :: a long level is --duration 1h; bursts and ramps are --arrivals burst and ramp
+--highest-rate --breaking-point :: --find-rate
+--ssl --tls --https :: an address that begins with https:// is encrypted; --ca-file FILE names its authority
+--proxy --http-proxy :: no proxy is used: its time would be part of every latency
+--raw --raw-output --samples-output :: every request and sample is stored: benchhouse query reads them
+--gpu-metrics --dcgm --dcgm-url :: --device-metrics
+--status --state :: --triage
+--attainment --slo-attainment --slo-share --goodput-ratio --goodput-share --success-rate --limit-share
+  --target-percentile --slo-percentile :: --share :: {SHARE}
+--adaptive-scale --adaptive --auto-rate --auto-tune-rate --binary-search --search-rate --find-max-rate
+  --max-throughput --saturate --autoscale :: --find-rate
+--apply --deploy --write-config --save-config --use-best --export-config :: nothing is changed on this machine:
+  benchhouse tune prints the lines that deploy what it found
+# Charts and pages.
+--chart --charts --plot --graph --chart-type --plot-type --plot-timeline :: --chart :: benchhouse charts draws what is
+  stored
+--type --kind :: --from-format --chart --format
+--title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy :: each chart has
+  its own title and axes: benchhouse charts --list; a metric is chosen by --metric
+--dpi --width --height --figsize --size --scale :: an image of any size is --format svg, or pdf
+--group-by --groupby --group :: groups are made by SQL in benchhouse query, or with compare --by
+--show --open --open-browser --browser --no-browser --launch-browser --interactive :: no window is opened: open the
+  file or the address that is printed; open alerts are listed by benchhouse alert list
+--bind --address --addr --listen --ip --server-address --server-name :: --host
+# Setting up a warehouse, and exporting models.
+--init --create --migrate --upgrade --initialize --schema-only --create-schema :: benchhouse setup without flags
+  creates a warehouse or upgrades it
+--reset --drop --recreate --wipe --truncate --clear --clean :: --overwrite :: benchhouse delete removes runs,
+  benchhouse cache delete builds
+--reload --refresh --auto-refresh --watch :: pages show what is stored when they are opened
+--url :: a server is load-tested by benchhouse load MODEL --url URL; other commands take files
+--limit :: {LIMITED}; rows are limited in SQL: benchhouse query
+--restore --from-backup :: a backup is a warehouse: use it as --db-path, or copy it back
+--check --validate --verify --integrity --doctor :: --verify :: benchhouse setup --verify checks a warehouse,
+  benchhouse check judges the newest results; an export is always compared with torch
+--runtime --runtimes --device --devices --precision --precisions --batch-sizes --sequence-lengths --new-tokens
+  --num-threads :: it is a flag of commands that measure, such as benchhouse run MODEL; for ab and bisect it is part
+  of the command that they run: ab A B takes each in quotes, bisect the one after --
+--import --load --add :: --ingest :: {FILES}
+--dynamic --dynamic-axes --dynamic-batch --dynamic-shapes :: batch and lengths are free in every export
+--no-validation --skip-validation --no-check --skip-verify :: every export is compared with torch
+--atol --rtol :: how far an export may be from torch follows from its precision
+--monolith --single-file --one-file :: --output
+--config --config-file --config-dir --config-name :: a batch reads its settings from --model-list FILE.yaml
+--tags --label --labels --metadata --experiment --experiment-name --experiment-id --experiment-ids --run-name --name
+  :: --tag
+--launcher --isolation --process-isolation --device-isolation --isolated --fork --spawn :: each launch is a new
+  process, alone on its device
+--dry-run :: all arguments are checked before a command begins; run, batch, benches, compare-runtimes, tune, quality,
+  import, merge, compact and delete have --dry-run
+--backend-kwargs --backend-args :: {OF_SERVER}
+--server-metrics --prometheus-url :: the server's own metrics are read at its address during each level by themselves
+--over-saturation --stop-over-saturated --stability-percentage :: a level at which the queue only grows is invalid by
+  itself
+--ui --ui-type :: --quiet
+--variant --variants :: a variant is a configuration of a benchmark: --include NAME chooses benchmarks
+-dev :: --device --devices
+--benchmark --benchmarks --only --filter :: --include :: results are selected by words such as model=NAME,runtime=NAME
+--exclude --skip --without --ignore :: --include :: only what is named is measured: --runtimes, --devices, --include
+--interleave --alternate --random-order --paired --in-turns :: the runtimes of a command are measured in turns; two
+  commands are by benchhouse ab
+--list-benchmarks --list-benches --collect-only :: --dry-run
+--args --script-arguments --argv :: --script-args :: the words of a command follow --, or are in quotes
+--suite :: --model-list --include
+--ssh --hosts --hostfile --inventory --nodes :: --remote-host :: several machines measure with benchhouse batch
+  --cluster
+--join --scheduler --coordinator :: the address of the scheduler is an argument
+--share --public --expose --allow-remote :: if --request-rate: {SHARE} :: benchhouse publish writes a site; other
+  machines reach benchhouse dashboard by its --host and a token
+--flamegraph --flame-graph --flame :: benchhouse profile --save, then benchhouse charts --chart flame_graph
+--to --target-format :: --format --output --output-dir
+--for :: --prefer {MODELS}
+--no-display-prompt --trtllm --trtexec :: --help-all lists every flag, --help-options those of a runtime
+--api-mode -api :: --concurrency
+--infer-precision -ip :: --precision --precisions
+--io-binding :: --io-mode
+--sdpa-backend :: --attention :: set it in the configurations of your benchmarks
+--push-result-to-dataset --push --push-to-hub :: benchhouse publish writes a site, benchhouse export files
+--onnx --onnx-path --onnx-file --onnx-model :: a graph file is a model: give it as MODEL
+--mode :: --scenario --profile
+--rt-args --runtime-args :: the options of a runtime are flags: --help-options lists them
+--export-only :: --build-only
+--revision --model-revision :: a revision is downloaded first: give its folder as MODEL
+--no-save :: nothing is stored unless --save is given
+--scenario --use-case :: a load as in MLPerf is benchhouse load MODEL --scenario server
+--bettertransformer --sdpa :: it is --attention sdpa
+--peft-type --peft --adapter --lora-modules --lora-path :: --lora :: an adapter is asked for as MODEL
+--wait --ready-check-timeout-sec --wait-for-server --startup-timeout :: --start-timeout
+--max-errors --max-error-rate --max-failures --fail-fast :: requests that fail are counted by kind, and a level with
+  too many of them is invalid
+--accuracy --test-mode --accuracy-mode --perplexity --ppl :: --quality --min-accuracy :: outputs are compared with
+  torch in every run; quality is benchhouse run --quality
+--tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path :: {QUALITY}
+--model-args --multirun --sweeper --hydra --hub-kwargs --model-kwargs --engine-args :: each setting is a flag of its
+  own: --help-all lists every flag
+--user-conf --mlperf-conf --audit-conf --test01 --test04 --test05 --test06 :: loadgen's settings are flags:
+  --scenario, --request-rate, --limit
+--all-devices --all-hardware :: --devices :: benchhouse batch --devices cpu,cuda measures on several
+--model-type --architecture --arch :: the architecture follows from the model's configuration
+--profile-export-prefix --profile-export-file --export-prefix :: {RESULT_FILES}
+--export --to-onnx :: a runtime exports a model itself; benchhouse export-model MODEL writes the graphs
+--yes :: nothing is asked
+--model-file --models-file --model-config :: --model-list
+--hardware-comparison --device-comparison --batch-size-comparison --all-charts :: --chart
+--store-db --store-results --save-db --to-db :: --save :: {STORED}
+--list :: --list-devices --list-models --list-charts --list-formats --describe --dry-run
+--commit-id --git-commit --commit --branch-name --branch --commit-message :: commit and branch of this folder are
+  recorded by themselves; another label is --tag NAME=VALUE
+--version -V :: benchhouse version prints the version
+--threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change --fail-under
+  --fail-above --factor --confidence --significance --p-value --noise --noise-threshold --alert-threshold
+  --sensitivity --sigma --percent --max-increase --delta --thresholds :: if --find-rate: a limit is --limit, and
+  --fail-on missed makes it a gate :: {NO_THRESHOLD}
+--count :: --rows --num-requests --iterations
+"""
+
+
+BY_PART: tuple[tuple[frozenset[str], tuple[Answer, ...] | str], ...] = tuple(
+    (frozenset(words.split()), ours)
+    for alternatives, ours in (
+        ("seed", ("--seed", "inputs and random weights have a fixed seed")),
+        ("ramp, rampup", RAMPED),
+        ("cancellation, cancel", "no request is cancelled: one that takes longer than --timeout has failed"),
+        ("turn delay, think time", ("--think-time",)),
+        ("delay", "a closed loop sends the next request when one has ended"),
+        ("image, audio, video", "a server gets texts; benchhouse run MODEL measures models of images and sounds"),
+        ("connection, keepalive, socket", "each request in flight has a connection, which stays open for the next"),
+        ("hf split, hf name, hf subset, data sampler", PROMPTS),
+        ("lora", ("--lora",)),
+        ("penalty", ONE_ANSWER),
+        ("stddev, std, range ratio", VARIED),
+        ("warmup", WARM_UP),
+        ("cooldown", "what precedes and follows the steady state is left out"),
+        ("timeout, grace period", ("--timeout",)),
+        ("list hardware", ("--list-devices",)),
+        ("energy, power, memory, monitor, telemetry", ALWAYS),
+        ("pin, affinity, cores, cpuset", ("--cpu-list",)),
+        ("fail, miss, missed, violated", ("--fail-on", "the exit code says it: benchhouse COMMAND --help lists them")),
+        ("comment, annotations", ("--markdown", "--note", "--description")),
+        ("mock", ("--enable-mock",)),
+        ("conversation, session", ("--turns", ("--sharegpt", PROMPTS))),
+        ("hydra", "each setting is a flag of its own: --help-all lists every flag"),
+        ("saturated, saturation", "a level at which the queue only grows is invalid by itself"),
+        ("turn", ("--turns",)),
+        ("dataset, data", PROMPTS),
+        ("prefix", ("--shared-prefix", "--prefix-cache")),
+        ("schedule", ("--arrivals", "--trace")),
+        ("arrival, rate mode", ("--arrivals",)),
+        ("endpoint, request type", ("--endpoint", "--url")),
+        ("rate, qps", ("--request-rates", "--request-rate")),
+        ("concurrency, concurrent", ("--concurrency",)),
+        ("telemetry, stats", "use of the device and of this machine is recorded beside every result"),
+        ("console", ("--quiet",)),
+        ("seq, sequence, input length, input len, input tokens", LENGTHS),
+        ("prompt length, prompt len, prompt tokens", LENGTHS),
+        ("output length, output len, output tokens, new tokens, generate tokens", OUTPUTS),
+        ("prompts, requests, queries, query count", ("--num-requests",)),
+        ("batch, batchsize", ("--batch-sizes", "--batch-size")),
+        ("thread", ("--num-threads",)),
+        ("iteration, iters, runs", ("--iterations", "--repetitions")),
+        ("limit latency, limit ttft, limit memory, max latency, max memory, min throughput", ("--limit", LIMITED)),
+        ("latency, throughput, memory", ("--limit", ALWAYS)),
+        ("duration", ("--duration", "--timeout")),
+        ("precision, dtype, quant", ("--precisions", "--precision")),
+        ("hardware, device, gpu", ("--devices", "--device")),
+        ("runtime, backend, engine", ("--engine", "--runtimes", "--runtime")),
+        ("database, db, duckdb", ("--db-path",)),
+        ("model", MODELS),
+        ("chart, plot", ("--chart",)),
+        ("comparison", ("--chart", "--by", "benchhouse compare --by FIELD compares what is stored")),
+        ("config, conf", "settings are flags; a batch reads them from --model-list FILE.yaml"),
+        ("log", ("--log-level",)),
+        ("tag", ("--tag",)),
+        ("output, outputs, result, save, export", ("--output", "--report", RESULT_FILES)),
+    )
+    for words in alternatives.split(", ")
+)
+"""Parts of a flag ("input tokens" in --synthetic-input-tokens-mean) -> our flags, or advice, for a flag that is not in
+`other_words`; the first whose parts the flag all has, in the singular or plural."""
+
+
+def _answers(text: str) -> Iterator[Answer]:
+    """The answers of a field of the table."""
+    condition, _, advice = text.removeprefix("if ").partition(": ")
+    if text.startswith("if --"):
+        yield condition, CONSTANT.sub(lambda name: globals()[name[1]], advice)
+    elif all(word.startswith(("-", "{")) for word in text.split()):
+        for word in text.split():
+            known = globals()[word[1:-1]] if word.startswith("{") else word
+            yield from (known,) if isinstance(known, str) else known
+    else:
+        yield CONSTANT.sub(lambda name: globals()[name[1]], text)
+
+
+@cache
+def other_words() -> Mapping[str, tuple[Answer, ...]]:
+    """A flag of another tool, or of another command -> our flags for it, of which a command has one or none, and advice
+    where it has none."""
+    found: dict[str, tuple[Answer, ...]] = {}
+    for row in re.split(r"\n(?=-)", re.sub(r"^#.*\n", "", TABLE, flags=re.MULTILINE).strip()):
+        flags, *fields = " ".join(row.split()).split(" :: ")
+        found |= dict.fromkeys(flags.split(), tuple(answer for field in fields for answer in _answers(field)))
+    return MappingProxyType(found)

@@ -205,18 +205,28 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             named = PART.fullmatch(colon)
             hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}" if named else ""
             if part[:1].isdigit():
-                hint = f": write what it limits, such as {'e2e' if 'e2e' in names else 'latency'}:{part}"
+                unit = part.lstrip("0123456789.")
+                fitting = [one for one in ("e2e", "latency", *names) if one in names and unit in UNITS[one]]
+                hint = (
+                    f": write what it limits, such as {fitting[0]}:{part}"
+                    if fitting
+                    else f": nothing that is limited here is in {unit}"
+                )
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}{hint}")
         name, value, unit = match.groups()
         if name not in names:
             ours = _known_name(name, names)
             problem = unknown_name(name, tuple(names), "limit") if ours is None else f"unknown limit {name!r}"
-            raise UsageError(f"--limit {part}: {problem}{'' if ours is None else f': did you mean {ours}?'}")
+            share = " (which 99 % of the requests must hold)" if ours == "e2e" else ""
+            meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{unit}{share}"
+            raise UsageError(f"--limit {part}: {problem}{meant}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
         if unit not in UNITS[name]:
             units = ", ".join(filter(None, UNITS[name]))
-            raise UsageError(f"--limit {part}: {name} takes a unit of {units}, such as {_example([name])}")
+            first = "ms" if UNITS[name] is TIMES else next(filter(None, UNITS[name]))
+            written = _example([name]) if unit else f"{name}:{value}{first}"
+            raise UsageError(f"--limit {part}: {name} takes a unit of {units}, such as {written}")
         if not float(value) > 0:
             raise UsageError(f"--limit {part}: takes a number above 0")
         found[name] = float(value) * UNITS[name][unit]

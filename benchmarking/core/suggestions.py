@@ -12,21 +12,7 @@ from types import MappingProxyType
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import UsageError
-from benchmarking.core.foreign_flags import (
-    ALWAYS,
-    LENGTHS,
-    LIMITED,
-    MODELS,
-    ONE_ANSWER,
-    OTHER_WORDS,
-    OUTPUTS,
-    PROMPTS,
-    RAMPED,
-    RESULT_FILES,
-    VARIED,
-    WARM_UP,
-    Answer,
-)
+from benchmarking.core.foreign_flags import BY_PART, BY_VALUE, Answer, other_words
 
 MIN_PLURAL = 5
 """Characters of a flag, with its dashes, that is not also read without a final "s"."""
@@ -176,7 +162,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
 
 COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
     {
-        "vllm sglang guidellm aiperf genai-perf genai_perf benchmark_serving serve-benchmark mlperf": (
+        "vllm sglang guidellm aiperf genai-perf genai_perf benchmark_serving serve-benchmark serving mlperf": (
             "a server is tested by benchhouse load MODEL --url URL, or one that it starts with --serve"
         ),
         "llama-bench llama-batched-bench optimum-benchmark trtexec benchmark_app onnxruntime_perf_test": (
@@ -197,6 +183,9 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
         "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
         "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
         "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
+        "triage accept ack acknowledge intended approve": (
+            "alerts are triaged by benchhouse alert set ID intended --note WHY; benchhouse alert list shows their ids"
+        ),
         "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
         "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
         "backup": "it is a flag: benchhouse setup --backup FILE",
@@ -262,70 +251,6 @@ ARGUMENTS: Mapping[str, frozenset[str]] = MappingProxyType(
 """The placeholder of an argument -> flags that people type for it."""
 
 
-BY_PART: tuple[tuple[frozenset[str], tuple[Answer, ...] | str], ...] = tuple(
-    (frozenset(words.split()), ours)
-    for alternatives, ours in (
-        ("seed", ("--seed", "inputs and random weights have a fixed seed")),
-        ("ramp, rampup", RAMPED),
-        ("cancellation, cancel", "no request is cancelled: one that takes longer than --timeout has failed"),
-        ("turn delay, think time", ("--think-time",)),
-        ("delay", "a closed loop sends the next request when one has ended"),
-        ("image, audio, video", "a server gets texts; benchhouse run MODEL measures models of images and sounds"),
-        ("connection, keepalive, socket", "each request in flight has a connection, which stays open for the next"),
-        ("hf split, hf name, hf subset, data sampler", PROMPTS),
-        ("lora", ("--lora",)),
-        ("penalty", ONE_ANSWER),
-        ("stddev, std, range ratio", VARIED),
-        ("warmup", WARM_UP),
-        ("cooldown", "what precedes and follows the steady state is left out"),
-        ("timeout, grace period", ("--timeout",)),
-        ("list hardware", ("--list-devices",)),
-        ("energy, power, memory, monitor, telemetry", ALWAYS),
-        ("pin, affinity, cores, cpuset", ("--cpu-list",)),
-        ("fail, miss, missed, violated", ("--fail-on", "the exit code says it: benchhouse COMMAND --help lists them")),
-        ("comment, annotations", ("--markdown", "--note", "--description")),
-        ("mock", ("--enable-mock",)),
-        ("conversation, session", ("--turns", ("--sharegpt", PROMPTS))),
-        ("hydra", "each setting is a flag of its own: --help-all lists every flag"),
-        ("saturated, saturation", "a level at which the queue only grows is invalid by itself"),
-        ("turn", ("--turns",)),
-        ("dataset, data", PROMPTS),
-        ("prefix", ("--shared-prefix", "--prefix-cache")),
-        ("schedule", ("--arrivals", "--trace")),
-        ("arrival, rate mode", ("--arrivals",)),
-        ("endpoint, request type", ("--endpoint", "--url")),
-        ("rate, qps", ("--request-rates", "--request-rate")),
-        ("concurrency, concurrent", ("--concurrency",)),
-        ("telemetry, stats", "use of the device and of this machine is recorded beside every result"),
-        ("console", ("--quiet",)),
-        ("seq, sequence, input length, input len, input tokens", LENGTHS),
-        ("prompt length, prompt len, prompt tokens", LENGTHS),
-        ("output length, output len, output tokens, new tokens, generate tokens", OUTPUTS),
-        ("prompts, requests, queries, query count", ("--num-requests",)),
-        ("batch, batchsize", ("--batch-sizes", "--batch-size")),
-        ("thread", ("--num-threads",)),
-        ("iteration, iters, runs", ("--iterations", "--repetitions")),
-        ("limit latency, limit ttft, limit memory, max latency, max memory, min throughput", ("--limit", LIMITED)),
-        ("latency, throughput, memory", ("--limit", ALWAYS)),
-        ("duration", ("--duration", "--timeout")),
-        ("precision, dtype, quant", ("--precisions", "--precision")),
-        ("hardware, device, gpu", ("--devices", "--device")),
-        ("runtime, backend, engine", ("--engine", "--runtimes", "--runtime")),
-        ("database, db, duckdb", ("--db-path",)),
-        ("model", MODELS),
-        ("chart, plot", ("--chart",)),
-        ("comparison", ("--chart", "--by", "benchhouse compare --by FIELD compares what is stored")),
-        ("config, conf", "settings are flags; a batch reads them from --model-list FILE.yaml"),
-        ("log", ("--log-level",)),
-        ("tag", ("--tag",)),
-        ("output, outputs, result, save, export", ("--output", "--report", RESULT_FILES)),
-    )
-    for words in alternatives.split(", ")
-)
-"""Parts of a flag ("input tokens" in --synthetic-input-tokens-mean) -> our flags, or advice, for a flag that is not in
-`OTHER_WORDS`; the first whose parts the flag all has, in the singular or plural."""
-
-
 def nearest(value: str, known: Collection[str], *, number: int = MAX_CANDIDATES, similar: float = 0.0) -> list[str]:
     """The known names that resemble the value, nearest first; all of them rank with `similar` 0."""
     import difflib
@@ -373,6 +298,8 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
     if not meant and what in DEFAULTED and value.lower() in ("auto", "default", "all"):
         hint = "without the flag, its default holds; "
+    if what in WHERE and meant and meant == named_by(value, known)[:1]:  # another word for it: no list of similar ones
+        return f"unknown {what} {value!r}: {hint}{WHERE[what]} lists all"
     if len(known) <= MAX_CANDIDATES:
         return f"unknown {what} {value!r}: {hint}known: {', '.join(known)}"
     listed = f"; {WHERE[what]} lists all" if what in WHERE else ""
@@ -408,33 +335,42 @@ def unknown_flag(
     selection: str | None = None,
     arguments: Collection[str] = (),
     values: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    value: str = "",
 ) -> str:
     """The message for a flag that a command does not have. `shown` maps every spelling that the command reads to the
     one in its help; `selection` is what precedes a selection of results in this command: its flag, or nothing;
-    None without one; `arguments` are the placeholders of its arguments; `values` are the words that a flag takes."""
+    None without one; `arguments` are the placeholders of its arguments; `values` are the words that a flag takes,
+    `value` is what was typed after this one."""
     if (argument := next((one for one in arguments if flag in ARGUMENTS.get(one, ())), None)) and flag not in shown:
         return f"unknown flag {flag}: it is the argument {argument}, which has no flag"
-    has_own = any(one in shown for one in (flag, *OTHER_WORDS.get(flag, ())) if isinstance(one, str))
+    for flags, part, needed, advice in BY_VALUE:
+        if flag in flags.split() and re.search(part, value.lower()) and needed in shown:
+            return f"unknown flag {flag}: {advice}"
+    has_own = any(one in shown for one in (flag, *other_words().get(flag, ())) if isinstance(one, str))
     if selection is not None and flag in SELECTED_BY and not has_own:
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"
     kebab = CASE_CHANGE.sub("-", flag).replace("_", "-").lower()
     spellings: tuple[str, ...] = (flag, kebab, f"-{kebab}", kebab.replace("--benchmark-", "--"))
     spellings += tuple(spelling.removesuffix("s") for spelling in spellings if len(spelling) > MIN_PLURAL)
-    ours = next((OTHER_WORDS[spelling] for spelling in spellings if spelling in OTHER_WORDS), None)
-    if (answer := _answer(flag, (kebab, *([ours] if isinstance(ours, str) else ours or ())), shown)) is not None:
+    ours = next((other_words()[spelling] for spelling in spellings if spelling in other_words()), ())
+    if (answer := _answer(flag, (kebab, *ours), shown)) is not None:
+        return answer
+    of_ours = (further for one in ours if isinstance(one, str) for further in other_words().get(one, ()))
+    if (answer := _answer(flag, tuple(of_ours), shown)) is not None:  # as of ab, which has none of ours either
         return answer
     word = kebab.lstrip("-")
     for name, taken_words in values.items():  # --quick for --profile quick
-        if value := next(iter([word] if word in taken_words else named_by(word, taken_words)), None):
-            return f"unknown flag {flag}: that is {name} {value}"
+        if taken := next(iter([word] if word in taken_words else named_by(word, taken_words)), None):
+            return f"unknown flag {flag}: that is {name} {taken}"
     by_word = {name.lstrip("-"): name for name in shown}  # the dashes alone would make any two flags similar
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=MISTYPED)
     if near := list(dict.fromkeys(shown[by_word[word]] for word in similar)):
         return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
     parts = _parts(flag)
-    for wanted, ours in BY_PART:
-        if wanted <= parts and (answer := _answer(flag, [ours] if isinstance(ours, str) else ours, shown)) is not None:
+    for wanted, by_part in BY_PART:
+        answers = (by_part,) if isinstance(by_part, str) else by_part
+        if wanted <= parts and (answer := _answer(flag, answers, shown)) is not None:
             return answer
     alike = [name for name in nearest(flag.lstrip("-"), by_word, similar=SIMILAR) if _parts(name) & parts]
     if near := list(dict.fromkeys(shown[by_word[word]] for word in alike[:3])):
@@ -442,12 +378,21 @@ def unknown_flag(
     return f"unknown flag {flag}: --help-all lists every flag"
 
 
+def switch_value(flag: str, value: str) -> str:
+    """What to say of a value of a flag that takes none."""
+    places = {
+        "--json": f"; results go to stdout: add > {value}",
+        "--find-rate": f": the rates to search between are --request-rate {value} --find-rate",
+        "--save": "" if value.lower() in ("true", "yes", "1") else f": its name is --save --tag baseline={value}",
+    }
+    return f"takes no value: got {value!r}{places.get(flag, '')}"
+
+
 def stray_word(word: str, before: str, actions: Mapping[str, argparse.Action]) -> str | None:
     """The message for a word that is no argument of a command with these flags, but a value of the flag `before` it,
     which takes none, or of another flag; None if it is nothing of these."""
     if getattr(actions.get(before), "nargs", None) == 0:
-        place = f"; results go to stdout: add > {word}" if before == "--json" else ""
-        return f"{before} takes no value: got {word!r}{place}"
+        return f"{before} {switch_value(before, word)}"
     if (unit := UNITS_APART.get(word.lower())) is not None and before.isdecimal():
         return f"unexpected argument {word!r}: a time is one word, as in {before}{unit}"
     runtimes, known = actions.get("--runtimes"), plugins.names(plugins.RUNTIMES)
@@ -487,9 +432,11 @@ def unexpected_argument(word: str, typed: Sequence[str], arguments: Sequence[str
 
 def _answer(flag: str, ours: Sequence[Answer], shown: Mapping[str, str]) -> str | None:
     """The message with the flags among `ours` that the command has, or with the first advice among them that is for
-    it."""
-    words = [one if isinstance(one, str) else one[1] for one in ours if isinstance(one, str) or one[0] in shown]
-    if present := dict.fromkeys(shown[name] for name in words if name in shown):
+    it; advice for one of its flags goes before flags that follow."""
+    known = [one for one in ours if (one if isinstance(one, str) and " " not in one else one[0]) in shown]
+    words = [one if isinstance(one, str) else one[1] for one in ours if isinstance(one, str) or one in known]
+    present = dict.fromkeys(shown[one] for one in known if isinstance(one, str))
+    if present and isinstance(known[0], str):
         return f"unknown flag {flag}: it is called {' or '.join(present)} here"
     if advice := next((one for one in words if " " in one), None):
         # What follows the name of a secret would be hidden as its value.

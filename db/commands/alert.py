@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
         help="triages to list: new, regression, ... (default: all)",
     )
     setting = commands.add_parser("set", help="record the triage of alerts")
-    setting.add_argument("ids", nargs="+", metavar="ID", help="alert id or unique prefix")
+    setting.add_argument("ids", nargs="*", metavar="ID", help="alert id or unique prefix")
     setting.add_argument(
         "triage", metavar="TRIAGE", help="new, regression, improvement, intended, method, hardware or noise"
     )
@@ -100,6 +100,12 @@ def main(argv: Sequence[str]) -> int:
     for subcommand in (listing, raising, setting):
         add_shared(subcommand, json="print the alerts as JSON")
         add_database(subcommand)
+    from db.analysis.gate.alerts import TRIAGES
+
+    first, alert_id, *_ = [*argv, "", ""]
+    if first in (*TRIAGES, *ACCEPTING):
+        triage = first if first in TRIAGES else "intended"
+        raise UsageError(f"a triage is set by benchhouse alert set {alert_id or 'ID'} {triage} --note WHY")
     arguments = parser.parse_args(argv)
     return {"list": _list, "raise": _raise, "set": _set}[arguments.what](arguments)
 
@@ -182,6 +188,9 @@ def _set(arguments: argparse.Namespace) -> int:
             f"{arguments.triage} is no triage: a slowdown that is wanted is intended, which accepts its level: {how}"
         )
     choice(arguments.triage, TRIAGES, "triage")
+    if not arguments.ids or "all" in arguments.ids:
+        how = f"benchhouse alert set ID ID {arguments.triage}"
+        raise UsageError(f"each alert is named: {how}; benchhouse alert list --triage new shows their ids")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)
         is_of_check = any(one["detector"] == DETECTOR for one in alerts_of(warehouse, alert_ids))

@@ -16,9 +16,9 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
-from benchmarking.core.foreign_flags import JUDGED_BY, OTHER_WORDS
+from benchmarking.core.foreign_flags import BY_PART, JUDGED_BY, other_words
 from benchmarking.core.help_texts import fitted
-from benchmarking.core.suggestions import BY_PART, nearest, unknown_flag, unknown_name
+from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
 from db.analysis.gate.gate import DEFAULTS
 from tests.docs.cli_page import parser_of
 
@@ -34,7 +34,7 @@ def every_flag() -> set[str]:
 
 
 def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_flag):
-    tables = (*OTHER_WORDS.values(), *(ours for _, ours in BY_PART))
+    tables = (*other_words().values(), *(ours for _, ours in BY_PART))
     answers = [(ours,) if isinstance(ours, str) else ours for ours in tables]
     words = {
         word.rstrip(",;")
@@ -91,7 +91,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("models", "benchhouse run --list-models lists them"),
         ("run gpt2 --runtime vllm --dry-run", "benchhouse load MODEL --url URL --engine vllm"),
         ("run gpt2 --fp16", "--precision float16"),
-        ("run gpt2 --export-json x.json", "it is called --json here"),
+        ("run gpt2 --export-json x.json", "--json > FILE"),
         ("run gpt2 --energy", "are always measured"),
         ("run gpt2 --max-latency 5ms", "benchhouse recommend MODEL --limit chooses among"),
         ("run gpt2 --p99-latency-limit 5ms", "benchhouse tune MODEL --limit latency:20ms searches"),
@@ -293,7 +293,7 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("load m --num-conversations 10", "it is called --turns here"),
         ("load m --public-dataset sharegpt", "--sharegpt FILE"),
         ("load m --dataset-name sharegpt", "--sharegpt FILE"),
-        ("run gpt2 --save-baseline main", "it is called --save here"),
+        ("run gpt2 --save-baseline main", "--save --tag baseline=NAME, and benchhouse compare tag.baseline=NAME"),
         ("load m --fixed-schedule", "it is called --arrivals or --trace here"),
         ("load m --request-timeout-seconds 30", "it is called --timeout here"),
         ("load m --max-error-rate 0.1", "counted by kind"),
@@ -476,7 +476,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
             "'256': a list is one word, as in --input-length",
         ),
         ("load m --stop-over-saturated", "is invalid by itself"),
-        ("load m --num-sessions 10", "it is called --turns here"),
+        ("load m --num-sessions 10", "conversations have --turns N"),
         ("load m --profile-export-prefix x", "results go to stdout"),
         ("load m --test05", "loadgen's settings are flags"),
         ("ab a b -n 8", "it is called --rounds here"),
@@ -691,6 +691,60 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
     assert unknown_flag("--goodput", FLAGS).endswith("it is called --limit here")
     assert unknown_flag("--iteration", FLAGS).endswith("did you mean --iterations?")
     assert unknown_flag("--flavour", FLAGS) == "unknown flag --flavour: --help-all lists every flag"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("load m --backend openai-chat", "--backend: chat completions are --endpoint chat"),
+        ("load m --strategy poisson", "it is called --arrivals here"),
+        ("load m --distribution poisson", "it is called --arrivals here"),
+        ("load m --min-rate 5 --max-rate 100", "--request-rate MIN,MAX --find-rate --limit LIMITS"),
+        ("load m --find-rate 5,100 --limit e2e:2s", "the rates to search between are --request-rate 5,100 --find-rate"),
+        ("load m --find-rate=5,100 --limit e2e:2s", "the rates to search between are --request-rate 5,100 --find-rate"),
+        ("run tiny-bert -n 10", "it is called --iterations or --new-tokens here"),
+        ("run tiny-gpt2 --benchmark-save main", "--save --tag baseline=NAME"),
+        ("run tiny-gpt2 --save main", "its name is --save --tag baseline=main"),
+        ("run m.onnx --loadEngine e.plan", "an engine is built at first use"),
+        ("run tiny-bert --shapes ids:1x32", "sizes are --batch-sizes 1 --sequence-lengths 32"),
+        ("run tiny-bert --minShapes ids:1x32", "sizes are --batch-sizes 1 --sequence-lengths 32"),
+        ("load m --data prompt_tokens=128,output_tokens=64", "of --input-length N and --output-length N"),
+        ("load m --dataset-name random", "of --input-length N and --output-length N"),
+        ("load m --dataset-name=random", "of --input-length N and --output-length N"),
+        ("bench serve --model m", "unknown command 'bench': a server is tested by benchhouse load MODEL --url URL"),
+        ("benchmark --target http://x", "a server is tested by benchhouse load MODEL --url URL"),
+        ("benchmark bert", "benchhouse run MODEL measures a model"),
+        ("serving", "a server is tested by benchhouse load MODEL --url URL"),
+        ("triage 1", "benchhouse alert set ID intended --note WHY"),
+        ("accept 1", "benchhouse alert set ID intended --note WHY"),
+        ("alert intended a1b2", "benchhouse alert set a1b2 intended --note WHY"),
+        ("alert accept", "benchhouse alert set ID intended --note WHY"),
+        ("alert set intended", "benchhouse alert list --triage new shows their ids"),
+        ("alert set all intended", "benchhouse alert list --triage new shows their ids"),
+        ("alert set --all intended", "alert set each ID"),
+        ("load m --open-loop", "an open loop is benchhouse load --request-rate R"),
+        ("load m --target-percentile 99", "99 % of its requests"),
+        ("load m --sessions 12", "follows from --num-requests"),
+        ("ab a b --threads 1", "it is part of the command that they run: ab A B takes each in quotes"),
+        ("load m --url localhost:8000", "write http://localhost:8000/v1"),
+        ("load m --url 127.0.0.1:9/v1", "write http://127.0.0.1:9/v1"),
+        ("load m --url http://127.0.0.1:9/v1 --limit ttft:200", "such as ttft:200ms"),
+        ("load m --url http://127.0.0.1:9/v1 --limit p99:200ms", "Write e2e:200ms (which 99 % of the requests"),
+        ("load m --url http://127.0.0.1:9/v1 --limit 1%", "nothing that is limited here is in %"),
+        ("recommend gpt2 --limit 5GB", "such as memory:5GB"),
+        ("recommend gpt2 --batch-size 4", "it is called --batch here"),
+        ("compare-runtimes tiny-bert --runtimes ort", "did you mean onnxruntime? benchhouse run --list-runtimes lists"),
+        (
+            "load m --url http://127.0.0.1:9/v1 --find-rate --request-rate 1,4 --limit e2e:2s --fail-on missed",
+            "gate the rate that it found with --request-rate FOUND --fail-on missed",
+        ),
+    ],
+)
+def test_a_guess_of_a_newcomer_has_the_line_to_type_in_its_answer(capsys, words, answer):
+    assert cli.main(words.split()) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert answer in err
 
 
 def test_a_long_list_of_candidates_has_ten_nearest_first_and_says_where_all_are():
