@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -382,11 +383,14 @@ def _reasons(search: Search) -> list[str]:
     left = [entrant for entrant in search.race.entrants.values() if entrant.out is not None]
     count = sum(entrant.out == "no room" and not entrant.launches for entrant in left)
     untried = f" ({count} of them for any launch)" if count else ""
+    all_s = search.budget_for_all_s
+    longer = "a longer --budget measures them"
+    longer += "" if all_s is None else f", about {math.ceil(all_s / 60)}m tries all"
     words: dict[Out, str] = {
         "behind": "behind the best",
         "misses": "cannot meet a limit",
         "unknown": "unknown in the objective or a limit, which is not met",
-        "no room": f"had no room in the budget{untried}: nothing is proven about them, a longer --budget measures them",
+        "no room": f"had no room in the budget{untried}: nothing is proven about them, {longer}",
         "failed": "failed",
     }
     counts = {out: sum(entrant.out == out for entrant in left) for out in words}
@@ -457,6 +461,7 @@ def _document(
         "objective": search.goal.objective,
         "limits": dict(search.goal.limits),
         "budget_s": search.budget_s,
+        "budget_for_all_s": None if (all_s := search.budget_for_all_s) is None else round(all_s),
         "spent_s": round(search.spent_s, 1),
         "rounds": search.race.round,
         "recommended": None

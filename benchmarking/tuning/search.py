@@ -181,6 +181,15 @@ class Search:
         """The time left for launches."""
         return self.budget_s - self.spent_s - STORE_S * (1 + len(self._tried))
 
+    @property
+    def budget_for_all_s(self) -> float | None:
+        """About the budget with which the screening of another search tries every cell, now that the builds of those
+        that were tried are made. None if all were, or if it should have been enough."""
+        untried = [name for name in self.candidates if name not in self._tried]
+        launches_s = sum(launch_s for _, launch_s in self._took_s.values())
+        needed_s = (launches_s + sum(map(self._first_s, untried))) / SHARES[0]
+        return needed_s if untried and needed_s > self.budget_s else None
+
     def run(self) -> None:
         """Measure until the race is decided or the budget is used, also by waiting for the device. Raises StorageError
         and LockedError as `sweep` does; after an interruption everything measured is on disk."""

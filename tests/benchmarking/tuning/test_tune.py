@@ -15,7 +15,7 @@ from benchmarking.core.records import PRECISIONS
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.run import supervisor
 from benchmarking.tuning import search
-from benchmarking.tuning.race import ROUNDS, Launch
+from benchmarking.tuning.race import ROUNDS, SHARES, Launch
 from db.warehouse import Warehouse
 
 pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
@@ -164,6 +164,18 @@ def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monk
     assert "no room" in state_of(found).values()
     reasons = {one["reason"] for one in found["configurations"] if one["state"] == "no room"}
     assert all("budget" in reason for reason in reasons)
+
+
+def test_the_budget_that_tries_all_is_that_of_the_launches_so_far_and_of_the_rest_with_builds():
+    def needed_s(budget_s, tried="a"):
+        took_s = dict.fromkeys(tried, (30.0, 5.0))
+        one = SimpleNamespace(candidates="abc", _tried=set(tried), _took_s=took_s, _first_s=lambda name: 20.0)
+        one.budget_s = budget_s
+        return search.Search.budget_for_all_s.fget(one)
+
+    assert needed_s(60) == pytest.approx((5 + 2 * 20) / SHARES[0])
+    assert needed_s(120) is None  # it should have been enough, so what they take is not known
+    assert needed_s(1, "abc") is None
 
 
 def test_what_hangs_takes_half_of_the_time_left_and_never_more_than_the_budget(capsys, monkeypatch, null_script):
