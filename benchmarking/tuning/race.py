@@ -296,6 +296,9 @@ class Race:
         rounds = self._common(entrant, leader)
         screened = [(a, b) for a, b in [(leader.log_cost(0), entrant.log_cost(0))] if a is not None and b is not None]
         differences = [b - a for a, b in [*screened, *rounds]]
+        if not differences:  # measured in other rounds, such as a late one that was not finished
+            scores = self._scores([entrant, leader])
+            differences = [scores[entrant.key] - scores[leader.key]] if len(scores) == 2 else []
         if not differences or median(differences) <= math.log(LEAST_RATIO[len(rounds)]):
             return None
         count = len(differences)

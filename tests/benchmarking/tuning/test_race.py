@@ -147,6 +147,19 @@ def test_what_enters_late_is_judged_by_the_rounds_that_it_shares_with_the_leader
     assert race.standing(["a", "near"]).equal == ()
 
 
+def test_what_has_no_round_in_common_with_the_best_is_equal_only_if_its_launch_is_near():
+    race = race_of("a", "near", "slow", "unknown")
+    for key in ("near", "slow", "unknown"):
+        race.leave(key, "no room", "not tried")
+    for number in range(4):
+        run_round(race, a=NOISE[number])
+    race.extend(["near", "slow", "unknown"])
+    for key, cost in (("near", 1.05), ("slow", 3.0), ("unknown", None)):  # a round that the budget ended
+        race.record(key, Launch(cost=cost))
+    standing = race.standing(["a", "near", "slow", "unknown"])
+    assert (standing.best, standing.equal) == ("a", ("near",))
+
+
 def test_the_race_ends_when_all_left_are_equivalent_or_the_rounds_prove_a_difference():
     race = race_of("a", "b")
     for number in range(LEAST_LAUNCHES):
