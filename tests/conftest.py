@@ -122,8 +122,9 @@ def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Where a test has the mark `forked_children`, ours start by a fork (tests/helpers/child_server.py). Before all
     fixtures, so that those of modules have it too."""
-    is_marked = sys.platform == "linux" and item.get_closest_marker("forked_children") is not None
-    subprocess.Popen = Popen if is_marked else STARTED  # type: ignore[misc]
+    mark = item.get_closest_marker("forked_children")
+    is_forked = sys.platform == "linux" and mark is not None and mark.args != (False,)
+    subprocess.Popen = Popen if is_forked else STARTED  # type: ignore[misc]
 
 
 @pytest.fixture

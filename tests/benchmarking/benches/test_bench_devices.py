@@ -9,6 +9,8 @@ from benchmarking.devices.support.select import probe_all
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 
+pytestmark = pytest.mark.forked_children
+
 TORCH_BENCH = """
 import torch
 class Product(ModelBenchmark):

@@ -7,6 +7,8 @@ import pytest
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.runtimes.bench import PLUGIN
 
+pytestmark = pytest.mark.forked_children
+
 TIMED = """
 import time
 class Timed(ModelBenchmark):
@@ -50,6 +52,7 @@ def logged(folder):
     return (folder / "log.txt").read_text().split()
 
 
+@pytest.mark.forked_children(False)  # that torch is not imported is why bytes are missing
 def test_variants_are_runs_and_batch_sizes_their_points(write, measure):
     write("one.py", TIMED)
     runs = measure(tags={"kind": "theirs"})

@@ -19,6 +19,8 @@ from benchmarking.measure.context import settings
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT
 
+pytestmark = pytest.mark.forked_children
+
 OWN = '''
 """A benchmark that times itself, with a metric that depends on its options."""
 import itertools
