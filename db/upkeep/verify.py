@@ -484,14 +484,8 @@ def _index_problem(warehouse: Warehouse, table: str, key: str) -> str | None:
 RUN_FOLDERS = "SELECT DISTINCT source FROM benchmark_runs WHERE source IS NOT NULL"
 
 
-def verify_file(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
-    """All faults of the warehouse in a file, which is only read. Raises StorageError if it cannot be read."""
-    with inspected(path, lock_timeout_s=lock_timeout_s) as warehouse:
-        return [*verify(warehouse), *unread_log(path, lock_timeout_s=lock_timeout_s)]
-
-
 @contextmanager
-def inspected(path: str | Path, *, lock_timeout_s: float = 30.0) -> Iterator[Warehouse]:
+def inspected(path: str | Path, *, lock_timeout_s: float) -> Iterator[Warehouse]:
     """The warehouse in a file, read-only; a warehouse of an older version as an upgraded copy. Raises StorageError."""
     try:
         warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
@@ -521,7 +515,7 @@ def leftovers_near(warehouse: Warehouse, path: str | Path) -> list[Path]:
     return [leftover for folder in own_folder for leftover in leftovers(folder)]
 
 
-def unread_log(path: Path, *, lock_timeout_s: float = 30.0) -> list[Finding]:
+def unread_log(path: Path, *, lock_timeout_s: float) -> list[Finding]:
     """A log that DuckDB silently ignores, which shows only when the log is to be written into the file.
 
     Call this before the file is opened for writing.

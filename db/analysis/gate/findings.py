@@ -43,7 +43,6 @@ from db.analysis.gate.gate import (
     CommonShift,
     Judgement,
     Outcome,
-    Parameters,
     Shift,
     common_shift,
     judge_all,
@@ -217,10 +216,10 @@ class Finding:
         return 1 + change if self.candidate.metric.better == "lower" else 1 / (1 + change)
 
 
-def judge_candidates(candidates: Iterable[Candidate], parameters: Parameters = DEFAULTS) -> tuple[Finding, ...]:
+def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:
     """One finding per candidate, worst first. All of them share the budget of false alarms."""
     known = tuple(candidates)
-    judgements = judge_all([_case(candidate, candidate.night) for candidate in known], parameters)
+    judgements = judge_all([_case(candidate, candidate.night) for candidate in known], DEFAULTS)
     findings = [_finding(one, judgement) for one, judgement in zip(known, judgements, strict=True)]
     # The findings, with the common change of their machine and session if there is one.
     groups: dict[tuple[str, str, str], list[Finding]] = {}

@@ -225,9 +225,9 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
     return tuple(changes)
 
 
-def change_indices(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[int, ...]:
+def change_indices(values: Sequence[float]) -> tuple[int, ...]:
     """The index of each change that `detect` finds. Leaves out the state, which would double the time."""
-    return tuple(sides.at for sides in _detected_sides(_logarithms(values), parameters))
+    return tuple(sides.at for sides in _detected_sides(_logarithms(values), DEFAULT))
 
 
 def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
