@@ -322,7 +322,17 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
             with lake.turn(connection):
                 _attach_lake(connection, lake, "CREATE_IF_NOT_EXISTS true", is_new=True, read_only=False)
         connection.execute(f"USE {NAME}")
-        return [_data_folder(connection, place, read_only=read_only)]
+        rows = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
+        folder = str(rows[0][0])
+        if "://" not in folder:
+            if not read_only:
+                make_folder(Path(folder))
+            elif not os.path.isdir(folder):
+                raise StorageError(
+                    f"{place.name}: its data folder {folder} is not on this machine: mount it, or name its local path "
+                    f"with {DATA_PATH}FOLDER after --db-path"
+                )
+        return [folder]
 
     if not place.is_postgres and os.path.exists(place.catalog):
         # Refuse a catalog file that contains more than a catalog.
@@ -500,22 +510,6 @@ def _attach_lake(connection: DuckDB, lake: Lake, *further: str, is_new: bool, re
     statement = f"ATTACH {literal(source)} AS {NAME} ({options})"
     with translate_errors(place.name, lake.lock_timeout_s):
         retrying(lambda: connection.execute(statement), lake.lock_timeout_s)
-
-
-def _data_folder(connection: DuckDB, place: LakePlace, *, read_only: bool) -> str:
-    """The place of the data; if it is a folder, it exists. Raises StorageError."""
-    rows = connection.execute(f"SELECT data_path FROM ducklake_settings({literal(NAME)})").fetchall()
-    folder = str(rows[0][0])
-    if "://" in folder:
-        return folder
-    if not read_only:
-        make_folder(Path(folder))
-    elif not os.path.isdir(folder):
-        raise StorageError(
-            f"{place.name}: its data folder {folder} is not on this machine: mount it, or name its local path with "
-            f"{DATA_PATH}FOLDER after --db-path"
-        )
-    return folder
 
 
 def _store_scheme(place: LakePlace, data: str) -> str:

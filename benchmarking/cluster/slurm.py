@@ -85,25 +85,6 @@ class SlurmConfig:
     """Time limit for the first job to start, since a queue may be long."""
 
 
-def _value(key: str, node: Node) -> Any:
-    """The value of a key. Raises UsageError."""
-    value = node.content
-    if key in ("directives", "setup"):
-        return tuple(_word(key, line) for line in node.items())
-    if key == "exclusive":
-        if not isinstance(value, bool):
-            raise UsageError(f"takes true or false: got {node.text}")
-    elif key in ("jobs", "cpus"):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-            raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
-    elif key == "wait_s":
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise UsageError(f"takes seconds above 0: got {node.text}")
-    else:
-        return _word(key, node)
-    return value
-
-
 def _word(key: str, node: Node) -> str:
     """Text that goes into the job script. Raises UsageError for more than the key may name."""
     text = node.content
@@ -124,7 +105,21 @@ def read_config(path: Path) -> SlurmConfig:
     for key, node in read_yaml(path).mapping("the configuration of Slurm").items():
         try:
             choice(key, keys, "key")
-            values[key] = _value(key, node)
+            value: Any = node.content
+            if key in ("directives", "setup"):
+                value = tuple(_word(key, line) for line in node.items())
+            elif key == "exclusive":
+                if not isinstance(value, bool):
+                    raise UsageError(f"takes true or false: got {node.text}")
+            elif key in ("jobs", "cpus"):
+                if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
+                    raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
+            elif key == "wait_s":
+                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+                    raise UsageError(f"takes seconds above 0: got {node.text}")
+            else:
+                value = _word(key, node)
+            values[key] = value
         except UsageError as error:
             node.refuse(f"{key}: {error}" if key in keys else str(error))
     return SlurmConfig(**values)

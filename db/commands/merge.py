@@ -92,23 +92,19 @@ def main(argv: Sequence[str]) -> int:
     else:
         verb = "would add" if arguments.dry_run else "added"
         for merged in report["merged"]:
-            print(f"{merged['file']} {verb} {_line(merged)}")
+            added = merged["added"]
+            new = [_count(added[table], one, many) for table, one, many in ROW_WORDS if added[table]]
+            parts = [", ".join(new) if new else "nothing new"]
+            if merged["present"]:
+                parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")
+            if merged["samples_restored"]:
+                results = _count(merged["samples_restored"], "result", "results")
+                parts.append(f"raw samples of {results} replaced quantiles here")
+            if merged["samples_kept"]:
+                results = _count(merged["samples_kept"], "result", "results")
+                parts.append(f"raw samples of {results} kept here instead of its quantiles")
+            print(f"{merged['file']} {verb} {'; '.join(parts)}")
     return EXIT_FAILED if report["refused"] else EXIT_OK
-
-
-def _line(merged: Report) -> str:
-    """One line: what was added, what was already stored, and which raw samples were kept."""
-    new = [_count(merged["added"][table], one, many) for table, one, many in ROW_WORDS if merged["added"][table]]
-    parts = [", ".join(new) if new else "nothing new"]
-    if merged["present"]:
-        parts.append(f"{_count(merged['present'], 'run', 'runs')} already stored")
-    if merged["samples_restored"]:
-        results = _count(merged["samples_restored"], "result", "results")
-        parts.append(f"raw samples of {results} replaced quantiles here")
-    if merged["samples_kept"]:
-        results = _count(merged["samples_kept"], "result", "results")
-        parts.append(f"raw samples of {results} kept here instead of its quantiles")
-    return "; ".join(parts)
 
 
 def _count(number: int, one: str, many: str) -> str:

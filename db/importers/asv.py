@@ -183,9 +183,28 @@ def _runs(
 ) -> Iterator[ForeignRun]:
     started_at, duration_s = _time(entry, "started_at"), entry.number("duration", low=0) or 0.0
     code = entry.text("version")
-    cases = _cases(entry, name)
+    params = [value if isinstance(value, list) else [value] for value in entry.items("params")]
+    # A file of results has no names of parameters, but asv's descriptions above the machine's folder do. The last
+    # parameter varies fastest.
+    described = _described(entry.file.path.resolve().parent.parent / "benchmarks.json").get(name)
+    names = described.get("param_names") if isinstance(described, dict) else None
+    if not isinstance(names, list) or [bool(isinstance(one, str) and one) for one in names] != [True] * len(params):
+        names = [f"param{place}" for place in range(len(params))]
+    count = math.prod(map(len, params))
+    if count > MOST_CASES:
+        entry.refuse("params", f"{count} combinations, expected at most {MOST_CASES}")
+    per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
+    columns = {name: entry.any(name) for name in per_case}
+    for column, values in columns.items():
+        if values is not None and not (isinstance(values, list) and len(values) == count):
+            entry.refuse(column, f"expected {count} values, one per combination of parameters")
+    cases = []
+    for index, combination in enumerate(itertools.product(*params)):
+        found = dict(zip(names, map(_argument, combination), strict=True))
+        of_case = {name: values[index] for name, values in columns.items() if isinstance(values, list)}
+        place = f"{entry.path}[{index}]" if combination else entry.path
+        cases.append(Case(arguments=arguments_of(name, found), fields=Fields(entry.file, of_case, place)))
     # A benchmark's type, or else the prefix of its name, tells what is measured.
-    described = _described(_benchmarks(entry.file)).get(name)
     stated = described.get("type") if isinstance(described, dict) else None
     last_word = str(stated or name.rpartition(".")[2]).lower()
     kind: Kind = next((one for prefix, one in KINDS.items() if last_word.startswith(prefix)), "track")
@@ -205,11 +224,6 @@ def _runs(
         )
 
 
-def _benchmarks(file: ForeignFile) -> Path:
-    """asv's descriptions of all benchmarks, above the machine's folder."""
-    return file.path.resolve().parent.parent / "benchmarks.json"
-
-
 @lru_cache(maxsize=8)
 def _described(path: Path) -> Mapping[str, Any]:
     try:
@@ -217,31 +231,6 @@ def _described(path: Path) -> Mapping[str, Any]:
     except StorageError:
         return {}
     return data if isinstance(data, dict) else {}
-
-
-def _cases(entry: Fields, name: str) -> list[Case]:
-    """The combinations of parameters, the last parameter varying fastest."""
-    params = [value if isinstance(value, list) else [value] for value in entry.items("params")]
-    # A file of results has no names of parameters, but asv's descriptions do.
-    described = _described(_benchmarks(entry.file)).get(name)
-    names = described.get("param_names") if isinstance(described, dict) else None
-    if not isinstance(names, list) or [bool(isinstance(one, str) and one) for one in names] != [True] * len(params):
-        names = [f"param{place}" for place in range(len(params))]
-    count = math.prod(map(len, params))
-    if count > MOST_CASES:
-        entry.refuse("params", f"{count} combinations, expected at most {MOST_CASES}")
-    per_case = [name for name in entry if name in ("result", "samples") or name.startswith("stats_")]
-    columns = {name: entry.any(name) for name in per_case}
-    for column, values in columns.items():
-        if values is not None and not (isinstance(values, list) and len(values) == count):
-            entry.refuse(column, f"expected {count} values, one per combination of parameters")
-    cases = []
-    for index, combination in enumerate(itertools.product(*params)):
-        found = dict(zip(names, map(_argument, combination), strict=True))
-        own = {name: values[index] for name, values in columns.items() if isinstance(values, list)}
-        place = f"{entry.path}[{index}]" if combination else entry.path
-        cases.append(Case(arguments=arguments_of(name, found), fields=Fields(entry.file, own, place)))
-    return cases
 
 
 def _argument(text: Any) -> Argument:

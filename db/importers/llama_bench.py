@@ -247,30 +247,26 @@ def _test(row: Fields) -> _Test:
         if not is_both:
             rates["decode_tokens_per_sec" if point.new_tokens else "prefill_tokens_per_sec"] = speed
     metrics |= rates
+    doubts: list[Doubt] = []
+    compared = metrics.get("total_tokens_per_sec", metrics.get("throughput_tokens_per_sec"))
+    of_mean = (prompt + generated) / mean_ms * MS_PER_S if mean_ms > 0 else None
+    # With raw values, the mean of ratios is a doubt where it differs from the ratio of the totals.
+    if compared is not None and "avg_ts" in row and (of_mean is None or abs(compared / of_mean - 1) > SAME_RATE):
+        evidence: dict[str, Json] = {"field": "avg_ts", **({} if of_mean is None else {"tokens_over_time": of_mean})}
+        doubts.append(Doubt(kind="mean_of_ratios", severity="info", evidence=evidence))
+    flash: Json = row.any("flash_attn")
+    if AUTO_COLUMNS in row and flash is True:
+        doubts.append(Doubt(kind="flash_attention_maybe_auto", severity="info", evidence={"flash_attn": True}))
     result = foreign_result(
         point,
         metrics=metrics,
         samples=[replace(sample, started_at=iso(started_at)) if started_at else sample for sample in samples],
-        doubts=_doubts(row, metrics, values, prompt + generated),
+        doubts=doubts,
         missing={} if values else {"latency_median_ms": NO_RAW},
         kept=row.rest(),
     )
     cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
     return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
-
-
-def _doubts(row: Fields, metrics: Mapping[str, float | None], values_ms: Sequence[float], tokens: int) -> list[Doubt]:
-    found: list[Doubt] = []
-    speed = metrics.get("total_tokens_per_sec", metrics.get("throughput_tokens_per_sec"))
-    of_mean = tokens / mean_ms * MS_PER_S if values_ms and (mean_ms := fmean(values_ms)) > 0 else None
-    # With raw values, the mean of ratios is a doubt where it differs from the ratio of the totals.
-    if speed is not None and "avg_ts" in row and (of_mean is None or abs(speed / of_mean - 1) > SAME_RATE):
-        evidence: dict[str, Json] = {"field": "avg_ts", **({} if of_mean is None else {"tokens_over_time": of_mean})}
-        found.append(Doubt(kind="mean_of_ratios", severity="info", evidence=evidence))
-    flash: Json = row.any("flash_attn")
-    if AUTO_COLUMNS in row and flash is True:
-        found.append(Doubt(kind="flash_attention_maybe_auto", severity="info", evidence={"flash_attn": True}))
-    return found
 
 
 def recognises(file: ForeignFile) -> bool:

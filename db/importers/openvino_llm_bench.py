@@ -79,7 +79,24 @@ def recognises(file: ForeignFile) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
         file.give_way_to(file.path.with_suffix(".json"))
-        top = Fields(file, _from_csv(file))
+        # The CSV in the form of the JSON; its rows of averages and comments are not iterations.
+        of_all: dict[str, Any] = {}
+        compile_time: float | None = None
+        rows: list[dict[str, Any]] = []
+        for row in csv_rows(file, IS_HEADER):
+            if not (row.peek("iteration") or "").isdecimal():
+                continue
+            compile_time = compile_time if compile_time is not None else row.number("pretrain_time(s)", low=0)
+            of_all = of_all or {name: row.peek(name) for name in OF_ALL}
+            rows.append(
+                {
+                    CSV_FIELDS.get(name, name): row.peek(name)
+                    for name in row
+                    if name not in (*OF_ALL, "pretrain_time(s)")
+                }
+            )
+        timed_rows = {"compile_time": compile_time, "results": [_numbers(file, row) for row in rows]}
+        top = Fields(file, {"metadata": _numbers(file, of_all), "perfdata": timed_rows})
     else:
         top = top_fields(file)
     metadata, performance = top.section("metadata"), top.section("perfdata")
@@ -127,23 +144,6 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         runtime_mode=mode,
         kept=top.rest(),
     )
-
-
-def _from_csv(file: ForeignFile) -> dict[str, Any]:
-    """The CSV in the form of the JSON; its rows of averages and comments are not iterations."""
-    metadata: dict[str, Any] = {}
-    compile_time: float | None = None
-    rows: list[dict[str, Any]] = []
-    for row in csv_rows(file, IS_HEADER):
-        if not (row.peek("iteration") or "").isdecimal():
-            continue
-        compile_time = compile_time if compile_time is not None else row.number("pretrain_time(s)", low=0)
-        metadata = metadata or {name: row.peek(name) for name in OF_ALL}
-        rows.append(
-            {CSV_FIELDS.get(name, name): row.peek(name) for name in row if name not in (*OF_ALL, "pretrain_time(s)")}
-        )
-    performance = {"compile_time": compile_time, "results": [_numbers(file, row) for row in rows]}
-    return {"metadata": _numbers(file, metadata), "perfdata": performance}
 
 
 def _numbers(file: ForeignFile, values: Mapping[str, Any]) -> dict[str, Any]:
