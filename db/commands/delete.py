@@ -7,7 +7,6 @@ benchhouse setup --ingest; files of other tools stay where they are.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections.abc import Sequence
@@ -93,8 +92,27 @@ def main(argv: Sequence[str]) -> int:
         sql, values = RUNS.format(condition=selection.condition), [*selection.values, *selection.values]
         runs = warehouse.query(sql, values).dicts()
         notes = warehouse.notes_about([run["run_id"] for run in runs])
-    if not arguments.json:
-        _show(runs, notes, arguments)
+    if not arguments.json and not runs:
+        note(f"{NAME}: no runs in {arguments.selection}{unknown_models_in(arguments, arguments.selection)}")
+    elif not arguments.json:
+        rows = tuple(
+            (
+                run["run_id"],
+                f"{run['started_at']:%Y-%m-%d %H:%M}",
+                run["model_id"],
+                run["device"],
+                run["runtime"],
+                precision_words(run["precision"], run["runtime_mode"]),
+                f"{run['results']}" + (f" ({run['matching']} match)" if run["results"] != run["matching"] else ""),
+                run["source"] or "",
+            )
+            for run in runs
+        )
+        headings = ("run", "started (UTC)", "model", "device", "runtime", "precision", "results", "file")
+        print(table_text(Table(headings=headings, rows=rows), stdout_page()))
+    if not arguments.json and notes:
+        about = tuple((f"{one['target_kind']} {one['target_id']}", one["author"] or "", one["note"]) for one in notes)
+        print(table_text(Table(headings=("note about", "author", "text"), rows=about), stdout_page()))
     moved: list[Moved] = []
     is_done = bool(runs) and not arguments.dry_run
     if is_done:
@@ -104,32 +122,23 @@ def main(argv: Sequence[str]) -> int:
         with open_to_write(arguments) as warehouse:
             warehouse.remove_runs([run["run_id"] for run in runs])
         moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
-    _report(runs, notes, moved, arguments, is_done=is_done)
+    if arguments.json:
+        files = [asdict(one) for one in moved]
+        stored_notes = [plain_values(one) for one in notes]
+        ids = [run["run_id"] for run in runs]
+        print_json({"deleted": is_done, "runs": ids, "notes": stored_notes, "files": files})
+        return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
+    for one in moved:
+        if one.problem:
+            note(f"{NAME}: {one.path}: {one.problem}")
+    if is_done:
+        in_trash = sum(one.trash is not None for one in moved)
+        with_notes = f" with {counted(len(notes), 'note')}" if notes else ""
+        moved_files = f"; {counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
+        print(f"deleted {counted(len(runs), 'run')}{with_notes}{moved_files}")
+    elif runs:
+        print(f"would delete {counted(len(runs), 'run')} (dry run: nothing was deleted)")
     return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
-
-
-def _show(runs: Sequence[dict[str, Any]], notes: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    if not runs:
-        note(f"{NAME}: no runs in {arguments.selection}{unknown_models_in(arguments, arguments.selection)}")
-        return
-    rows = tuple(
-        (
-            run["run_id"],
-            f"{run['started_at']:%Y-%m-%d %H:%M}",
-            run["model_id"],
-            run["device"],
-            run["runtime"],
-            precision_words(run["precision"], run["runtime_mode"]),
-            str(run["results"]) if run["results"] == run["matching"] else f"{run['results']} ({run['matching']} match)",
-            run["source"] or "",
-        )
-        for run in runs
-    )
-    headings = ("run", "started (UTC)", "model", "device", "runtime", "precision", "results", "file")
-    print(table_text(Table(headings=headings, rows=rows), stdout_page()))
-    if notes:
-        about = tuple((f"{one['target_kind']} {one['target_id']}", one["author"] or "", one["note"]) for one in notes)
-        print(table_text(Table(headings=("note about", "author", "text"), rows=about), stdout_page()))
 
 
 def _moved(run: dict[str, Any]) -> Moved:
@@ -151,31 +160,6 @@ def _moved(run: dict[str, Any]) -> Moved:
     except (OSError, StorageError) as error:
         return Moved(path=str(path), problem=f"cannot be moved: {getattr(error, 'strerror', None) or error}")
     return Moved(path=str(path), trash=str(target))
-
-
-def _report(
-    runs: Sequence[dict[str, Any]],
-    notes: Sequence[dict[str, Any]],
-    moved: Sequence[Moved],
-    arguments: argparse.Namespace,
-    *,
-    is_done: bool,
-) -> None:
-    if arguments.json:
-        files = [asdict(one) for one in moved]
-        about = [plain_values(one) for one in notes]
-        print_json({"deleted": is_done, "runs": [run["run_id"] for run in runs], "notes": about, "files": files})
-        return
-    for one in moved:
-        if one.problem:
-            note(f"{NAME}: {one.path}: {one.problem}")
-    if is_done:
-        in_trash = sum(one.trash is not None for one in moved)
-        with_notes = f" with {counted(len(notes), 'note')}" if notes else ""
-        moved_files = f"; {counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
-        print(f"deleted {counted(len(runs), 'run')}{with_notes}{moved_files}")
-    elif runs:
-        print(f"would delete {counted(len(runs), 'run')} (dry run: nothing was deleted)")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,29 @@ differently; their digest in schema_migrations is checked instead."""
 def verify(warehouse: Warehouse) -> list[Finding]:
     """All faults. Raises StorageError if the file cannot be read."""
     damaged = [Finding(kind="damage", subject=table, problem=problem) for table, problem in damage(warehouse)]
-    findings = [*damaged, *_schema(warehouse)]
+    findings = list(damaged)
+    # Differences from a new warehouse.
+    (expected, _), actual = _expected_schema(), _schema_of(warehouse)
+    if warehouse.is_lake:  # it has no constraints, and no comments and columns of views: see `db.lake`
+        absent = ("constraint ", *(f"column {view}." for view in migrate.view_names()))
+        expected, actual = (
+            {
+                name: "" if name.startswith("view ") else value
+                for name, value in schema.items()
+                if not name.startswith(absent)
+            }
+            for schema in (expected, actual)
+        )
+    for name in sorted(expected.keys() | actual.keys()):
+        problem = None
+        if name not in actual:
+            problem = f"{name} is missing"
+        elif name not in expected:
+            problem = f"{name} is not part of the schema"
+        elif expected[name] != actual[name]:
+            problem = f"{name} is {actual[name]!r}, expected {expected[name]!r}"
+        if problem is not None:
+            findings.append(Finding(kind="schema", subject=name, problem=problem))
     if not damaged:
         sql = "SELECT version, sha256 FROM schema_migrations"
         applied = {row["version"]: row["sha256"] for row in warehouse.query(sql).dicts()}
@@ -87,29 +109,6 @@ def verify(warehouse: Warehouse) -> list[Finding]:
 def repair(warehouse: Warehouse) -> int:
     """Put quantiles in order that only rounding had disordered; returns how many launches and metrics were changed."""
     return warehouse.change(lambda connection: int(connection.execute(REPAIR).fetchall()[0][0]))
-
-
-def _schema(warehouse: Warehouse) -> Iterator[Finding]:
-    """Differences from a new warehouse."""
-    (expected, _), actual = _expected_schema(), _schema_of(warehouse)
-    if warehouse.is_lake:  # it has no constraints, and no comments and columns of views: see `db.lake`
-        absent = ("constraint ", *(f"column {view}." for view in migrate.view_names()))
-        expected, actual = (
-            {
-                name: "" if name.startswith("view ") else value
-                for name, value in schema.items()
-                if not name.startswith(absent)
-            }
-            for schema in (expected, actual)
-        )
-    for name in sorted(expected.keys() | actual.keys()):
-        if name not in actual:
-            yield Finding(kind="schema", subject=name, problem=f"{name} is missing")
-        elif name not in expected:
-            yield Finding(kind="schema", subject=name, problem=f"{name} is not part of the schema")
-        elif expected[name] != actual[name]:
-            problem = f"{name} is {actual[name]!r}, expected {expected[name]!r}"
-            yield Finding(kind="schema", subject=name, problem=problem)
 
 
 @cache

@@ -105,7 +105,7 @@ SeriesSessions = tuple[SessionValue, ...]
 def read_series_sessions(
     warehouse: Warehouse, results: Sequence[Measured], metric: Metric
 ) -> dict[str, SeriesSessions]:
-    """series_id -> its newest sessions without the results' own runs."""
+    """series_id -> its newest sessions, oldest first, without the results' own runs."""
     if not results:
         return {}
     members = warehouse.query(SERIES_MEMBERS, {"series": sorted({result.series_id for result in results})}).dicts()
@@ -133,7 +133,23 @@ def read_series_sessions(
         member: series for member, series in canonical.items() if len(by_series.get(series, ())) < MAX_SESSIONS
     }
     _add_values(by_series, warehouse, older, incomplete, metric)
-    return {series_id: _newest_sessions(sessions) for series_id, sessions in by_series.items()}
+    found: dict[str, SeriesSessions] = {}
+    for series_id, of_series in by_series.items():
+        values = [
+            SessionValue(
+                last.time,
+                session_id,
+                session_mean([result.value for result in own]),
+                last.started_at,
+                last.result_id,
+            )
+            for session_id, own in of_series.items()
+            for last in [max(own, key=lambda one: (one.time, one.result_id))]
+        ]
+        # A session that is stored twice, with the same start and value, counts once.
+        once = {(value.started_at, value.value): value for value in values}
+        found[series_id] = tuple(sorted(once.values(), key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
+    return found
 
 
 def _add_values(
@@ -155,23 +171,6 @@ def _add_values(
         sessions = by_series.setdefault(canonical[row["own_id"]], {})
         result = _Result(row["result_id"], run["time"], run["started_at"], row["value"])
         sessions.setdefault(run["session_id"], []).append(result)
-
-
-def _newest_sessions(sessions: SessionResults) -> SeriesSessions:
-    """The newest sessions, oldest first; one that is stored twice, with the same start and value, counts once."""
-    values = [
-        SessionValue(
-            newest.time,
-            session_id,
-            session_mean([result.value for result in results]),
-            newest.started_at,
-            newest.result_id,
-        )
-        for session_id, results in sessions.items()
-        for newest in [max(results, key=lambda one: (one.time, one.result_id))]
-    ]
-    once = {(value.started_at, value.value): value for value in values}
-    return tuple(sorted(once.values(), key=lambda one: (one.time, one.session_id))[-MAX_SESSIONS:])
 
 
 def session_mean(values: Sequence[float]) -> float:

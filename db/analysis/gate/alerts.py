@@ -167,8 +167,17 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
 
     Raises UsageError, and changes nothing, for a prefix that matches no id or several.
     """
-    alert_ids = tuple(dict.fromkeys(_alert_id(warehouse, prefix) for prefix in prefixes))
-    now = naive_now()
+    known: dict[str, None] = {}
+    for prefix in prefixes:
+        if len(prefix) < MIN_PREFIX:
+            raise UsageError(f"{prefix!r}: expected an alert id or at least its first {MIN_PREFIX} characters")
+        ids = [row["alert_id"] for row in warehouse.query(FIND, [prefix]).dicts()]
+        if not ids:
+            raise UsageError(f"no alert has an id that begins with {prefix!r}: see benchhouse alert list")
+        if len(ids) > 1:
+            raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
+        known[str(ids[0])] = None
+    alert_ids, now = tuple(known), naive_now()
 
     def update(connection: Connection) -> None:
         for alert_id in alert_ids:
@@ -176,17 +185,6 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
 
     warehouse.change(update)
     return alert_ids
-
-
-def _alert_id(warehouse: Warehouse, prefix: str) -> str:
-    if len(prefix) < MIN_PREFIX:
-        raise UsageError(f"{prefix!r}: expected an alert id or at least its first {MIN_PREFIX} characters")
-    ids = [row["alert_id"] for row in warehouse.query(FIND, [prefix]).dicts()]
-    if len(ids) == 1:
-        return str(ids[0])
-    if not ids:
-        raise UsageError(f"no alert has an id that begins with {prefix!r}: see benchhouse alert list")
-    raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
 
 
 def _same_change(connection: Any, row: Mapping[str, Any], triages: Sequence[str]) -> dict[str, Any] | None:

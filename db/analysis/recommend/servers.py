@@ -257,30 +257,22 @@ def servers_by_traffic(
         level = _level_at(row, rate, share, holds=holds, why_unknown=why)
         level = replace(level, is_try_out=share is not None and share.tells_little(demand.share))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
-    searched = _searched(warehouse, models, selection, demand)
+    # By traffic and server, the newest search for exactly the demanded limits and share.
+    searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
+    if demand.limits and demand.share == LEAST_GOOD:
+        names = {"latency": "e2e"}
+        asked = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
+        values = (list(models), *selection.values, asked)
+        for row in warehouse.query(SEARCHES.format(condition=selection.condition), values).dicts():
+            answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
+            if answer is not None:
+                searched.setdefault((_traffic(row), _server_key(row)), (row, answer))
     return {
         traffic: _ranked(
             [_server(levels, prices, searched.get((traffic, key))) for key, levels in by_server.items()], demand
         )
         for traffic, by_server in sorted(by_traffic.items(), key=lambda item: item[0].text)
     }
-
-
-def _searched(
-    warehouse: Warehouse, models: Sequence[str], selection: Selection, demand: Demand
-) -> dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]]:
-    """By traffic and server, the newest search for exactly the demanded limits and share."""
-    if not demand.limits or demand.share != LEAST_GOOD:
-        return {}
-    names = {"latency": "e2e"}
-    limits = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
-    rows = warehouse.query(SEARCHES.format(condition=selection.condition), (list(models), *selection.values, limits))
-    found: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
-    for row in rows.dicts():
-        answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
-        if answer is not None:
-            found.setdefault((_traffic(row), _server_key(row)), (row, answer))
-    return found
 
 
 def why_no_servers(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> str:
