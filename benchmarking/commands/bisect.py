@@ -153,7 +153,18 @@ class _Bisection:
         step = self.log.step(commit, against)
         if step is None:
             self.say(f"measuring {commit[:12]} in turns with {against[:12]}")
-            step = self._measure(role, commit, against)
+            step = Step(
+                role=role, commit=commit, subject=self.history.text(commit).subject, against=against, outcome="skip"
+            )
+            started = monotonic()
+            try:
+                step = replace(self._compare(step), seconds=monotonic() - started)
+            except TurnError as error:
+                if error.letter == "a" or role == "whole":
+                    side = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
+                    raise BenchhouseError(f"{side}: COMMAND failed: {error}") from error
+                note(f"skipping {commit[:12]}: {error}")
+                step = replace(step, reason=f"COMMAND failed: {error}", seconds=monotonic() - started)
             self._write_log(replace(self.log, steps=(*self.log.steps, step)))
         self.say(step_line(self.log.steps.index(step) + 1, step))
         return step
@@ -165,20 +176,6 @@ class _Bisection:
         self.log = log
         if self._path is not None:
             write_log(self._path, log, log_text(log, conclusion))
-
-    def _measure(self, role: Role, commit: str, against: str) -> Step:
-        step = Step(
-            role=role, commit=commit, subject=self.history.text(commit).subject, against=against, outcome="skip"
-        )
-        started = monotonic()
-        try:
-            return replace(self._compare(step), seconds=monotonic() - started)
-        except TurnError as error:
-            if error.letter == "a" or role == "whole":
-                side = "BAD" if error.letter == "b" else "GOOD" if role != "culprit" else "the culprit's parent"
-                raise BenchhouseError(f"{side}: COMMAND failed: {error}") from error
-            note(f"skipping {commit[:12]}: {error}")
-            return replace(step, reason=f"COMMAND failed: {error}", seconds=monotonic() - started)
 
     def _compare(self, step: Step) -> Step:
         """The step with its points and its outcome."""

@@ -267,7 +267,9 @@ def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Gen
     counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
     if arguments.serve is None:
         check_listening(target)
-        _check_path(target)
+        at_v1 = replace(target, url=f"{target.url.rstrip('/')}/v1")
+        if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
+            raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
@@ -278,13 +280,6 @@ def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Gen
         capacity = run_tasks(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
         say(f"the generator can send {capacity:,.0f} requests/s")
     return Generator(cpus=own, others=others, capacity_per_s=capacity, tokenizer=counts)
-
-
-def _check_path(target: Target) -> None:
-    """Raise UsageError for an address without a path whose server has its API at /v1."""
-    at_v1 = replace(target, url=f"{target.url.rstrip('/')}/v1")
-    if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
-        raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
 
 
 def _server_load(

@@ -86,21 +86,17 @@ def profiled(
     profile lacks only these. Raises as `profile_cell` does."""
     from benchmarking.sweep.run.profile_launch import profile_cell
 
-    peaks, why_none = _peaks(plan, db_path, say)
+    peaks: dict[str, float] = {}
+    try:
+        peaks, why_none = measured_peaks(plan.hardware.hardware_id, db_path), NOT_CALIBRATED
+    except StorageError as error:
+        say(f"without the device's peak rates: {error}")
+        why_none = f"{FAILED}: {error}"
     with temporary_folder("benchhouse-profile") as folder:
         profile_settings = ProfileSettings(num_runs=num_runs, folder=str(folder), texts=tuple(texts))
         profile = profile_cell(plan, profile_settings, peaks, say, why_no_peaks=why_none, device_wait_s=device_wait_s)
         trace = folder / TRACE_FILE
         return Profiled(profile=profile, trace=trace.read_text(encoding="utf-8") if trace.is_file() else None)
-
-
-def _peaks(plan: CellPlan, db_path: str, say: Say) -> tuple[dict[str, float], str]:
-    """The measured peak rates of a plan's device, or the reason why there are none."""
-    try:
-        return measured_peaks(plan.hardware.hardware_id, db_path), NOT_CALIBRATED
-    except StorageError as error:
-        say(f"without the device's peak rates: {error}")
-        return {}, f"{FAILED}: {error}"
 
 
 def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: Say) -> list[Profiled]:

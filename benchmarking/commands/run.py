@@ -72,7 +72,10 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
                     device_wait_s=arguments.lock_timeout,
                     executor=target.executor,
                 )
-        _check_local_only(arguments)
+        for flag in ("interleave", "turn", "calibrate_device", "benches") if arguments.cluster is not None else ():
+            if getattr(arguments, flag):
+                words = f"--{flag.replace('_', '-')} works on this machine only"
+                raise UsageError(f"{words}: run it there without --backend and --use-slurm")
         if arguments.benches is not None:
             raise UsageError(f"--benches requires --resume: to measure benchmarks, use {as_typed('batch')} --benches")
         if arguments.calibrate_device:
@@ -110,17 +113,6 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
                 finished=finished,
             )
             return code or max(compared, default=EXIT_OK if arguments.compare_to is None else EXIT_NOT_ENOUGH_DATA)
-
-
-def _check_local_only(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that do not work on another machine."""
-    if arguments.cluster is None:
-        return
-    for flag in ("interleave", "turn", "calibrate_device", "benches"):
-        if getattr(arguments, flag):
-            raise UsageError(
-                f"--{flag.replace('_', '-')} works on this machine only: run it there without --backend and --use-slurm"
-            )
 
 
 def _plans(

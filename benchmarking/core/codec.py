@@ -85,14 +85,37 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if kind is Any:
         return data
     if dataclasses.is_dataclass(kind):
-        return _read_record(kind, data, where)
+        _expect(isinstance(data, dict), data, where, "an object")
+        fields = _hints(kind)
+        unknown = sorted(data.keys() - fields.keys())
+        if unknown:
+            raise FormatError(f"{where}: unknown field {unknown[0]!r}")
+        try:
+            return kind(**{name: _read(fields[name], value, f"{where}.{name}") for name, value in data.items()})
+        except TypeError as error:
+            required = [
+                f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING
+            ]
+            missing = sorted(set(required) - data.keys())
+            raise FormatError(f"{where}: missing field {missing[0]!r}" if missing else f"{where}: {error}") from error
     if origin is Annotated:
         plain, limits = get_args(kind)
         value = _read(plain, data, where)
         _expect(limits.holds(value), data, where, f"a number {limits}")
         return value
     if origin in (Union, types.UnionType):
-        return _read_union(kind, data, where)
+        if type(data) in _accepted_types(kind):
+            return data
+        options = sorted(get_args(kind), key=lambda option: option is float)  # which also accepts int
+        for option in options:
+            try:
+                return _read(option, data, where)
+            except FormatError:
+                is_only = len([o for o in options if o is not type(None)]) == 1
+                if is_only and data is not None and option is not type(None):
+                    raise
+        names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+        raise FormatError(f"{where}: expected {names}, found {_short(data)}")
     if origin is Literal:
         return _expect(data in get_args(kind), data, where, f"one of {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
@@ -126,35 +149,6 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "a whole number")
     name = {type(None): "null", str: "text", bool: "true or false"}.get(kind, str(kind))
     return _expect(isinstance(data, kind), data, where, name)
-
-
-def _read_record(kind: Any, data: Any, where: str) -> Any:
-    _expect(isinstance(data, dict), data, where, "an object")
-    hints = _hints(kind)
-    unknown = sorted(data.keys() - hints.keys())
-    if unknown:
-        raise FormatError(f"{where}: unknown field {unknown[0]!r}")
-    try:
-        return kind(**{name: _read(hints[name], value, f"{where}.{name}") for name, value in data.items()})
-    except TypeError as error:
-        required = [f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING]
-        missing = sorted(set(required) - data.keys())
-        raise FormatError(f"{where}: missing field {missing[0]!r}" if missing else f"{where}: {error}") from error
-
-
-def _read_union(kind: Any, data: Any, where: str) -> Any:
-    """The first alternative that fits; exact types come before float, which also accepts int."""
-    if type(data) in _accepted_types(kind):
-        return data
-    options = sorted(get_args(kind), key=lambda option: option is float)
-    for option in options:
-        try:
-            return _read(option, data, where)
-        except FormatError:
-            if len([o for o in options if o is not type(None)]) == 1 and data is not None and option is not type(None):
-                raise
-    names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-    raise FormatError(f"{where}: expected {names}, found {_short(data)}")
 
 
 @cache

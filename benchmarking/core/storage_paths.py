@@ -57,7 +57,8 @@ class LakePlace:
             default = f"{catalog}.files"
             # A catalog may have been moved together with its data, or refer to other data.
             data = data or (default if os.path.isdir(default) or not os.path.exists(catalog) else "")
-        return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=_absolute_folder(data))
+        folder = data if not data or "://" in data else os.path.abspath(data)
+        return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=folder or None)
 
     @property
     def is_remote(self) -> bool:
@@ -85,12 +86,6 @@ def absolute_database(database: str) -> str:
     place = LakePlace.parse(database)
     data = "" if place.data_path is None else f"{DATA_PATH}{place.data_path}"
     return f"{LAKE}{POSTGRES if place.is_postgres else ''}{place.catalog}{data}"
-
-
-def _absolute_folder(text: str) -> str | None:
-    if not text:
-        return None
-    return text if "://" in text else os.path.abspath(text)
 
 
 def without_place(database: str) -> str:

@@ -181,7 +181,11 @@ def parse_json(
         return value
     if not refuse_values:
         return without_surrogates(value)
-    _check_unicode(value, where)
+    try:
+        json.dumps(value, ensure_ascii=False, default=repr).encode()  # a caller's `constant` may give other values
+    except UnicodeEncodeError as error:
+        found = error.object[error.start].encode("unicode_escape").decode()
+        raise FormatError(f"{where}: invalid Unicode: half of a surrogate pair ({found})") from error
     return value
 
 
@@ -233,14 +237,6 @@ def without_surrogates(value: Any) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
-
-
-def _check_unicode(value: Any, where: str) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False, default=repr).encode()  # a caller's `constant` may give other values
-    except UnicodeEncodeError as error:
-        found = error.object[error.start].encode("unicode_escape").decode()
-        raise FormatError(f"{where}: invalid Unicode: half of a surrogate pair ({found})") from error
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
@@ -396,7 +392,15 @@ class _Reader:
             lines: dict[str, int] = {}
             total = 1
             for key, value in node.value:
-                name = self._key(key, lines)
+                key_line: int = key.start_mark.line + 1
+                if not isinstance(key.value, str):
+                    self._refuse(key_line, "a key must be a word")
+                if key.value in lines:
+                    self._refuse(
+                        key_line, f"{_short(key.value, plain=True)} is there already, in line {lines[key.value]}"
+                    )
+                lines[key.value] = key_line
+                name = key.value
                 found, size = self._counted(value)
                 total = self._added(total, size, line)
                 if key.tag == MERGE:  # one or several mappings, of which earlier ones take precedence
@@ -437,15 +441,6 @@ class _Reader:
         if total + size > MAX_YAML_VALUES:
             self._refuse(line, f"its aliases expand to more than {MAX_YAML_VALUES} values: is it an alias of an alias?")
         return total + size
-
-    def _key(self, key: Any, lines: dict[str, int]) -> str:
-        line: int = key.start_mark.line + 1
-        if not isinstance(key.value, str):
-            self._refuse(line, "a key must be a word")
-        if key.value in lines:
-            self._refuse(line, f"{_short(key.value, plain=True)} is there already, in line {lines[key.value]}")
-        lines[key.value] = line
-        return key.value
 
     def _refuse(self, line: int, problem: str) -> NoReturn:
         raise UsageError(f"{self._path}:{line}: {problem}")

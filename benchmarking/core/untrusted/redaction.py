@@ -354,11 +354,6 @@ def pseudonym(name: str) -> str:
     Its key stays here, since without one somebody could try all IP addresses. Raises StorageError.
     """
     import hmac
-
-    return hmac.new(_pseudonym_key(), name.encode(), "sha256").hexdigest()[:16]
-
-
-def _pseudonym_key() -> bytes:
     import secrets
     import tempfile
 
@@ -376,13 +371,17 @@ def _pseudonym_key() -> bytes:
         key = path.read_bytes()
     if len(key) != KEY_BYTES:
         raise StorageError(f"{path}: expected a key of {KEY_BYTES} bytes, found {len(key)}: delete the file")
-    return key
+    return hmac.new(key, name.encode(), "sha256").hexdigest()[:16]
 
 
 def _redacted(value: object, field: str, name: str, anonymous: bool, known: Known) -> object:
     """`field` is the innermost enclosing field that has its own rule."""
     if isinstance(value, str):
-        if is_secret_name(name) if field in NAMED_VALUES else _is_secret(value, field, name):
+        if field in NAMED_VALUES:
+            is_secret = is_secret_name(name)
+        else:  # of a foreign document, such as a header
+            is_secret = field not in FOREIGN_TEXTS and is_secret_field(name) and not PLAIN_VALUE.fullmatch(value)
+        if is_secret:
             return LEFT_OUT
         if anonymous and name == "host":
             return ""
@@ -401,11 +400,6 @@ def _redacted(value: object, field: str, name: str, anonymous: bool, known: Know
             value = without_secret_arguments(value)
         return [_redacted(each, field, name, anonymous, known) for each in value]
     return value
-
-
-def _is_secret(value: str, field: str, name: str) -> bool:
-    """Whether a field of a foreign document, such as a header, has a secret."""
-    return field not in FOREIGN_TEXTS and is_secret_field(name) and not PLAIN_VALUE.fullmatch(value)
 
 
 def _redacted_text(text: str, field: str, anonymous: bool, known: Known) -> str:

@@ -8,6 +8,7 @@ chose its own device, the comparison would be between devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, fields, replace
 from types import MappingProxyType
 from typing import Any
@@ -249,7 +250,11 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         if not request.skip_unsupported:
             raise
         reason = str(error)
-        device = device or _skipped_device(request.device, reason, machine)
+        if device is None:  # that of skipped points: as found, or marked as absent
+            device = Device(type=request.device.split(":")[0], selector=request.device, found=False, why_not=reason)
+            if request.device != AUTO:
+                with suppress(UnsupportedError):
+                    device = select(request.device, lambda device: None, machine.devices)
     name = runtime_for(request, device)
     cell = Cell(
         workload=workload,
@@ -262,17 +267,6 @@ def _cell(request: Request, workload: Workload, machine: Machine) -> tuple[Cell,
         cpu_list=cpu_list,
     )
     return cell, reason
-
-
-def _skipped_device(requested: str, reason: str, machine: Machine) -> Device:
-    """The device of skipped points, as found or marked as absent."""
-    from benchmarking.devices.support.select import select
-
-    absent = Device(type=requested.split(":")[0], selector=requested, found=False, why_not=reason)
-    try:
-        return absent if requested == AUTO else select(requested, lambda device: None, machine.devices)
-    except UnsupportedError:
-        return absent
 
 
 def _unsupported_reason(request: Request, device: Device, workload: Workload) -> str | None:
@@ -388,7 +382,17 @@ def plan_runtimes(
     unless the request skips unsupported points; and if no runtime is left.
     """
     may_refuse = may_refuse or tuple(names) == (ALL,)
-    runtimes = _runtimes(names)
+    known = plugins.names(plugins.RUNTIMES)
+    if ALL in names:
+        if len(names) > 1:
+            raise UsageError(f"--runtime {','.join(names)}: all already includes the others: remove their names")
+        runtimes = tuple(name for name in known if plugins.runtime(name).is_compared)
+    else:
+        for name in names:
+            choice(name, (*known, ALL), "runtime")
+            if names.count(name) > 1:
+                raise UsageError(f"runtime {name} is given twice: remove one")
+        runtimes = tuple(names)
     workload = workload_of(request) if workload is None else workload
     machine = Machine() if machine is None else machine
     device, default = request.device, default_runtime()
@@ -432,17 +436,3 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
         return {"runs": [to_json(run) for run in runs], "comparison": comparison}
 
     return replace(show, text=text, document=document)
-
-
-def _runtimes(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of existing runtimes. Raises UsageError for an unknown or duplicate name."""
-    known = plugins.names(plugins.RUNTIMES)
-    if ALL in names:
-        if len(names) > 1:
-            raise UsageError(f"--runtime {','.join(names)}: all already includes the others: remove their names")
-        return tuple(name for name in known if plugins.runtime(name).is_compared)
-    for name in names:
-        choice(name, (*known, ALL), "runtime")
-        if names.count(name) > 1:
-            raise UsageError(f"runtime {name} is given twice: remove one")
-    return tuple(names)

@@ -252,7 +252,18 @@ class WorkerSession:
                         worker.exit_status()
                         return
         except WorkerLostError as lost:
-            self._lost(lost)
+            # The current point is lost, or all points if the model was still loading, unless they get a retry.
+            if lost.was_killed and self.current is not None and self._may_try_alone(self.current):
+                return
+            if self.settled == len(self.job.points):  # everything but the quality was measured
+                self.track.keep(without_quality(f"{FAILED}: {lost}"))
+                return
+            if lost.was_killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
+                return
+            traceback = None if lost.load is None else lost.load.traceback
+            for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
+                if point is not None:
+                    self._settle(without_samples(point, self.job.launch, lost.status, str(lost), traceback))
 
     def _settle(self, measurement: Measurement) -> None:
         """Save a measurement, unless its point gets a retry in a fresh process."""
@@ -270,20 +281,6 @@ class WorkerSession:
         """Whether a point may be retried in a fresh process, since earlier points of this one may have caused the
         failure."""
         return self.settled > 0 and self.track.grant_retry(point.label, self.job.launch)
-
-    def _lost(self, lost: WorkerLostError) -> None:
-        """Record the current point as lost, or all points if the model was still loading, unless they get a retry."""
-        if lost.was_killed and self.current is not None and self._may_try_alone(self.current):
-            return
-        if self.settled == len(self.job.points):  # everything but the quality was measured
-            self.track.keep(without_quality(f"{FAILED}: {lost}"))
-            return
-        if lost.was_killed and not self.loaded and self.track.grant_retry("load", self.job.launch):
-            return
-        traceback = None if lost.load is None else lost.load.traceback
-        for point in self.job.points if self.current is None and self.settled == 0 else (self.current,):
-            if point is not None:
-                self._settle(without_samples(point, self.job.launch, lost.status, str(lost), traceback))
 
 
 def without_samples(point: Point, launch: int, status: Status, error: str, traceback: str | None = None) -> Measurement:
