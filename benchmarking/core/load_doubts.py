@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import Doubt, Json, Requests
+from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.text import number
 
 if TYPE_CHECKING:
@@ -300,16 +300,10 @@ def over_saturated(requests: Requests, rate_per_s: float | None = None) -> Seque
     queue = _queue(requests, rate_per_s)
     found = [] if queue.judged_from_s is None else [doubt("warming_up", judged_from_s=queue.judged_from_s)]
     if queue.growth == "growing":
-        found.append(doubt("over_saturated", **_evidence(queue)))
+        found.append(doubt("over_saturated", load=queue.load, relative_error=queue.load_error))
     elif queue.growth == "unknown":
         found.append(doubt("saturation_unknown", needed_duration_s=queue.needed_s))
     return found
-
-
-def over_saturation(requests: Requests, rate_per_s: float | None = None) -> dict[str, Json] | None:
-    """The evidence that the server's queue kept growing; None if it did not, or if the level was too short to tell."""
-    queue = _queue(requests, rate_per_s)
-    return _evidence(queue) if queue.growth == "growing" else None
 
 
 def correlation(requests: Requests, rate_per_s: float | None = None) -> float | None:
@@ -330,10 +324,6 @@ def _queue(requests: Requests, rate_per_s: float | None) -> Queue:
         if end is not None:
             ends[key] = max(end, ends.get(key, end))
     return queue_of(list(starts.values()), list(ends.values()), rate_per_s)
-
-
-def _evidence(queue: Queue) -> dict[str, Json]:
-    return {"load": queue.load, "relative_error": queue.load_error}
 
 
 def over_saturated_by_statistics(

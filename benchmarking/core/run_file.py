@@ -135,12 +135,12 @@ def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
         return values
 
     data = parse_json(rest, where, constant=next_list)
-    samples = dict(_take_samples(data, stream))
+    samples = dict(_take_samples(data))
     run = run_from_json(_plain(data, stream), where)
     return _with_samples(run, samples), stream.digest
 
 
-def _take_samples(data: Any, stream: _Stream) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
+def _take_samples(data: Any) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
     """The samples, keyed by index of their result and index in it; an empty list replaces them in the data."""
     results = data.get("results") if isinstance(data, dict) else None
     for i, result in enumerate(results if isinstance(results, list) else ()):

@@ -32,7 +32,70 @@ NO_SAMPLES = {"gpu_monitoring_status": "failed", "gpu_monitoring_reason": "no_sa
 
 def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dict[str, Any]:
     """The document of the results that have raw latency samples; others are omitted."""
-    scenarios = [_scenario(run, result) for run, result in results if raw_values(result, "latency_wall")]
+    scenarios: list[dict[str, Any]] = []
+    for run, result in results:
+        latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
+        if not latency_s:
+            continue
+        series = {"latency": (latency_s, "seconds")}
+        if first_ms := raw_values(result, "time_to_first_token"):
+            series["time_to_first_token"] = ([value / MS_PER_S for value in first_ms], "seconds")
+        if (tokens := result.point.new_tokens) is not None:
+            series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
+            series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
+        measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
+        device, versions = run.cell.device, run.provenance.versions
+        memory_bytes = device.memory_bytes if _has_gpu(result) else None
+        host_bytes = run.hardware.memory_bytes
+        hardware = {
+            "gpu_name": device.name if _has_gpu(result) else "unknown",
+            "gpu_memory_total": 0 if memory_bytes is None else memory_bytes // BYTES_PER_MIB,
+            "cpu_count": run.hardware.cpu_threads,
+            "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
+            "python_version": versions.get("python"),
+            "torch_version": versions.get("torch"),
+            "cuda_version": versions.get("cuda"),
+        }
+        cell, point, mode = run.cell, result.point, run.cell.runtime_mode
+        model_id = cell.workload.config.get("model_id")
+        scenarios.append(
+            {
+                "scenario_name": scenario_name(run, result),
+                "metadata": {
+                    "timestamp": run.started_at.replace("Z", "+00:00"),
+                    "commit_id": run.provenance.git_commit,
+                    "hardware_info": hardware,
+                    "config": {
+                        "name": cell.workload.model_id,
+                        "model_id": model_id if isinstance(model_id, str) else cell.workload.model_id,
+                        "variant": str(mode.get("variant", cell.runtime)),
+                        "warmup_iterations": result.warmup_iterations,
+                        "measurement_iterations": result.iterations,
+                        "num_tokens_to_generate": point.new_tokens,
+                        "device": cell.device.selector,
+                        "torch_dtype": cell.precision,
+                        "compile_mode": mode.get("compile_mode"),
+                        "batch_size": point.batch_size,
+                        "sequence_length": point.sequence_length,
+                        "attn_implementation": mode.get("attention"),
+                        "custom_params": {
+                            name: value
+                            for name, value in mode.items()
+                            if name not in ("variant", "compile_mode", "attention")
+                        },
+                    },
+                    "benchhouse": {
+                        "run_id": run.run_id,
+                        "result_id": result.result_id,
+                        "launches": result.launches,
+                        "validity": result.validity,
+                        "doubts": [doubt.kind for doubt in result.doubts],
+                    },
+                },
+                "measurements": measurements,
+                "gpu_metrics": gpu_metrics(result),
+            }
+        )
     return {"model_name": model_name, "benchmark_scenarios": scenarios}
 
 
@@ -47,65 +110,6 @@ def scenario_name(run: Run, result: Result) -> str:
     cell = run.cell
     variant = str(cell.runtime_mode.get("variant", cell.runtime))
     return f"{variant} {cell.precision} {result.point.label}"
-
-
-def _scenario(run: Run, result: Result) -> dict[str, Any]:
-    latency_s = [value / MS_PER_S for value in raw_values(result, "latency_wall")]
-    series = {"latency": (latency_s, "seconds")}
-    if first_ms := raw_values(result, "time_to_first_token"):
-        series["time_to_first_token"] = ([value / MS_PER_S for value in first_ms], "seconds")
-    if (tokens := result.point.new_tokens) is not None:
-        series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
-        series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
-    measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
-    device, versions = run.cell.device, run.provenance.versions
-    memory_bytes = device.memory_bytes if _has_gpu(result) else None
-    host_bytes = run.hardware.memory_bytes
-    hardware = {
-        "gpu_name": device.name if _has_gpu(result) else "unknown",
-        "gpu_memory_total": 0 if memory_bytes is None else memory_bytes // BYTES_PER_MIB,
-        "cpu_count": run.hardware.cpu_threads,
-        "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
-        "python_version": versions.get("python"),
-        "torch_version": versions.get("torch"),
-        "cuda_version": versions.get("cuda"),
-    }
-    cell, point, mode = run.cell, result.point, run.cell.runtime_mode
-    model_id = cell.workload.config.get("model_id")
-    return {
-        "scenario_name": scenario_name(run, result),
-        "metadata": {
-            "timestamp": run.started_at.replace("Z", "+00:00"),
-            "commit_id": run.provenance.git_commit,
-            "hardware_info": hardware,
-            "config": {
-                "name": cell.workload.model_id,
-                "model_id": model_id if isinstance(model_id, str) else cell.workload.model_id,
-                "variant": str(mode.get("variant", cell.runtime)),
-                "warmup_iterations": result.warmup_iterations,
-                "measurement_iterations": result.iterations,
-                "num_tokens_to_generate": point.new_tokens,
-                "device": cell.device.selector,
-                "torch_dtype": cell.precision,
-                "compile_mode": mode.get("compile_mode"),
-                "batch_size": point.batch_size,
-                "sequence_length": point.sequence_length,
-                "attn_implementation": mode.get("attention"),
-                "custom_params": {
-                    name: value for name, value in mode.items() if name not in ("variant", "compile_mode", "attention")
-                },
-            },
-            "benchhouse": {
-                "run_id": run.run_id,
-                "result_id": result.result_id,
-                "launches": result.launches,
-                "validity": result.validity,
-                "doubts": [doubt.kind for doubt in result.doubts],
-            },
-        },
-        "measurements": measurements,
-        "gpu_metrics": gpu_metrics(result),
-    }
 
 
 def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]:

@@ -67,7 +67,12 @@ PLAIN = Page()
 
 def page_of(stream: TextIO) -> Page:
     """What the stream can show. Styles need a terminal that is not dumb, and no `NO_COLOR`."""
-    is_ascii = not _can_encode(stream)
+    is_ascii = False
+    if (encoding := getattr(stream, "encoding", None)) is not None:  # a stream without an encoding takes any text
+        try:
+            RULE.encode(encoding)
+        except (UnicodeEncodeError, LookupError):
+            is_ascii = True
     if not stream.isatty():
         return Page(width=TEXT_WIDTH, is_ascii=is_ascii)
     has_styles = can_rewrite(stream) and not os.environ.get("NO_COLOR")
@@ -93,18 +98,6 @@ def width_of(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
     except (OSError, ValueError):  # no file descriptor, or not one of a terminal
         return DEFAULT_WIDTH
-
-
-def _can_encode(stream: TextIO) -> bool:
-    """Whether the stream's encoding has the line-drawing characters; a stream without an encoding takes any text."""
-    encoding = getattr(stream, "encoding", None)
-    if encoding is None:
-        return True
-    try:
-        RULE.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 _styled_lines: set[str] = set()

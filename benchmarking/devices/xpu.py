@@ -175,7 +175,16 @@ class XpuDevice(DeviceKind):
         self._sys = sys
 
     def probe(self) -> tuple[Device, ...]:
-        why_not = self._why_not_torch()
+        spec = importlib.util.find_spec("torch")
+        version = None if spec is None or spec.origin is None else Path(spec.origin).with_name("version.py")
+        has_gpu = self._has_gpu()
+        found = {True: "an Intel GPU was found, but ", False: "no Intel GPU was found, and ", None: ""}[has_gpu]
+        if version is None or not version.is_file():
+            why_not = f"{found}torch is not installed: pip install torch {WHEELS}"
+        elif BUILT.search(version.read_text(encoding="utf-8")) is None:
+            why_not = f"{found}torch is built without XPU: pip install --upgrade --force-reinstall torch {WHEELS}"
+        else:
+            why_not = None
         if why_not is not None:
             return (self.absent(why_not),)
         torch: Any = importlib.import_module("torch")
@@ -202,18 +211,6 @@ class XpuDevice(DeviceKind):
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         return DrmGauge(process_ids)
-
-    def _why_not_torch(self) -> str | None:
-        """None, or why the installed torch cannot use Intel GPUs, and what to do; torch is not imported for that."""
-        spec = importlib.util.find_spec("torch")
-        version = None if spec is None or spec.origin is None else Path(spec.origin).with_name("version.py")
-        has_gpu = self._has_gpu()
-        found = {True: "an Intel GPU was found, but ", False: "no Intel GPU was found, and ", None: ""}[has_gpu]
-        if version is None or not version.is_file():
-            return f"{found}torch is not installed: pip install torch {WHEELS}"
-        if BUILT.search(version.read_text(encoding="utf-8")) is None:
-            return f"{found}torch is built without XPU: pip install --upgrade --force-reinstall torch {WHEELS}"
-        return None
 
     def _has_gpu(self) -> bool | None:
         """Whether the kernel lists a GPU of this vendor; None on other systems than Linux."""

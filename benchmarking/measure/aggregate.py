@@ -56,8 +56,41 @@ ENERGY_UNITS = {"item": "items_per_call", "token": "tokens_per_call"}
 
 
 def rate_metrics(measured: Sequence[Measurement]) -> dict[str, float]:
-    """All rates, device times and phases of the launches, by column."""
-    by_launch = [_of_launch(launch) for launch in measured]
+    """All rates, device times and phases of the launches, by column. A phase's median is over all its occurrences in
+    all calls of a launch."""
+    by_launch: list[dict[str, float]] = []
+    for launch in measured:
+        series = measured_series(launch)
+        values: dict[str, float] = {}
+        # Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time
+        # from the first start to the last end of requests in flight. It is thus a mean, not the rate at the median.
+        wall_ms = launch.extra.get("requests_wall_ms", sum(series[LATENCY_WALL]))
+        items, tokens, prompt_tokens, new_tokens = (
+            _count(launch, key) for key in ("items_per_call", "tokens_per_call", "prompt_tokens_per_call", "new_tokens")
+        )
+        calls_per_s = len(series[LATENCY_WALL]) * MS_PER_S / wall_ms if wall_ms > 0 else None
+        if items is not None and calls_per_s is not None:
+            values["throughput_samples_per_sec"] = items * calls_per_s
+        if tokens is not None and calls_per_s is not None:
+            values["throughput_tokens_per_sec"] = tokens * calls_per_s
+        medians = {
+            "latency_device": "latency_device_median_ms",  # from a pair of events around the call
+            LATENCY_REQUEST: "latency_request_median_ms",  # by the runtime's own clock; a call may run several at once
+            TOKENIZE: "tokenize_ms",  # to make the inputs of a call
+        }
+        for name, times_ms in series.items():
+            column = f"{name.removeprefix('phase_')}_ms" if name.startswith("phase_") else medians.get(name)
+            if column is not None:
+                values[column] = median(times_ms)
+        # Prefill = prompt tokens / ttft; decode = B (N - 1) / (e2e - ttft) = B / tpot.
+        first_ms, per_token_ms = series.get(TIME_TO_FIRST_TOKEN), series.get(TIME_PER_OUTPUT_TOKEN)
+        if first_ms and prompt_tokens is not None and min(first_ms) > 0:
+            values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / time_ms for time_ms in first_ms)
+        if per_token_ms and tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
+            values["decode_tokens_per_sec"] = median(
+                tokens / new_tokens * MS_PER_S / time_ms for time_ms in per_token_ms
+            )
+        by_launch.append(values)
     names = {name for values in by_launch for name in values}
     return {name: median(values[name] for values in by_launch if name in values) for name in sorted(names)}
 
@@ -124,40 +157,6 @@ def _count(measurement: Measurement, key: str) -> int | None:
 def items_per_call(measurement: Measurement) -> int | None:
     """Number of items in a call of a launch; None if it has none."""
     return _count(measurement, "items_per_call")
-
-
-def _of_launch(measurement: Measurement) -> dict[str, float]:
-    """The rates, device times and phases of a launch. A phase's median is over all its occurrences in all calls."""
-    series = measured_series(measurement)
-    values: dict[str, float] = {}
-    # Items (tokens) per call x calls / wall time, where wall time is the sum over sequential calls, or the time from
-    # the first start to the last end of requests in flight. It is thus a mean, not the rate at the median latency.
-    wall_ms = measurement.extra.get("requests_wall_ms", sum(series[LATENCY_WALL]))
-    items, tokens, prompt_tokens, new_tokens = (
-        _count(measurement, key)
-        for key in ("items_per_call", "tokens_per_call", "prompt_tokens_per_call", "new_tokens")
-    )
-    calls_per_s = len(series[LATENCY_WALL]) * MS_PER_S / wall_ms if wall_ms > 0 else None
-    if items is not None and calls_per_s is not None:
-        values["throughput_samples_per_sec"] = items * calls_per_s
-    if tokens is not None and calls_per_s is not None:
-        values["throughput_tokens_per_sec"] = tokens * calls_per_s
-    medians = {
-        "latency_device": "latency_device_median_ms",  # from a pair of events around the call
-        LATENCY_REQUEST: "latency_request_median_ms",  # by the runtime's own clock; a call may run several at once
-        TOKENIZE: "tokenize_ms",  # to make the inputs of a call
-    }
-    for name, times_ms in series.items():
-        column = f"{name.removeprefix('phase_')}_ms" if name.startswith("phase_") else medians.get(name)
-        if column is not None:
-            values[column] = median(times_ms)
-    # Prefill = prompt tokens / ttft; decode = B (N - 1) / (e2e - ttft) = B / tpot.
-    first_ms, per_token_ms = series.get(TIME_TO_FIRST_TOKEN), series.get(TIME_PER_OUTPUT_TOKEN)
-    if first_ms and prompt_tokens is not None and min(first_ms) > 0:
-        values["prefill_tokens_per_sec"] = median(prompt_tokens * MS_PER_S / time_ms for time_ms in first_ms)
-    if per_token_ms and tokens is not None and new_tokens is not None and min(per_token_ms) > 0:
-        values["decode_tokens_per_sec"] = median(tokens / new_tokens * MS_PER_S / time_ms for time_ms in per_token_ms)
-    return values
 
 
 OVER_LAUNCHES: Mapping[OverLaunches, Callable[[Sequence[float]], float]] = {"median": median, "most": max}

@@ -188,8 +188,29 @@ def show_plans(plans: Sequence[CellPlan], show: Show) -> int:
     """Print plans and measure nothing."""
     if show.json:
         print(json.dumps([redacted(to_json(plan), anonymous=plan.is_anonymous) for plan in plans], indent=1))
-    else:
-        print("\n\n".join(_plan_text(plan) for plan in plans))
+        return EXIT_OK
+    texts: list[str] = []
+    for plan in plans:
+        cell, settings = plan.cell, plan.settings
+        mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
+        workload = cell.workload
+        kind = workload.family or workload.source
+        lines = [
+            f"model      {workload.model_id} ({kind}, {workload.task}, {workload.weights} weights)",
+            f"device     {cell.device.selector}: {cell.device.name or 'not found'}",
+            f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
+            f"precision  {cell.precision}",
+            f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
+            + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
+        ]
+        lines += [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
+        lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
+        lines += [] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"]
+        lines += [f"points     {len(plan.runnable)}"]
+        lines += [f"  {point.label}" for point in plan.runnable]
+        lines += [f"skipped    {', '.join(labels)}: {why}" for why, labels in points_by_reason(plan).items()]
+        texts.append("\n".join(lines))
+    print("\n\n".join(texts))
     return EXIT_OK
 
 
@@ -283,29 +304,6 @@ def note_choices(plans: Iterable[CellPlan]) -> None:
     """Print what was chosen for the models without being requested, once per model."""
     for text in dict.fromkeys(text for plan in plans for text in chosen_texts(plan.cell.workload)):
         note(text)
-
-
-def _plan_text(plan: CellPlan) -> str:
-    """The plan as text."""
-    cell, settings = plan.cell, plan.settings
-    mode = ", ".join(f"{name}={value}" for name, value in sorted(cell.runtime_mode.items()))
-    workload = cell.workload
-    kind = workload.family or workload.source
-    lines = [
-        f"model      {workload.model_id} ({kind}, {workload.task}, {workload.weights} weights)",
-        f"device     {cell.device.selector}: {cell.device.name or 'not found'}",
-        f"runtime    {cell.runtime}" + (f" ({mode})" if mode else ""),
-        f"precision  {cell.precision}",
-        f"profile    {settings.profile}, {settings.launches} launch{'es' * (settings.launches > 1)}"
-        + (f", {settings.fixed_iterations} iterations" if settings.fixed_iterations else ""),
-    ]
-    lines += [] if cell.num_threads is None else [f"threads    {cell.num_threads}"]
-    lines += [] if cell.cpu_list is None else [f"processors {cell.cpu_list}"]
-    lines += [] if plan.rebuild == "if_needed" else [f"rebuild    {plan.rebuild}"]
-    lines += [f"points     {len(plan.runnable)}"]
-    lines += [f"  {point.label}" for point in plan.runnable]
-    lines += [f"skipped    {', '.join(labels)}: {why}" for why, labels in points_by_reason(plan).items()]
-    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking.core.load_doubts import HighestRate, over_saturation
+from benchmarking.core.load_doubts import HighestRate, over_saturated
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import generator, results
 from benchmarking.load.connections import Target
@@ -112,12 +112,13 @@ def test_a_result_of_a_generator_that_is_too_slow_is_invalid():
 def test_a_server_that_falls_behind_is_over_saturated_and_one_that_keeps_up_is_not():
     script, level = Script(ttft_s=0.1, itl_s=0.01, slots=2), Level(rate=20.0, number=300)
     behind = loaded(script, level, replace(TRAFFIC, arrivals="poisson"))
-    evidence = over_saturation(behind)
-    assert evidence is not None
-    assert 1.5 < evidence["load"] < 2, "20 requests/s for two slots of 0.17 s each"
-    assert over_saturation(loaded(script, replace(level, rate=5.0), replace(TRAFFIC, arrivals="poisson"))) is None
+    (growing,) = over_saturated(behind)
+    assert growing.kind == "over_saturated"
+    assert 1.5 < growing.evidence["load"] < 2, "20 requests/s for two slots of 0.17 s each"
+    assert not over_saturated(loaded(script, replace(level, rate=5.0), replace(TRAFFIC, arrivals="poisson")))
     assert "saturation_unknown" in kinds(result_of(TRAFFIC, level, [loaded(script, replace(level, number=5))]))
-    assert over_saturation(loaded(script, replace(level, number=20, rate=5.0))) is None
+    short = over_saturated(loaded(script, replace(level, number=20, rate=5.0)))
+    assert "over_saturated" not in [doubt.kind for doubt in short]
 
 
 def test_a_closed_loop_keeps_its_number_in_flight_until_its_time_is_over():

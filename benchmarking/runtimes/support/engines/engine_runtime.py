@@ -182,7 +182,7 @@ class GenerativeEngine(Runtime):
             {QUANTIZATION.name: str(stored_type), **options} if stored_type in self.quantized else options
         )
         mode = super().mode(device, workload, with_stored_type)
-        mode = checked_settings(self.name, self.declared_options, mode)
+        mode = checked_settings(self.declared_options, mode)
         if stored_type not in self.given_types:
             return mode
         if (requested := mode.get(QUANTIZATION.name, stored_type)) != stored_type:

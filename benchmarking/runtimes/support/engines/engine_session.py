@@ -209,7 +209,7 @@ def shares(given: str) -> tuple[float, ...]:
     return found
 
 
-def checked_settings(runtime: str, options: tuple[Option, ...], mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def checked_settings(options: tuple[Option, ...], mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """The settings with numbers parsed and defaults removed, so that naming a default does not start another series.
     Raises UsageError for invalid values and for settings that exclude each other."""
     settings: dict[str, Scalar] = {}

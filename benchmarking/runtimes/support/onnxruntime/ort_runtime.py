@@ -399,29 +399,26 @@ class StderrCapture:
         self._start = _size(STDERR)
 
     def text(self) -> str:
-        """The text so far."""
-        end = _size(STDERR)
-        return "" if end <= self._start else _read(STDERR, self._start, end).decode(errors="replace")
+        """The text so far; none if the file is open for writing only. Its position is not moved."""
+        size = _size(STDERR) - self._start
+        if size <= 0:
+            return ""
+        try:
+            if hasattr(os, "pread"):
+                return os.pread(STDERR, size, self._start).decode(errors="replace")
+            position = os.lseek(STDERR, 0, os.SEEK_CUR)
+            os.lseek(STDERR, self._start, os.SEEK_SET)
+            content = os.read(STDERR, size)
+            os.lseek(STDERR, position, os.SEEK_SET)
+        except OSError:  # "2>file" of a shell
+            return ""
+        return content.decode(errors="replace")
 
 
 def _size(descriptor: int) -> int:
     """Bytes in a file; 0 for a terminal or a pipe."""
     status = os.fstat(descriptor)
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-
-def _read(descriptor: int, start: int, end: int) -> bytes:
-    """A part of an open file, without moving its position; nothing if it is open for writing only."""
-    try:
-        if hasattr(os, "pread"):
-            return os.pread(descriptor, end - start, start)
-        position = os.lseek(descriptor, 0, os.SEEK_CUR)
-        os.lseek(descriptor, start, os.SEEK_SET)
-        content = os.read(descriptor, end - start)
-        os.lseek(descriptor, position, os.SEEK_SET)
-    except OSError:  # "2>file" of a shell
-        return b""
-    return content
 
 
 def reason_in(text: str) -> str | None:
