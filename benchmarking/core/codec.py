@@ -84,7 +84,8 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     origin = get_origin(kind)
     if kind is Any:
         return data
-    if dataclasses.is_dataclass(kind):
+    is_record = dataclasses.is_dataclass(kind)
+    if is_record:
         _expect(isinstance(data, dict), data, where, "an object")
         fields = _hints(kind)
         unknown = sorted(data.keys() - fields.keys())

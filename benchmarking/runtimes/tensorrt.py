@@ -57,16 +57,7 @@ class TensorRt(shared.OrtRuntime):
             return absent
         if ort_runtime.provider_library(KIND) is None:
             return f"the installed ONNX Runtime is built without TensorRT: pip install {ort_runtime.CUDA_PACKAGES}"
-        version = _tensorrt_version()
-        needed = ort_runtime.linked(KIND)
-        if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
-            return None
-        installed = "not installed" if version is None else f"found TensorRT {version}"
-        major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
-        return (
-            f"{installed}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
-            f"pip install {needed.tensorrt_package}"
-        )
+        return _why_not_installed(_tensorrt_version(), ort_runtime.linked(KIND))
 
     def why_not_on(self, device: Device) -> str | None:
         if has(device.type, lambda kind: kind.runs_tensorrt):
@@ -204,6 +195,18 @@ def engines(cell: Cell) -> graphs.FixedShapes:
 
 def _tensorrt_version() -> str | None:
     return next((version for package in TENSORRT_PACKAGES if (version := version_of(package)) is not None), None)
+
+
+def _why_not_installed(version: str | None, needed: ort_runtime.Linked) -> str | None:
+    """None, or why the installed TensorRT does not match the one that the provider links."""
+    if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
+        return None
+    installed = "not installed" if version is None else f"found TensorRT {version}"
+    major = "" if needed.tensorrt is None else f" {needed.tensorrt}"
+    return (
+        f"{installed}, but ONNX Runtime's provider needs TensorRT{major}: on a machine with an NVIDIA GPU, "
+        f"pip install {needed.tensorrt_package}"
+    )
 
 
 PLUGIN = TensorRt()
