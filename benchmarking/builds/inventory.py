@@ -234,11 +234,14 @@ def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
     count = size_bytes = 0
     in_use: list[Path] = []
     for folder in folders:
-        freed_bytes = _delete(root, folder)
-        if freed_bytes is None:
-            in_use.append(folder)
-        else:
-            count, size_bytes = count + 1, size_bytes + freed_bytes
+        _check_path(root, folder)
+        with storage_errors(f"cannot delete {folder}"), _locked(lock_of(folder)) as is_held:
+            if not is_held:
+                in_use.append(folder)
+                continue
+            freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
+            _remove(folder)
+        count, size_bytes = count + 1, size_bytes + freed_bytes
     return Freed(count=count, size_bytes=size_bytes, in_use=tuple(in_use))
 
 
@@ -248,28 +251,13 @@ def sweep_leftovers(root: Path, contents: Contents) -> Freed:
     locks = [one for one in contents.leftovers if one.path == one.lock]
     count = size_bytes = 0
     for leftover in (*folders, *locks):  # locking a folder creates its lock file: locks last
-        if _sweep(root, leftover):
+        _check_path(root, leftover.path)
+        with storage_errors(f"cannot delete {leftover.path}"), _locked(leftover.lock) as is_held:
+            if is_held and leftover.path != leftover.lock:
+                _remove(leftover.path)
+        if is_held:
             count, size_bytes = count + 1, size_bytes + leftover.size_bytes
     return Freed(count=count, size_bytes=size_bytes)
-
-
-def _delete(root: Path, folder: Path) -> int | None:
-    """Delete a build's folder; returns its bytes, or None if another process holds its lock."""
-    _check_path(root, folder)
-    with storage_errors(f"cannot delete {folder}"), _locked(lock_of(folder)) as is_held:
-        if not is_held:
-            return None
-        freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
-        _remove(folder)
-        return freed_bytes
-
-
-def _sweep(root: Path, leftover: Leftover) -> bool:
-    _check_path(root, leftover.path)
-    with storage_errors(f"cannot delete {leftover.path}"), _locked(leftover.lock) as is_held:
-        if is_held and leftover.path != leftover.lock:
-            _remove(leftover.path)
-        return is_held
 
 
 def _remove(path: Path) -> None:

@@ -242,24 +242,18 @@ def recognises(file: ForeignFile) -> bool:
 def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict[str, Fields]:
     top = {name: data.get(name) or {} for name in (OPTIONS, SETUP, RESULTS)}
     others = {name: value for name, value in data.items() if name not in top}
-    fields = {
-        name: Fields(
-            file, _renamed(values) if isinstance(values, dict) else {}, f"{place}{name}", numbers_are_text=True
-        )
-        for name, values in top.items()
-    }
+    fields = {}
+    for section, values in top.items():
+        stated: dict[str, Any] = values if isinstance(values, dict) else {}
+        renamed: dict[str, Any] = {}
+        for name, value in stated.items():
+            percentile = PERCENTILE.fullmatch(name.lower())
+            if percentile is not None:
+                renamed |= {"percentile_boundary": percentile[1], "latency_median": value}
+            elif value != "None":  # the Python tool's word for an unset option, such as a number of iterations
+                renamed[NAMES.get(name.lower(), name)] = value
+        fields[section] = Fields(file, renamed, f"{place}{section}", numbers_are_text=True)
     return {**fields, "others": Fields(file, others)}
-
-
-def _renamed(values: dict[str, Any]) -> dict[str, Any]:
-    renamed: dict[str, Any] = {}
-    for name, value in values.items():
-        percentile = PERCENTILE.fullmatch(name.lower())
-        if percentile is not None:
-            renamed |= {"percentile_boundary": percentile[1], "latency_median": value}
-        elif value != "None":  # the Python tool's word for an unset option, such as a number of iterations
-            renamed[NAMES.get(name.lower(), name)] = value
-    return renamed
 
 
 def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:

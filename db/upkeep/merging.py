@@ -380,7 +380,16 @@ def united_aliases(mine: Aliases, theirs: Aliases) -> tuple[dict[str, Alias], li
     clashing: list[Conflict] = []
     for series in sorted(mine.keys() | theirs.keys()):
         stored = [aliases[series] for aliases in (mine, theirs) if series in aliases]
-        ends = {end for alias in stored for end in _chain_ends(alias.canonical, mine, theirs)}
+        # The ends of the chains from the series; none for a cycle.
+        seen, queue, ends = set[str](), [alias.canonical for alias in stored], set[str]()
+        while queue:
+            current = queue.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            targets = {aliases[current].canonical for aliases in (mine, theirs) if current in aliases}
+            queue += targets
+            ends |= set() if targets else {current}
         if len(ends) == 1 and series not in ends:
             earliest = min(stored, key=lambda alias: (alias.created_at, alias.reason))
             united[series] = replace(earliest, canonical=ends.pop())
@@ -388,20 +397,6 @@ def united_aliases(mine: Aliases, theirs: Aliases) -> tuple[dict[str, Alias], li
             problem = f"is an alias of {' and of '.join(sorted(ends))}" if len(ends) > 1 else "is an alias of itself"
             clashing.append(Conflict(table="series_alias", subject=series, problem=problem))
     return united, clashing
-
-
-def _chain_ends(series: str, mine: Aliases, theirs: Aliases) -> set[str]:
-    """The ends of the chains from the series; empty for a cycle."""
-    seen, queue, ends = set[str](), [series], set[str]()
-    while queue:
-        current = queue.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        targets = {aliases[current].canonical for aliases in (mine, theirs) if current in aliases}
-        queue += targets
-        ends |= set() if targets else {current}
-    return ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

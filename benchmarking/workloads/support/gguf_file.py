@@ -207,7 +207,17 @@ class _Reader:
         for _ in range(entries):
             key = self._text(MAX_NAME_BYTES)
             metadata[key] = self._value(int(self._number("<I")), 0)
-        placed = tuple(self._tensor() for _ in range(tensors))
+        placed: list[Tensor] = []
+        for _ in range(tensors):
+            tensor_name = self._text(MAX_NAME_BYTES)
+            dimensions = self._count("<I", MAX_DIMENSIONS, f"dimensions of {tensor_name}")
+            shape = tuple(int(self._number("<Q")) for _ in range(dimensions))
+            kind, offset = int(self._number("<I")), int(self._number("<Q"))
+            if kind not in TYPES:
+                self._refuse(f"{tensor_name} has unknown type {kind}")
+            if not all(0 < size < 1 << 40 for size in shape) or (shape and shape[0] % TYPES[kind].block):
+                self._refuse(f"{tensor_name} has shape {shape}, which is invalid for {TYPES[kind].name}")
+            placed.append(Tensor(name=tensor_name, type=TYPES[kind], shape=shape, offset=offset))
         # All tensors must lie within the file without overlapping.
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
@@ -220,7 +230,7 @@ class _Reader:
             end = tensor.offset + tensor.size_bytes
         if begin + end > self._size and placed:
             raise FormatError(f"{self._path} is truncated: {self._size} of {begin + end} bytes: fetch it again")
-        return Gguf(metadata=metadata, tensors=placed)
+        return Gguf(metadata=metadata, tensors=tuple(placed))
 
     def _value(self, kind: int, depth: int) -> Json:
         if kind == _TEXT:
@@ -249,17 +259,6 @@ class _Reader:
             else:
                 self._refuse(f"an array has unknown type {kind}")
         return length
-
-    def _tensor(self) -> Tensor:
-        name = self._text(MAX_NAME_BYTES)
-        dimensions = self._count("<I", MAX_DIMENSIONS, f"dimensions of {name}")
-        shape = tuple(int(self._number("<Q")) for _ in range(dimensions))
-        kind, offset = int(self._number("<I")), int(self._number("<Q"))
-        if kind not in TYPES:
-            self._refuse(f"{name} has unknown type {kind}")
-        if not all(0 < size < 1 << 40 for size in shape) or (shape and shape[0] % TYPES[kind].block):
-            self._refuse(f"{name} has shape {shape}, which is invalid for {TYPES[kind].name}")
-        return Tensor(name=name, type=TYPES[kind], shape=shape, offset=offset)
 
     def _count(self, kind: str, most: int, what: str) -> int:
         count = int(self._number(kind))
