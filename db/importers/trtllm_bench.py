@@ -189,24 +189,6 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         value = world.any(name)
         if isinstance(value, str | int):
             mode[name] = value
-    return ForeignRun(
-        key=str(place) if place else "",
-        model_id=engine.text("model") or "unknown",
-        task="text-generation",
-        results=[_report(top)],
-        device_type="cuda" if "name" in machine else "unknown",
-        device_name=machine.text("name"),
-        device_count=world.count("world_size") or device_count(world) or 1,
-        device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
-        runtime="tensorrt-llm",
-        runtime_mode=mode,
-        precision_word=engine.text("dtype"),
-        versions={"tensorrt_llm": engine.text("version")},
-        kept=top.rest(),
-    )
-
-
-def _report(top: Fields) -> Result:
     requests, performance, streaming = (
         top.section(name) for name in ("request_info", "performance", "streaming_metrics")
     )
@@ -228,9 +210,8 @@ def _report(top: Fields) -> Result:
         average = fields.unread_copy().number(AVERAGED[metric], low=0)  # beside the percentiles, or among them
         stated |= named_statistics(metric, {"average": average}, COLUMNS)
         stated |= named_statistics(metric, {one: times.number(one, low=0) for one in STATISTICS}, COLUMNS)
-    decoding = top.section("decoding_stats").unread_copy()
     rate = decoding.section("draft_acceptance_rate_percentiles").number("average", low=0)
-    speculation = {
+    of_draft = {
         "spec_decode_acceptance_percent": None if rate is None else 100 * rate,
         "spec_decode_acceptance_length": decoding.section("acceptance_length_percentiles").number("average", low=0),
     }
@@ -238,14 +219,30 @@ def _report(top: Fields) -> Result:
     for word in ("isl", "osl"):  # older versions state the mean and the maximum
         ends, older = dataset.section(f"{word}_stats"), [dataset.number(f"{one}_{word}") for one in ("avg", "max")]
         lengths.append(same_length(ends.number("minimum"), ends.number("maximum")) or same_length(*older))
-    return _load(
-        prompt_tokens=lengths[0],
-        prompt_tokens_mean=requests.number("avg_input_length", low=0),
-        new_tokens=lengths[1],
-        requests=requests.integer("num_requests"),
-        failed=None,
-        metrics={},
-        stated={**stated, **speculation},
+    return ForeignRun(
+        key=str(place) if place else "",
+        model_id=engine.text("model") or "unknown",
+        task="text-generation",
+        results=[
+            _load(
+                prompt_tokens=lengths[0],
+                prompt_tokens_mean=requests.number("avg_input_length", low=0),
+                new_tokens=lengths[1],
+                requests=requests.integer("num_requests"),
+                failed=None,
+                metrics={},
+                stated={**stated, **of_draft},
+            )
+        ],
+        device_type="cuda" if "name" in machine else "unknown",
+        device_name=machine.text("name"),
+        device_count=world.count("world_size") or device_count(world) or 1,
+        device_memory_bytes=None if memory_gib is None else round(memory_gib * BYTES_PER_GIB),
+        runtime="tensorrt-llm",
+        runtime_mode=mode,
+        precision_word=engine.text("dtype"),
+        versions={"tensorrt_llm": engine.text("version")},
+        kept=top.rest(),
     )
 
 

@@ -300,7 +300,14 @@ def why_not_compared(differing: Differing, may_differ: MayDiffer) -> str:
     never = [name for name in apart if name in INSTEAD]
     decides = next((name for name in apart if not may_differ(name)), apart[0])
     ((name, values),) = in_words({decides: differing[decides]}).items()
-    advice = INSTEAD[never[0]] if never else f"allow it with --across {','.join(_across(apart, may_differ))}"
+    if never:
+        advice = INSTEAD[never[0]]
+    else:
+        words: list[str] = []  # of --across, which allow all of the keys to differ
+        for key in apart:
+            if not may_differ(key) and not allowed_across(map(across_column, words))(key):
+                words.append(next(word for word in WORDS if allowed_across([across_column(word)])(key)))
+        advice = f"allow it with --across {'all' if 'all' in words else ','.join(words)}"
     text = f"{name}: {values[0]} / {values[1]} ({advice})"
     others = {word: both for word, both in in_words({one: differing[one] for one in apart}).items() if word != name}
     if len(others) == 1:
@@ -314,15 +321,6 @@ def _rank(name: str) -> tuple[int, int, str]:
     if name in INSTEAD:
         return 0, list(INSTEAD).index(name), name
     return 1, next(place for place, pattern in enumerate(ORDER) if fnmatchcase(name, pattern)), name
-
-
-def _across(names: Iterable[str], may_differ: MayDiffer) -> list[str]:
-    """The words of --across that allow all of the keys to differ."""
-    words: list[str] = []
-    for name in names:
-        if not may_differ(name) and not allowed_across(map(across_column, words))(name):
-            words.append(next(word for word in WORDS if allowed_across([across_column(word)])(name)))
-    return ["all"] if "all" in words else words
 
 
 def in_words(differing: Mapping[str, tuple[object, object]]) -> dict[str, tuple[str, str]]:
