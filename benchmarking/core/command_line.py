@@ -539,6 +539,8 @@ def positive_rates(text: str) -> tuple[float, ...]:
     """Numbers above 0 such as 1,2.5, each also with /s, or inf alone."""
     if text.strip().lower() in UNLIMITED:
         raise argparse.ArgumentTypeError(f"takes numbers above 0, or inf to send all requests at once: got {text!r}")
+    if "/m" in text or "/h" in text:
+        raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}: 2 is 120 a minute")
     return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text.replace("/s", ""))
 
 

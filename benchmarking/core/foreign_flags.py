@@ -67,6 +67,10 @@ BY_VALUE = (
         "--input-length",
         "inputs are random, of --input-length N and --output-length N",
     ),
+    ("--input --inputs", r"^\d+$", "--input-length", "the tokens of a prompt are --input-length N"),
+    ("--output --outputs", r"^\d+$", "--output-length", "the tokens of an answer are --output-length N"),
+    ("-o --output --output-format --format", r"^json", "--json", "JSON on stdout is --json"),
+    ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
 )
 """Flags with a value in which this is found -> advice for a command with that flag; it goes before `other_words`."""
 CONSTANT = re.compile(r"\{([A-Z_]+)\}")
@@ -96,12 +100,12 @@ TABLE = """
 --min-duration --min-run-time --min-time --seconds --sec --secs :: --duration :: how long a point takes follows from
   --profile
 # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
---isl --input-len --random-input-len --random-input --input-tokens --prompt-tokens --prompt-length
-  --synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len --seqlen --sequence-length
-  --max-length --max-seq-length --context-length --ctx-size --n-ctx -p -npp :: {LENGTHS}
---osl --output-len --random-output-len --random-output --output-tokens --output-tokens-mean --n-gen --max-tokens
-  --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens --num-new-tokens --num-tokens -ntg ::
-  {OUTPUTS}
+--isl --in-tokens --in-len --prefill --prefill-length --input-len --random-input-len --random-input --input-tokens
+  --prompt-tokens --prompt-length --synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len
+  --seqlen --sequence-length --max-length --max-seq-length --context-length --ctx-size --n-ctx -p -npp :: {LENGTHS}
+--osl --out-tokens --out-len --decode --decode-length --output-len --random-output-len --random-output --output-tokens
+  --output-tokens-mean --n-gen --max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens
+  --num-new-tokens --num-tokens -ntg :: {OUTPUTS}
 --random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev :: {VARIED}
 -n :: --iterations --new-tokens --num-requests --rounds --rows --once
 --batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl :: --batch-sizes --batch-size --batch
@@ -167,9 +171,9 @@ TABLE = """
   --latency-p90 --latency-p95 --latency-p99 :: --limit :: {ALWAYS}
 --save-baseline --save-as --benchmark-save --benchmark-autosave :: if --save: a stored run is named by --save --tag
   baseline=NAME, and benchhouse compare tag.baseline=NAME latest compares with it :: {STORED}
---baseline --base --against --reference --compare-with --ref :: --compare-to :: of benchhouse compare A B and ab A B,
-  A is the baseline, and of compare --by runtime it is --baseline NAME; check judges a result by the earlier ones of
-  its series
+--baseline --last-good --base --against --reference --compare-with --ref :: --compare-to :: of benchhouse compare A B
+  and ab A B, A is the baseline, and of compare --by runtime it is --baseline NAME; check judges a result by the
+  earlier ones of its series
 --fp16 --half --float16 --autocast --amp --mixed-precision :: half precision is --precision float16
 --bf16 :: its precision is --precision bfloat16
 --fp8 :: its precision is --precision float8_e4m3
@@ -193,10 +197,10 @@ TABLE = """
 --min-rate --max-rate --min-qps --max-qps --min-rps --max-rps --start-rate --end-rate --rate-min --rate-max :: if
   --find-rate: the rate is searched between two, MIN and MAX: --request-rate MIN,MAX --find-rate --limit LIMITS
 --open-loop --closed-loop :: an open loop is benchhouse load --request-rate R, a closed one --concurrency N
---sessions --num-sessions --conversations :: if --turns: conversations have --turns N requests each; how many there are
-  follows from --num-requests, and at a time from --concurrency
---load-engine --save-engine --engine-file :: an engine is built at first use and kept: benchhouse cache list shows it; a
-  graph file is a MODEL
+--sessions --num-sessions --conversations :: if --turns: conversations have --turns N requests each; how many there
+  are follows from --num-requests, and at a time from --concurrency
+--load-engine --save-engine --engine-file :: an engine is built at first use and kept: benchhouse cache list shows it;
+  a graph file is a MODEL
 --max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss :: --limit :: benchhouse recommend --max-kl and
   --min-agreement limit the loss of quality
 --constraint --constraints :: --limit :: {LIMITED}

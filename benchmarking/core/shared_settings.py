@@ -174,6 +174,8 @@ WORD_AT_START = re.compile(r"\w+")
 COMPARISON = re.compile(r"\s*[=<>]+\s*")
 PERCENTILE_OF = re.compile(r"(\w+):([\w.]+)[@/]p?(\d+)%?")
 """A limit with the share of the requests that must hold it, as in ttft:100ms@p90."""
+OF_SHARE = re.compile(r"(?:p\d+_)?(ttft|tpot|itl|e2e|latency|time_to_first_token|time_per_output_token)(?:_p\d+)?")
+"""A limit of a load with its percentile, as in ttft_p99."""
 PERCENTILE = re.compile(r"(latency_?)?p\d+")
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -217,8 +219,9 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if name not in names:
             ours = _known_name(name, names)
             problem = unknown_name(name, tuple(names), "limit") if ours is None else f"unknown limit {name!r}"
-            share = " (which 99 % of the requests must hold)" if ours == "e2e" else ""
-            meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{unit}{share}"
+            share = " (which 99 % of the requests must hold)" if "e2e" in names else ""
+            shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
+            meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"
             raise UsageError(f"--limit {part}: {problem}{meant}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
@@ -238,6 +241,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
 def _known_name(name: str, names: Collection[str]) -> str | None:
     """The name of the limit that another tool, or a metric of ours, calls so; None if no known one is meant."""
     name = name.lower().removesuffix("_ms")
+    if "e2e" in names and (of_share := OF_SHARE.fullmatch(name)) is not None:
+        name = of_share[1]
     ours = name if name in names else OTHER_NAMES.get(name, f"latency_{name}")
     if ours not in names and (PERCENTILE.fullmatch(name) or name == "latency"):
         ours = "e2e"  # of a load, where 99 % of the requests must hold it
