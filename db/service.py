@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarking.core.argument_types import non_negative_seconds
 from benchmarking.core.codec import from_json, to_json
-from benchmarking.core.command_line import Parser, hide_package, non_negative_seconds, one_line
+from benchmarking.core.command_line import Parser, hide_package, one_line
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_NOT_ENOUGH_DATA,

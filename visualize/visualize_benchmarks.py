@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 if not __package__:  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarking.core.argument_types import names
 from benchmarking.core.command_line import (
     PART_OF_LIST,
     Parser,
     add_aliases,
     choice,
     command,
-    names,
     note,
     one_line,
 )

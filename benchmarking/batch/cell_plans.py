@@ -15,8 +15,9 @@ from typing import Any
 from benchmarking.batch import model_list
 from benchmarking.batch.model_list import BUILT_IN, FAMILY_AXES, Entry, SettingValues, readers
 from benchmarking.cluster.target import add_cluster, resolve_target
+from benchmarking.core.argument_types import names
 from benchmarking.core.axes import AXES
-from benchmarking.core.command_line import Parser, add_aliases, names, note
+from benchmarking.core.command_line import Parser, add_aliases, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_USAGE, BenchhouseError, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass

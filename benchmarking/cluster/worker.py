@@ -21,7 +21,13 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 
 from benchmarking.cluster.execution import WorkerContext, register_worker
 from benchmarking.cluster.scheduler import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
-from benchmarking.core.command_line import Parser, command, names, note, notes
+from benchmarking.core.argument_types import names
+from benchmarking.core.command_line import (
+    Parser,
+    command,
+    note,
+    notes,
+)
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device

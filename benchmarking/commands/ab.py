@@ -28,15 +28,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import (
     Parser,
     choice,
     command,
-    non_negative_seconds,
     note,
     notes,
-    positive_int,
 )
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError

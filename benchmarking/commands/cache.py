@@ -34,7 +34,8 @@ from benchmarking.builds.inventory import (
     sweep_leftovers,
 )
 from benchmarking.builds.store import Build, BuildStore
-from benchmarking.core.command_line import Parser, command, non_negative_number, note
+from benchmarking.core.argument_types import non_negative_number
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError, storage_errors
 from benchmarking.core.help_texts import many_need

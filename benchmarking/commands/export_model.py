@@ -17,8 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.builds.store import CACHE_VARIABLE
+from benchmarking.core.argument_types import positive_int
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import Parser, command, note, notes, positive_int
+from benchmarking.core.command_line import (
+    Parser,
+    command,
+    note,
+    notes,
+)
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
 from benchmarking.core.records import Cell, Point

@@ -23,7 +23,13 @@ from benchmarking.commands.ml_runtime_profiler import (
     save,
     save_comparison,
 )
-from benchmarking.core.command_line import Parser, command, folder_to_write, note, notes, positive_int
+from benchmarking.core.argument_types import folder_to_write, positive_int
+from benchmarking.core.command_line import (
+    Parser,
+    command,
+    note,
+    notes,
+)
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7

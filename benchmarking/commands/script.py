@@ -17,10 +17,10 @@ from benchmarking import __version__
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
 from benchmarking.commands import cache
+from benchmarking.core.argument_types import non_negative_int
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_line import (
     Parser,
-    non_negative_int,
     note,
     notes,
     run_command,

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from benchmarking.core import live_status
-from benchmarking.core.command_line import Parser, command, note, positive_seconds
+from benchmarking.core.argument_types import positive_seconds
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, Interrupted
 from benchmarking.core.live_status import LiveSnapshot, WatchedCommand, snapshot
 from benchmarking.core.records import to_json

@@ -1,10 +1,9 @@
-"""Shared by all commands: one-line errors, exit codes, and argparse types."""
+"""Shared by all commands: the parser, one-line errors, and exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import errno
-import math
 import os
 import re
 import signal
@@ -14,7 +13,6 @@ from contextvars import ContextVar
 from functools import wraps
 from importlib.abc import MetaPathFinder
 from itertools import pairwise, zip_longest
-from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarking.core.command_names import running, shown_name
@@ -63,19 +61,6 @@ MAX_VALUE_LENGTH = 200
 """Maximum characters of a value in an error message: an argument, or a word without spaces."""
 LONG_WORD = re.compile(rf"\S{{{MAX_VALUE_LENGTH + 1},}}")
 
-MAX_INT = 2**31 - 1
-"""Maximum of whole numbers in run files."""
-MAX_NUMBER = 1e15
-MAX_SECONDS = 1e9
-"""Maximum of other numbers: longer times are not accepted by every system."""
-
-DURATION = re.compile(
-    r"(\d+(?:\.\d+)?)\s*(ms|s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:ours?|rs?)?|d(?:ays?)?)(?![a-z])\s*"
-)
-THOUSANDS = re.compile(r"\d+(\.\d+)?[kKmM]i?")
-SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-"""Unit of a duration -> seconds; longer words for one begin with its letter."""
-
 DEFAULT_DATABASE = "benchmark_db.duckdb"
 
 
@@ -86,7 +71,6 @@ FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
-NUMBERS = re.compile(r"\d+(,\d+)+")
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
 
@@ -499,213 +483,8 @@ def default_database() -> str:
     return os.environ.get("BENCHMARK_DB_PATH") or DEFAULT_DATABASE
 
 
-# Types for argparse.
-
-
-def positive_int(text: str) -> int:
-    """A whole number from 1."""
-    return _int(text, least=1)
-
-
-def non_negative_int(text: str) -> int:
-    """A whole number from 0."""
-    return _int(text, least=0)
-
-
-def positive_ints(text: str) -> tuple[int, ...]:
-    """A list such as 1,2,4: whole numbers from 1, sorted, without duplicates."""
-    parts = _parts(text, "1,2,4")
-    try:
-        return tuple(sorted({positive_int(part) for part in parts}))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}{_hint_of_list(parts)}") from None
-
-
-def positive_numbers(text: str) -> tuple[float, ...]:
-    """A list such as 2.5,30: numbers above 0, sorted, without duplicates, whole ones as int."""
-    parts = _parts(text, "2.5,30")
-    try:
-        values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in parts}
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}{_hint_of_list(parts)}") from None
-    return tuple(int(value) if value.is_integer() else value for value in sorted(values))
-
-
-UNLIMITED = ("max", "maximum", "unlimited", "none", "throughput", "burst", "-1", "0")
-"""What people write for a rate without a limit."""
-
-
-def positive_rates(text: str) -> tuple[float, ...]:
-    """Numbers above 0 such as 1,2.5, each also with /s, or inf alone."""
-    if text.strip().lower() in UNLIMITED:
-        raise argparse.ArgumentTypeError(f"takes numbers above 0, or inf to send all requests at once: got {text!r}")
-    if "/m" in text or "/h" in text:
-        raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}: 2 is 120 a minute")
-    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text.replace("/s", ""))
-
-
-def non_negative_seconds(text: str) -> float:
-    """A duration in seconds from 0."""
-    return _number(_seconds(text), "takes seconds from 0, such as 90 or 2m", lambda value: value >= 0, most=MAX_SECONDS)
-
-
-def non_negative_number(text: str) -> float:
-    """A number from 0."""
-    return _number(text, "takes a number from 0", lambda value: value >= 0)
-
-
-def positive_number(text: str) -> float:
-    """A number above 0."""
-    return _number(text, "takes a number above 0", lambda value: value > 0)
-
-
-def positive_seconds(text: str) -> float:
-    """A duration in seconds above 0."""
-    return _number(_seconds(text), "takes seconds above 0, such as 90 or 2m", lambda value: value > 0, most=MAX_SECONDS)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """A list of names such as a,b."""
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not parts:
-        raise argparse.ArgumentTypeError("the list is empty: give names such as a,b")
-    return parts
-
-
-def file_to_write(text: str) -> Path:
-    """A file that can be written, or "-" for stdout. Checked before a command begins, so that its work is not lost."""
-    path = Path(text)
-    if text == "-":
-        return path
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"cannot write {text}: {path.parent} is not a folder: create it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"cannot write {text}: no permission: choose another path")
-    return path
-
-
-def folder_to_write(text: str) -> str:
-    """A folder, which may not exist yet, but is not a file."""
-    path = Path(text).expanduser()
-    if text.isdecimal() and not path.exists():  # meant for another flag, such as the depth that is -d in llama-bench
-        raise argparse.ArgumentTypeError(f"takes a folder: got the number {text}; a folder of that name is ./{text}")
-    for place in (path, *path.parents):
-        if place.is_dir():
-            break
-        if place.exists():
-            raise argparse.ArgumentTypeError(f"takes a folder: {place} is a file")
-    return text
-
-
-def database_file(text: str) -> str:
-    """The file of a database, which may not exist yet, or ducklake:..."""
-    if text.startswith("ducklake:"):
-        return text
-    path = Path(text).expanduser()
-    if "://" in text:
-        raise argparse.ArgumentTypeError(f"takes a DuckDB file or ducklake:...: got {text}")
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"takes a file: {text} is a folder")
-    place = next((place for place in path.absolute().parents if place.exists()), path)
-    if not path.exists() and not place.is_dir():
-        raise argparse.ArgumentTypeError(f"takes a file in a folder: {place} is a file")
-    return text
-
-
-def tag(text: str) -> tuple[str, str]:
-    """A tag key=value."""
-    return _named(text, "key=value")
-
-
-def _named(text: str, form: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        name, colon, rest = text.partition(":")
-        hint = f": write {name}={rest}" if colon and name and not equals else ""
-        raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}{hint}")
-    return key.strip(), value
-
-
-def named_values(text: str) -> tuple[str, tuple[str, ...]]:
-    """A name with its values: NAME=VALUE,VALUE. A value may be empty."""
-    name, values = _named(text, "NAME=VALUE,VALUE")
-    found = tuple(value.strip() for value in values.split(","))
-    if len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f"takes different values: got {text!r}")
-    if any(not value.isprintable() for value in found):
-        raise argparse.ArgumentTypeError(f"takes printable values: got {text!r}")
-    return name, found
-
-
-def dimension(text: str) -> tuple[str, int | str]:
-    """A size of a free dimension: NAME=48, or NAME=batch for one that is the batch."""
-    name, size = _named(text, "NAME=N")
-    return name, size if size == "batch" else positive_int(size)
-
-
-def input_value(text: str) -> tuple[str, float]:
-    """A value of an input: NAME=16000."""
-    name, value = _named(text, "NAME=NUMBER")
-    try:
-        return name, int(value) if value.lstrip("+-").isdecimal() else float(value)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"takes NAME=NUMBER: got {text!r}") from error
-
-
 def choice(value: str, known: Sequence[str], what: str) -> str:
     """`value`, if it is known. Raises UsageError with what was probably meant, and the nearest known names."""
     if value in known:
         return value
     raise UsageError(unknown_name(value, known, what))
-
-
-def _int(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        what = "one whole number" if NUMBERS.fullmatch(text) else "whole numbers"
-        hint = ", in digits such as 4096" if THOUSANDS.fullmatch(text) else ""
-        hint = "; without the flag, its default holds" if text.lower() in ("auto", "all", "default", "max") else hint
-        raise argparse.ArgumentTypeError(f"takes {what}{hint}: got {text!r}") from None
-    if value < least:
-        raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
-    if value > MAX_INT:
-        raise argparse.ArgumentTypeError(f"takes a whole number up to {MAX_INT}: got {clipped(text)!r}")
-    return value
-
-
-def _parts(text: str, example: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
-    return parts
-
-
-def _hint_of_list(parts: Sequence[str]) -> str:
-    """How a list is written, after an error about one of the parts, if they look like a range or another list."""
-    is_list = any(
-        separator in part[1:] for part in parts for separator in (" ", "-", ":", ";", "]", ")", "..", "^", "*")
-    )
-    return "; a list is written 1,2,4" if is_list else ""
-
-
-def _seconds(text: str) -> str:
-    """A duration such as 90, 90s, 500ms, 2m or 1h30m as a number of seconds, or the text if it is none."""
-    found = list(DURATION.finditer(text.strip()))
-    if not found or "".join(match[0] for match in found) != text.strip():
-        return text
-    return f"{sum(float(match[1]) * SECONDS.get(match[2], SECONDS[match[2][0]]) for match in found):.15g}"
-
-
-def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}") from None
-    if not fits(value) or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}")
-    if value > most:
-        raise argparse.ArgumentTypeError(f"{expected}, up to {most:g}: got {text!r}")
-    return value

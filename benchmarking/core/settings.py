@@ -18,12 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarking.core.command_line import (
+from benchmarking.core.argument_types import (
     MAX_NUMBER,
     MAX_SECONDS,
-    PART_OF_LIST,
-    add_aliases,
-    choice,
     database_file,
     dimension,
     file_to_write,
@@ -41,6 +38,7 @@ from benchmarking.core.command_line import (
     positive_seconds,
     tag,
 )
+from benchmarking.core.command_line import PART_OF_LIST, add_aliases, choice
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import divides_series, few_need
 from benchmarking.core.lazy_dataclass import dataclass

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from benchmarking.core.command_line import names, positive_rates
+from benchmarking.core.argument_types import names, positive_rates
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.settings import (
     COUNT,

@@ -21,7 +21,8 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import choice, command, names, note
+from benchmarking.core.argument_types import names
+from benchmarking.core.command_line import choice, command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, command, file_to_write, note
+from benchmarking.core.argument_types import file_to_write
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError, storage_errors
 from benchmarking.core.plugins import check_measuring

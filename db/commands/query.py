@@ -14,7 +14,8 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import add_aliases, command, tag
+from benchmarking.core.argument_types import tag
+from benchmarking.core.command_line import add_aliases, command
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from benchmarking.core.argument_types import non_negative_number, positive_int, positive_number
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
     choice,
     command,
-    non_negative_number,
     note,
-    positive_int,
-    positive_number,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarking.core.command_line import positive_int, positive_ints
+from benchmarking.core.argument_types import positive_int, positive_ints
 
 LIMIT_MS = 150.0
 """Of overhead per cell."""

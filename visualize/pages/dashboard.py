@@ -21,7 +21,8 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.command_line import Parser, command, names, note
+from benchmarking.core.argument_types import names
+from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.errors import EXIT_OK, StorageError, UsageError
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED

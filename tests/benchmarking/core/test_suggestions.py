@@ -7,13 +7,8 @@ import argparse
 import pytest
 
 from benchmarking import cli
-from benchmarking.core.command_line import (
-    Parser,
-    add_aliases,
-    add_model_id,
-    positive_ints,
-    positive_seconds,
-)
+from benchmarking.core.argument_types import positive_ints, positive_seconds
+from benchmarking.core.command_line import Parser, add_aliases, add_model_id
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
 from benchmarking.core.foreign_flags import BY_PART, JUDGED_BY, other_words
