@@ -21,7 +21,7 @@ from visualize.drawing.configurations import (
     rows_panel,
     speedup,
 )
-from visualize.drawing.figure import Figure, NotDrawn, Panel
+from visualize.drawing.figure import NotDrawn, Panel
 from visualize.drawing.marks import (
     Series,
     ends,
@@ -116,16 +116,13 @@ class HardwareSpeedup(ChartPlugin):
         what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
         if len({row["hardware_id"] for row in drawn}) < 2:
             return None  # a single device has nothing to compare with
-        line = _baseline(drawn)
-        if line is None:
+        baseline = _baseline(drawn)
+        if baseline is None:
             return NotDrawn(what=what, why="no valid result on the --baseline device")
-        sizes = {row["batch_size"] for row in line.rows}
+        sizes = {row["batch_size"] for row in baseline.rows}
         compared = [row for row in drawn if row["batch_size"] in sizes]
         if len({row["hardware_id"] for row in compared}) < 2:
-            return NotDrawn(what=what, why=f"no batch size of {line.label} was measured on another device")
-        return self._figure(key, members, compared, line)
-
-    def _figure(self, key: Row, members: Sequence[Row], compared: Sequence[Row], baseline: Series) -> Figure:
+            return NotDrawn(what=what, why=f"no batch size of {baseline.label} was measured on another device")
         series, left_out = fastest(configurations(compared))
         at = {row["batch_size"]: row for row in baseline.rows}
         batches = sorted(at)

@@ -278,18 +278,13 @@ def layers(row: Row) -> dict[str, list[Span]]:
     return found
 
 
-def kinds_in(row: Row) -> list[tuple[str, float]]:
-    """Kinds of modules with their share of the call, largest first."""
+def flame_title(row: Row) -> str:
+    """Title of a flame graph: the kind of module, or else the operator, that takes most of the call."""
     shares: dict[str, float] = defaultdict(float)
     total = total_ms(row)
     for module in row["modules"] or ():
         shares[module["kind"]] += module["exclusive_ms"] / total if total else 0.0
-    return sorted(shares.items(), key=lambda one: -one[1])
-
-
-def flame_title(row: Row) -> str:
-    """Title of a flame graph: the kind of module, or else the operator, that takes most of the call."""
-    for kind, share in kinds_in(row):
+    for kind, share in sorted(shares.items(), key=lambda one: -one[1]):
         if kind != OTHER:
             return f"{row['model_id']}: {WORDS.get(kind, kind)} takes {share:.0%} of a call"
     spent: dict[str, float] = defaultdict(float)
@@ -298,7 +293,7 @@ def flame_title(row: Row) -> str:
     if not spent:
         return f"Time of {row['model_id']}"
     longest = max(spent, key=lambda name: spent[name])
-    return f"{row['model_id']}: {longest} takes {spent[longest] / (total_ms(row) or 1.0):.0%} of a call"
+    return f"{row['model_id']}: {longest} takes {spent[longest] / (total or 1.0):.0%} of a call"
 
 
 def layers_title(row: Row) -> str:

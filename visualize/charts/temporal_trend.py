@@ -12,7 +12,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.marks import ends, mark, states_legend
-from visualize.drawing.rows import ChartPlugin, Drawing, Row, Selection, drawable, grouped
+from visualize.drawing.rows import PLACES, ChartPlugin, Drawing, Row, Selection, drawable, grouped
 from visualize.drawing.scales import close_axis, seconds_of, time_axis
 from visualize.drawing.style import COLOURS
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 SQL = """
 SELECT r.*, {value} AS value, {low} AS low, {high} AS high, places.device_place
 FROM all_results r
-JOIN (
-    SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
-) places USING (hardware_id)
+JOIN {places} USING (hardware_id)
 WHERE r.series_id IN ({series}) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
 ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
 """
@@ -91,7 +89,9 @@ class TemporalTrend(ChartPlugin):
         columns: dict[str, str] = {one.statistic: one.column for one in described}
         bounds = {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
         series = ", ".join("?" * len(ids))
-        sql = SQL.format(series=series, condition=selected.condition, value=judged_value(metric), **bounds)
+        sql = SQL.format(
+            places=PLACES, series=series, condition=selected.condition, value=judged_value(metric), **bounds
+        )
         rows = warehouse.query(sql, [*ids, *selected.values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None, "judged": 0, "trend": None}
         notes = _notes(warehouse, rows)

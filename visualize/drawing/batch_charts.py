@@ -12,11 +12,12 @@ from benchmarking.core.metrics import Direction
 from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import judged_pairs, with_launches
-from visualize.drawing.figure import Entry, Figure, Line, NotDrawn, Panel, Rule, end_notes
-from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
+from visualize.drawing.figure import Entry, Line, Panel, Rule, end_notes
+from visualize.drawing.marks import Series, ends, figure, legend, marks_of, spread
 from visualize.drawing.rows import (
     CELL,
     ChartPlugin,
+    Drawing,
     Row,
     Selection,
     axis_values,
@@ -76,7 +77,7 @@ class BatchChart(ChartPlugin):
         rows = super().rows(warehouse, selection)
         return rows if self.judged is None else with_launches(warehouse, rows, self.judged)
 
-    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+    def groups(self, rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
         if self.readings:
             read: list[Row] = []
             for _, members in grouped(rows, ("hardware_id", "device", "runtime")):
@@ -86,23 +87,20 @@ class BatchChart(ChartPlugin):
                     read.append({**row, "value": value, "low": None, "high": None, "column": column})
             rows = read
         for key, members in grouped(rows, (*CELL, *ALIKE)):
-            drawn = [row for row in members if _is_drawn(row)]
-            if not drawn:
-                yield not_drawn(self, key, words.nothing_to_draw(members))
-                continue
             # All rows go into one figure unless that has too many lines; then axes get figures of their own.
+            drawn = [row for row in members if _is_drawn(row)]
             lines, apart = list(varying(drawn)), list[str]()
             while len(lines) > 1 and len({_at(row, lines) for row in drawn}) > MOST_LINES:
                 fewest = min(lines, key=lambda name: len({_at(row, [name]) for row in drawn}))
                 lines.remove(fewest)
                 apart.append(fewest)
             for place, part in _by_axes(members, apart):
-                drawn = [row for row in part if _is_drawn(row)]
-                if drawn:
-                    fixed = dict(zip(apart, place, strict=True))
-                    yield self._figure({**members[0], **key}, fixed, part, drawn)
+                yield {**members[0], **key, "apart": dict(zip(apart, place, strict=True))}, part
 
-    def _figure(self, key: Row, fixed: dict[str, float | None], members: Sequence[Row], drawn: Sequence[Row]) -> Figure:
+    def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
+        drawn = [row for row in members if _is_drawn(row)]
+        if not drawn:
+            return None if key["apart"] else words.nothing_to_draw(members)
         alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
         names = varying(drawn) or alone
         groups = _by_axes(drawn, names)
@@ -153,7 +151,7 @@ class BatchChart(ChartPlugin):
         entries = legend(series if names else (), drawn)
         return figure(
             self, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
-            names=words.point_names(key["new_tokens"], key["concurrency"], fixed),
+            names=words.point_names(key["new_tokens"], key["concurrency"], key["apart"]),
             notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
             columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
             legend=(*entries, *(() if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),))),

@@ -56,20 +56,6 @@ class _TextBlock:
     height_in: float = MARGIN_IN
 
 
-def new_figure(
-    width_in: float, panels_height_in: float, rows: int = 1, columns: int = 1, **sharing: Any
-) -> tuple[Drawing, list[Axes]]:
-    """A figure without pyplot, and its panels row by row. Panels share both axes by default; `sharing` is passed to
-    `Figure.subplots`. `finish` adds the text."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Drawing
-
-    figure = Drawing(figsize=(width_in, panels_height_in))
-    FigureCanvasAgg(figure)
-    options = {"sharex": True, "sharey": True, **sharing}
-    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
-
-
 def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> None:
     """Write the text around the panels, with a legend of labelled artists, and set the figure's height."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -183,6 +169,9 @@ AROUND_IN = 1.3
 
 def picture(figure: Figure) -> Drawing:
     """The figure, drawn. Artists are labelled by role and series: "_line 128", "_valid 128", "_band 128"."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Drawing
+
     figure = shown(figure)
     columns = min(figure.columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
@@ -196,10 +185,11 @@ def picture(figure: Figure) -> Drawing:
             row_in = LINE_IN * lines + max(0.06, 0.04 * lines**2)
             height_in = max(height_in, len(panel.y.names) * row_in + around)
         heights[place // columns] = max(heights[place // columns], height_in)
-    ratios = {"height_ratios": heights, "width_ratios": figure.widths or [1.0] * columns}
-    sharing: dict[str, Any] = {"sharex": False, "sharey": False, **ratios}
+    ratios: dict[str, Any] = {"height_ratios": heights, "width_ratios": figure.widths or [1.0] * columns}
     with theme():
-        drawn, all_axes = new_figure(figure.width_in, sum(heights), rows, columns, **sharing)
+        drawn = Drawing(figsize=(figure.width_in, sum(heights)))  # without pyplot
+        FigureCanvasAgg(drawn)
+        all_axes: list[Axes] = list(drawn.subplots(rows, columns, squeeze=False, **ratios).flat)
         for place, (axes, panel) in enumerate(zip(all_axes, figure.panels, strict=False)):
             _draw_panel(axes, panel, figure.width_in / columns)
             below = place + columns

@@ -151,14 +151,16 @@ FACTS = f"""r.result_id, run.run_id, {COMMAND}, run.model_id, run.model_revision
     r.status, r.error, r.validity, r.doubts, r.launches, r.ci_scope"""
 """Identity and validity of a result; every chart selects these and its own numbers."""
 
-TABLES = """benchmark_results r
+PLACES = """(
+    SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
+) places"""
+"""`device_place` numbers devices from 0 in the order they were added to the database; it fixes a device's colour."""
+
+TABLES = f"""benchmark_results r
 JOIN benchmark_runs run ON run.run_id = r.run_id
 JOIN hardware_info hardware ON hardware.hardware_id = run.hardware_id
 JOIN series ON series.series_id = r.series_id
-JOIN (
-    SELECT hardware_id, row_number() OVER (ORDER BY first_seen_at, hardware_id) - 1 AS device_place FROM hardware_info
-) places ON places.hardware_id = run.hardware_id"""
-"""`device_place` numbers devices from 0 in the order they were added to the database; it fixes a device's colour."""
+JOIN {PLACES} ON places.hardware_id = run.hardware_id"""
 
 SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
     AND ($device IS NULL OR run.device = $device OR split_part(run.device, ':', 1) = $device)

@@ -309,6 +309,11 @@ def _first_error(rows: Sequence[Row]) -> str | None:
     return next((shortened(str(row["error"])) for row in rows if row["error"]), None)
 
 
+def counts(things: Iterable[str]) -> str:
+    """Counts of each thing: "3 ok, 1 timed out"."""
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in Counter(things).items())
+
+
 def _counted(things: Iterable[str]) -> str:
-    counts = Counter(things)
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    """The same, the most first."""
+    return counts(sorted(ordered := list(things), key=lambda name: (-ordered.count(name), name)))

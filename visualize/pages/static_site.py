@@ -131,10 +131,7 @@ class StaticPage(Site):
 def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | None:
     """Parameters of the static page for a view; None for downloads and pages that need a server."""
     known = views().get(view)
-    if known is None or known.in_files is None:
-        return None
-    found: DataclassInstance | None = known.in_files(parameters)
-    return found
+    return None if known is None or known.in_files is None else known.in_files(parameters)
 
 
 def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -178,7 +177,7 @@ def report_of(
     everywhere = (f"all {measured} results",) if measured > 1 else ()
     notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
     first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
-    states = _counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
+    states = words.counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
     took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
     kinds = {"imports" if row["origin_format"] else "loads" if is_load(row) else "calls" for row in rows}
     versions: dict[str, dict[str, None]] = {}
@@ -311,7 +310,7 @@ def _overview(rows: Sequence[Row], runs: Sequence[Row]) -> Grid:
         "setup": lambda run: text_cell(of_run[run["run_id"]][0]["setup"]),
         "family": column("architecture_type"),
         "parameters": lambda run: text_cell(run["parameter_count"] and words.size(run["parameter_count"])),
-        "points": lambda run: text_cell(_counts(str(row["status"]) for row in of_run[run["run_id"]])),
+        "points": lambda run: text_cell(words.counts(str(row["status"]) for row in of_run[run["run_id"]])),
         "best throughput": lambda run: text_cell(_best(of_run[run["run_id"]])),
         "worst state": worst,
         "load s": lambda run: number_cell(run["load_time_s"]),
@@ -327,11 +326,6 @@ def _took(runs: Sequence[Row]) -> str | None:
         return None
     first, last = min(run["started_at"] for run in runs), max(run["finished_at"] for run in runs)
     return duration((last - first).total_seconds())
-
-
-def _counts(words_of: Iterable[str]) -> str:
-    """Counts of each word: "3 ok, 1 failed"."""
-    return ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in Counter(words_of).items())
 
 
 def _best(rows: Sequence[Row]) -> str | None:

@@ -101,8 +101,8 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
     for key, members in grouped(rows, (*MODEL, *POINT)):
         model, ranked = str(key["model_id"]), [row for row in members if is_ranked(row)]
         if len(ranked) < 2:
-            left_out = Counter(
-                str(row["status"]).replace("_", " ")
+            kinds = words.counts(
+                str(row["status"])
                 if row["status"] != "ok"
                 else str(row["state"])
                 if row["state"] in ("invalid", "simulated")
@@ -110,7 +110,6 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
                 for row in members
                 if not is_ranked(row)
             )
-            kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
             why = "only one setup has a result to rank" if ranked else "no setup has a result to rank"
             unranked[f"{why} ({kinds} left out)" if kinds else "only one setup was measured"] += 1
             continue
@@ -235,14 +234,12 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     if not rows:
         return ("No action here: all results are imported.",)
     steps = []
-    failed = Counter(str(row["status"]).replace("_", " ") for row in rows if row["status"] != "ok")
+    failed = words.counts(str(row["status"]) for row in rows if row["status"] != "ok")
     if failed:
-        counts = ", ".join(f"{count} {status}" for status, count in failed.items())
-        steps.append(f"Not measured: {counts}. Fix the causes, which are listed with the results, and measure again.")
+        steps.append(f"Not measured: {failed}. Fix the causes, which are listed with the results, and measure again.")
     doubtful = [row for row in rows if row["status"] == "ok" and row["validity"] not in ("valid", None)]
     if doubtful:
-        by_validity = Counter(str(row["validity"]) for row in doubtful)
-        counts = ", ".join(f"{count} {validity}" for validity, count in by_validity.items())
+        counts = words.counts(str(row["validity"]) for row in doubtful)
         steps.append(
             f"Doubtful: {counts}, of {len(rows)} results. Follow the advice on each doubt, then measure again."
         )

@@ -15,7 +15,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
-from visualize.drawing.rows import COMMAND, distinct_names, drawable, trust
+from visualize.drawing.rows import COMMAND, PLACES, distinct_names, drawable, trust
 from visualize.drawing.scales import row_axis, value_axis
 from visualize.pages import vega
 from visualize.pages.elements import (
@@ -56,12 +56,8 @@ ORDER BY bool_and(origin_format IS NOT NULL), simulated, newest DESC NULLS LAST,
 """
 """Those measured on here come first; the time that is stored for a file without a date is that of its last change."""
 OF_MODEL = f"""
-SELECT hardware_comparison.*, {COMMAND}, (
-    SELECT count(*) FROM hardware_info other
-    WHERE (other.first_seen_at, other.hardware_id) < (hardware.first_seen_at, hardware.hardware_id)
-) AS device_place
-FROM hardware_comparison JOIN benchmark_runs run USING (run_id)
-JOIN hardware_info hardware ON hardware.hardware_id = run.hardware_id
+SELECT hardware_comparison.*, {COMMAND}, places.device_place
+FROM hardware_comparison JOIN benchmark_runs run USING (run_id) JOIN {PLACES} ON places.hardware_id = run.hardware_id
 WHERE hardware_comparison.model_id = $model AND (run.runtime_mode->>'loop') IS NULL
 ORDER BY sequence_length, new_tokens, axes, batch_size, concurrency, simulated, latency_median_ms, result_id
 """  # noqa: S608 - names of columns only
