@@ -8,6 +8,7 @@ from statistics import median
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.axes import AXES
 from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
@@ -26,12 +27,21 @@ if TYPE_CHECKING:
 # are drawn but not judged. The series are values of the statement, for which DuckDB skips whole row groups;
 # from a subquery it would read every column of all results.
 SQL = """
-SELECT r.*, {value} AS value, {low} AS low, {high} AS high, places.device_place
+SELECT {columns}, {value} AS value, {low} AS low, {high} AS high, places.device_place
 FROM all_results r
 JOIN {places} USING (hardware_id)
 WHERE r.series_id IN ({series}) AND r.status = 'ok' AND value IS NOT NULL AND ({condition})
 ORDER BY r.series_id, r.history_time, r.started_at, r.result_id
 """
+COLUMNS_READ = ", ".join(
+    f"r.{name}"
+    for name in (
+        *("result_id", "run_id", "series_id", "model_id", "started_at", "history_time", "git_commit", "versions"),
+        *("status", "error", "validity", "doubts", "launches", "ci_scope", "device", "device_name", "simulated"),
+        *("runtime", "runtime_mode", "precision", *AXES, "axes", "origin_format"),
+    )
+)
+"""Not every column of the view: of a million results, those not needed take as long as the rest of the page."""
 NOTES = """
 SELECT target_id, note FROM annotations
 WHERE target_id IN (SELECT unnest(?::VARCHAR[])) AND target_kind IN ('run', 'result', 'series') ORDER BY created_at
@@ -90,7 +100,12 @@ class TemporalTrend(ChartPlugin):
         bounds = {end: columns.get(f"ci_{end}", "NULL") for end in ("low", "high")}
         series = ", ".join("?" * len(ids))
         sql = SQL.format(
-            places=PLACES, series=series, condition=selected.condition, value=judged_value(metric), **bounds
+            columns=COLUMNS_READ,
+            places=PLACES,
+            series=series,
+            condition=selected.condition,
+            value=judged_value(metric),
+            **bounds,
         )
         rows = warehouse.query(sql, [*ids, *selected.values]).dicts()
         nothing = {"segment": None, "level": None, "change": None, "change_state": None, "judged": 0, "trend": None}

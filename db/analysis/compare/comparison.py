@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
@@ -274,13 +274,14 @@ def _comparison(
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:
     """The results whose runs overlapped on one machine, as interleaved runs do. A run of unknown end is taken as its
     start alone; the machine is that of the host, which --anonymous omits, or of the command that measured both."""
+    ended = [(other, other.finished_at or other.started_at) for other in after.comparable]
     pairs = []
-    for one, other in product(before.comparable, after.comparable):
-        ends = (result.finished_at or result.started_at for result in (other, one))
-        overlap = all(start <= end for start, end in zip((one.started_at, other.started_at), ends, strict=True))
-        identities = ((result.columns["host"], result.ab, result.session_id) for result in (one, other))
-        if overlap and any(first and first == second for first, second in zip(*identities, strict=True)):
-            pairs.append((one, other))
+    for one in before.comparable:
+        end = one.finished_at or one.started_at
+        for other in (other for other, other_end in ended if one.started_at <= other_end and other.started_at <= end):
+            identities = ((result.columns["host"], result.ab, result.session_id) for result in (one, other))
+            if any(first and first == second for first, second in zip(*identities, strict=True)):
+                pairs.append((one, other))
     return pairs
 
 

@@ -167,8 +167,8 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     ticked = sorted(found, key=lambda row: parameters.tick.index(row["result_id"]))[:MOST_TICKED]
     judged = None  # the comparison of the runs of two ticked results
     if len(ticked) == 2 and ticked[0]["run_id"] != ticked[1]["run_id"]:
-        sides = {side: f"run={row['run_id']}" for side, row in zip("ab", ticked, strict=True)}
-        judged = Link(view="compare", parameters=CompareParameters(**sides, across="all"))
+        a, b = (f"run={row['run_id']}" for row in ticked)
+        judged = Link(view="compare", parameters=CompareParameters(a=a, b=b, across="all"))
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     choices = (
         Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
