@@ -254,6 +254,18 @@ def test_the_interval_of_a_single_launch_is_not_used_as_one_between_launches():
     assert len(recommend([between, replace(other, is_between=False)], {}).equal) == 1
 
 
+def test_the_next_best_of_fewer_than_three_launches_is_not_said_to_be_beyond_the_intervals():
+    """As compare-runtimes, which does not judge them."""
+    slow, fast = (
+        option(name, high_ms=10.05, throughput=rate, is_between=True) for name, rate in (("a", 50), ("b", 100))
+    )
+    for options, words in (
+        ((slow, fast), "beyond both intervals"),
+        ((slow, replace(fast, is_between=False)), "as measured, and not judged: fewer than 3 launches"),
+    ):
+        assert words in recommendation_words(WORKLOAD, recommend(options, {}), {}).advice
+
+
 def test_throughput_has_the_interval_of_its_own_launches_not_that_of_the_median_latency():
     """Slow calls make the throughput vary more than the median latency."""
     first = option("a", high_ms=10.05, throughput=100.0, is_between=True, throughput_half_width=0.1)
