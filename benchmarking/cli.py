@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -174,6 +175,11 @@ def _unknown(name: str, rest: Sequence[str]) -> int:
         is_of_server = {word.partition("=")[0] for word in rest} & OF_SERVERS
         answer = answers["serving"] if is_of_server else answer
         print(f"benchhouse: error: unknown command {name!r}: {answer}", file=sys.stderr)
+        return EXIT_USAGE
+    from benchmarking.workloads.support import model_catalog
+
+    if model_catalog.find(name) is not None or name.endswith((".gguf", ".onnx")) or os.path.isdir(name):
+        print(f"benchhouse: error: {name!r} is no command: benchhouse run {name} measures a model", file=sys.stderr)
         return EXIT_USAGE
     near = meant_by(name, [*COMMANDS, *ALIASES])
     ours = list(dict.fromkeys(ALIASES.get(one, one) for one in near))

@@ -30,6 +30,7 @@ from benchmarking.core.help_texts import help_text
 from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import (
     ASSIGNMENT,
+    HOST_AND_PORT,
     stray_word,
     switch_value,
     unexpected_argument,
@@ -291,10 +292,15 @@ class _OneModel(argparse.Action):
         present = getattr(namespace, self.dest, None)
         if values is None:
             return
-        if LIMIT.fullmatch(values) and "--limit" in parser._option_string_actions and not os.path.exists(values):
+        actions = parser._option_string_actions
+        if HOST_AND_PORT.match(values) and "--url" in actions and not os.path.exists(values):
+            parser.error(stray_word(values, "", actions) or values)
+        if LIMIT.fullmatch(values) and "--limit" in actions and not os.path.exists(values):
             parser.error(f"{values!r} is no model: limits are one word, joined by commas: ttft:500ms,tpot:50ms")
         if ASSIGNMENT.match(values) and not os.path.exists(values):
-            parser.error(f"{values!r} is no model: each setting is a flag, such as --device cpu")
+            among = "--among" in actions
+            how = f"a selection is --among {values}" if among else "each setting is a flag, such as --device cpu"
+            parser.error(f"{values!r} is no model: {how}")
         is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
         if present not in (None, values) and not is_own:
             assert isinstance(parser, Parser)

@@ -44,6 +44,7 @@ JUDGED_BY = (
     "check judges a result by the runs of its series since its last change, at least 10 and at most the last 60; with "
     "fewer, benchhouse ab A B measures both sides"
 )
+MEASURED_AGAIN = "what is stored is not measured again; commands that measure take --iterations and --launches"
 STORED = "what measures stores its results: benchhouse run with --save, other commands unless --no-save is given"
 ALWAYS = "latency, throughput and memory are always measured, and energy where the device has a counter"
 LIMITED = (
@@ -78,9 +79,9 @@ TABLE = """
 # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
 --num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations --benchmark-iterations --niter
   --avg-runs --min-rounds --loops --loop --calls --num-calls :: --iterations --repetitions --rounds --num-runs ::
-  {JUDGED_BY}
+  if --junit: {JUDGED_BY} :: {MEASURED_AGAIN}
 --repeat --repetitions --reps --num-repeats -r :: --iterations --launches --repetitions --rounds --num-runs ::
-  {JUDGED_BY}
+  if --junit: {JUDGED_BY} :: {MEASURED_AGAIN}
 --warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters --num-warmup-iterations
   --warm --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w :: {WARM_UP} :: every command warms up
   by itself
@@ -117,7 +118,7 @@ TABLE = """
 --concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users --num-workers --nireq
   :: --concurrency :: benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate
 -c :: --concurrency :: {STATEMENTS}
---rate --rates --qps --rps --target-qps --target-rps --request-rates :: --request-rate
+--rate --rates --qps --rps --requests-per-second --target-qps --target-rps --request-rates :: --request-rate
 --base-url --server --server-url --api-base --endpoint-url --host-url --host --port -u :: --url
 --target :: --url --objective --prefer --device --devices
 --goodput --slo --slos --sla :: --limit --slo :: {LIMITED}

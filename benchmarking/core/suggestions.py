@@ -34,6 +34,18 @@ UNITS_APART: Mapping[str, str] = MappingProxyType(
     }
 )
 """A unit of time as a word of its own -> as it follows the number."""
+HOST_AND_PORT = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+):\d+(/|$)")
+"""How the address of a server begins without its scheme."""
+METRIC_WORDS = MappingProxyType(
+    {
+        "ttft": "time_to_first_token",
+        "tpot": "time_per_output_token",
+        "itl": "inter_token_latency",
+        "e2el": "latency",
+        "e2e": "latency",
+    }
+)
+"""Short words for metrics, also within a longer name -> how our names begin."""
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 WHERE = MappingProxyType(
     {
@@ -189,7 +201,8 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
         "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
         "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
         "backup": "it is a flag: benchhouse setup --backup FILE",
-        "find-rate": "it is a flag: benchhouse load MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
+        "find-rate capacity max-rate saturation": "the highest rate within limits is found by a flag: benchhouse load "
+        "MODEL --url URL --request-rate 1,32 --find-rate --limit LIMITS",
         "calibrate": "it is a flag: benchhouse run --calibrate-device",
         "resume": "it is a flag: benchhouse run --resume, or batch --resume",
         "throughput": "benchhouse run MODEL measures it beside latency, benchhouse load at a rate of requests",
@@ -294,6 +307,11 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
         return f"{value!r} is no image: --report FILE.{'html' if value.lower() == 'html' else 'md'} writes a page"
     if what == "metric" and value.lower().startswith(("energy", "joule", "power", "watt")):
         return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
+    if what == "metric":
+        for short, name in METRIC_WORDS.items():
+            value_meant = re.sub(rf"(?<![a-z]){short}(?![a-z])(_p50)?", name, value.lower())
+            if value_meant != value.lower() and (found := nearest(value_meant, known, number=3, similar=SIMILAR)):
+                return f"unknown metric {value!r}: did you mean {' or '.join(found)}? {WHERE[what]} lists all"
     meant = meant_by(value, known)
     hint = f"did you mean {' or '.join(meant)}? " if meant else ""
     if not meant and what in DEFAULTED and value.lower() in ("auto", "default", "all"):
@@ -399,14 +417,15 @@ def stray_word(word: str, before: str, actions: Mapping[str, argparse.Action]) -
     if runtimes is not None and (word in known or named_by(word, known)):
         return f"unexpected argument {word!r}: did you mean {runtimes.option_strings[-1]} {word}?"
     for flag, is_meant in (
-        ("--url", "://" in word),
+        ("--url", "://" in word or HOST_AND_PORT.match(word) is not None),
         ("--port", word.isdecimal()),
         ("--db-path", word.endswith((".duckdb", ".db"))),
         ("--output", word.endswith(".onnx")),
         ("--output-dir", word.endswith("/")),
     ):
         if is_meant and flag in actions:
-            return f"unexpected argument {word!r}: did you mean {flag} {word}?"
+            value = f"http://{word}{'' if '/' in word else '/v1'}" if HOST_AND_PORT.match(word) else word
+            return f"unexpected argument {word!r}: did you mean {flag} {value}?"
     return None
 
 

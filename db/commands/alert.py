@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -188,6 +189,9 @@ def _set(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"{arguments.triage} is no triage: a slowdown that is wanted is intended, which accepts its level: {how}"
         )
+    if not arguments.ids and re.fullmatch(r"[0-9a-f-]{4,}", arguments.triage):
+        how = f"benchhouse alert set {arguments.triage} intended --note WHY"
+        raise UsageError(f"a triage follows the id, one of {', '.join(TRIAGES)}: {how}")
     choice(arguments.triage, TRIAGES, "triage")
     if not arguments.ids or "all" in arguments.ids:
         how = f"benchhouse alert set ID ID {arguments.triage}"

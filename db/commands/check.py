@@ -116,7 +116,10 @@ def main(argv: Sequence[str]) -> int:
     findings = with_commands(findings, short, _command, few) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results
         if selected := " ".join(filter(None, (arguments.selection, arguments.run, session))):
-            why = unknown_models_in(arguments, arguments.selection) or ": see benchhouse history"
+            listing = (
+                'benchhouse query "FROM benchmark_runs" lists the runs' if arguments.run else "see benchhouse history"
+            )
+            why = unknown_models_in(arguments, arguments.selection) or f": {listing}"
             raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
         return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")
     if arguments.confirm:  # regressions are measured again, in a fresh session per run

@@ -245,6 +245,13 @@ def _judgement(
         outcome = "trend" if outlook.is_gradual else "worse" if case.metric.is_worse(shift) else "better"
     elif outlook.trend is not None:
         outcome = "trend"
+    if outcome == "fine" and own < parameters.min_points and not 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
+        found = [night.value for night in past[len(past) - own :]]
+        why = (
+            f"{counted(own, 'run')} since {case.since or 'the last change of level'} that differ by up to a factor of "
+            f"{max(found) / min(found):.2g} do not tell {1 + shift:.2g} times the predicted value from their variation"
+        )
+        return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
     trend = outlook.trend
     return Judgement(
         outcome=outcome,
@@ -261,6 +268,8 @@ def _judgement(
     )
 
 
+MOST_UNJUDGED = 2.0
+"""The factor from which a change within the interval of a few runs is not called fine."""
 MIN_GROUPS = 5
 MIN_SHARE = 0.8
 MAX_CHANCE = 0.05

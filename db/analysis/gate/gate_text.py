@@ -209,7 +209,9 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
             + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
         )
     if any(finding.judgement is not None and finding.judgement.borrowed for finding in findings):
-        lines.append("runs 3+12: 3 since the last change of level, which give it; the 12 before give the variation")
+        lines.append(
+            "runs A+B: the A since the last change of level give the prediction, the B before it only their variation"
+        )
     series: dict[tuple[str, str], list[str]] = {}
     for one in findings:
         if one.reason is not None and one.verdict in WITH_REASON:

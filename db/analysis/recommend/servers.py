@@ -2,11 +2,11 @@
 
 A rate holds if the required share of its requests (by default 99 %, as in MLPerf's Server scenario) succeeded and met
 every limit. Requests are counted one by one if they are stored, and must be enough to tell that share: a level of
-fewer, as of a try-out, shows nothing, and is left out beside others. For imported load tests without requests, each
-limited percentile that covers the share must be within its limit. The rate of a server is the highest measured rate
-that holds together with all lower ones: nothing is assumed between or beyond measured rates. Where `benchhouse load
---find-rate` searched with the same limits and share, its answer is the rate. A higher rate needs several machines that
-share the requests evenly.
+fewer, as of a try-out, shows nothing, and is left out beside a rate that holds or a lower one that fails. For imported
+load tests without requests, each limited percentile that covers the share must be within its limit. The rate of a
+server is the highest measured rate that holds together with all lower ones: nothing is assumed between or beyond
+measured rates. Where `benchhouse load --find-rate` searched with the same limits and share, its answer is the rate. A
+higher rate needs several machines that share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
 valid and noisy load tests count: an overloaded server or a late generator makes one invalid.
@@ -149,7 +149,7 @@ class Level:
     why_unknown: str | None = None
     """Why `holds` is unknown."""
     is_try_out: bool = False
-    """Whether it has too few requests to tell: it counts only for a server of which nothing else was measured."""
+    """Whether it has too few requests to tell: it counts only where nothing holds, and nothing else is known of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,15 +375,23 @@ def _server_key(row: Row) -> tuple[Any, ...]:
 def _server(
     rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None, searched: tuple[Row, HighestRate] | None
 ) -> Server:
-    rows_and_levels = [one for one in rows_and_levels if not one[1].is_try_out] or rows_and_levels
     row = rows_and_levels[0][0]
+    full = [level for _, level in rows_and_levels if not level.is_try_out]
+    rates = {level.request_rate for level in full}
+    fails_from = min((level.request_rate for level in full if level.holds is False), default=math.inf)
+    holds_at_all = any(level.holds for level in full)
+
+    def is_needed(level: Level) -> bool:
+        """Whether a try-out is all that is known of its rate, which may be the highest that holds."""
+        return not holds_at_all and level.request_rate not in rates and level.request_rate < fails_from
+
     if searched is not None:
         levels = [_level_at(searched[0], searched[1].rate, None, holds=True)]
     else:
         # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests
         # met the limits counts, and an unknown one before all others.
         worst_first = sorted(
-            (level for _, level in rows_and_levels),
+            (level for _, level in rows_and_levels if not level.is_try_out or is_needed(level)),
             key=lambda one: (one.holds is True, -1.0 if one.share is None else one.share),
         )
         worst = {level.request_rate: level for level in reversed(worst_first)}

@@ -406,7 +406,7 @@ def test_the_first_runs_after_an_accepted_change_are_judged_by_its_level_or_not_
     check.main(["--db-path", str(history)])
     out = capsys.readouterr().out
     assert " 2+12 " in out
-    assert "3 since the last change of level, which give it; the 12 before give the variation" in out
+    assert "the A since the last change of level give the prediction, the B before it only their variation" in out
     stored(measured(17, 1.25))
     assert checked()[0] == 1, "beyond the new level it is a regression as before"
 

@@ -302,7 +302,8 @@ def test_a_try_out_of_a_few_requests_shows_nothing(empty_database, tmp_path, cap
 
     with Warehouse.open(path) as warehouse:
         alone = server("engine", {50.0: 0}, model_id="alone")
-        for one in (run, alone):
+        below = server("engine", {50.0: 0, 60.0: 20}, model_id="below")
+        for one in (run, alone, below):
             warehouse.ingest(Alter.results(one, tried, where=lambda point: point.axes[REQUEST_RATE] == 50.0))
 
     def levels(model):
@@ -315,6 +316,8 @@ def test_a_try_out_of_a_few_requests_shows_nothing(empty_database, tmp_path, cap
     code, found, of_server = levels("alone")
     assert (code, found) == (3, [(50.0, None)])
     assert of_server["levels"][0]["why_unknown"] == "5 requests do not tell 90 %: measure 10 or more (--num-requests)"
+    code, found, of_server = levels("below")
+    assert (code, found) == (3, [(50.0, None), (60.0, False)]), "what fails at a higher rate may hold at this one"
 
 
 def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_path, capsys):

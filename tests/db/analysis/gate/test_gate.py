@@ -49,6 +49,18 @@ def test_without_variation_only_the_two_percent_limit_applies(value, outcome):
     assert judge([10.0] * 10, value, LATENCY).outcome == outcome
 
 
+def test_a_few_runs_on_two_levels_do_not_make_a_change_of_a_factor_fine():
+    before = [5.05 * factor for factor in (1.0, 1.001, 0.999)] * 4
+    judged = judge([6.05, 0.505, 0.504, 0.506], 6.05, LATENCY, earlier=[before])
+    assert judged.outcome == "not_enough_data"
+    assert judged.why == (
+        "4 runs since the last change of level that differ by up to a factor of 12 do not tell 12 times the predicted "
+        "value from their variation"
+    )
+    assert judge([0.505, 0.504, 0.506, 0.505], 6.05, LATENCY, earlier=[before]).outcome == "worse"
+    assert judge([6.05, 0.505, 0.504, 0.506], 0.6, LATENCY, earlier=[before]).outcome == "fine"
+
+
 def test_nine_runs_are_not_enough():
     judgement = judge(TWO_LEVELS[:9], 20.0, LATENCY)
     assert judgement.outcome == "not_enough_data"
