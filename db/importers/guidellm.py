@@ -285,6 +285,14 @@ def _load(top: Fields, benchmark: Fields) -> Load:
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
+    # Read before the rest is kept with the result: a backend has an address, and may have a key.
+    stated_load: dict[str, Any] = {
+        "model_id": _of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
+        "server": server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
+        "started_at": times.unix_time("start_time"),
+        "finished_at": times.unix_time("end_time"),
+        "stated_time": benchmark.text("Timings, Start Time") or benchmark.text("Start Time"),
+    }
     distributions = benchmark.required(benchmark.fields, "metrics")
     is_old = "run_stats" in benchmark
     holder, name = (benchmark.section("run_stats"), "requests_made") if is_old else (distributions, "request_totals")
@@ -331,15 +339,7 @@ def _load(top: Fields, benchmark: Fields) -> Load:
         found = [_request(entry, error=None, is_open=is_open) for entry in of_success]
         found += [_request(entry, error="failed", is_open=is_open) for entry in of_failure]
         sent = [request for request in found if request is not None] if None not in found else []
-    return Load(
-        model_id=_of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
-        server=server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
-        kind=kind,
-        started_at=times.unix_time("start_time"),
-        finished_at=times.unix_time("end_time"),
-        stated_time=benchmark.text("Timings, Start Time") or benchmark.text("Start Time"),
-        result=with_requests(result, requests_record(sent), variation=variation),
-    )
+    return Load(kind=kind, result=with_requests(result, requests_record(sent), variation=variation), **stated_load)
 
 
 def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:

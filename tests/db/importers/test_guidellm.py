@@ -55,6 +55,18 @@ def test_raw_latencies_and_first_tokens_are_samples_and_fill_the_columns(runs):
     assert result.extra["kept"]["stated"]["time_to_first_token_ms"] == pytest.approx(37.183523178100586)
 
 
+def test_what_is_read_of_a_load_is_not_kept_again_with_its_result(changed):
+    def with_a_key(data):
+        data["benchmarks"][0]["config"]["backend"]["api_key"] = "sk-of-the-server"
+
+    kept = changed(with_a_key)[0].results[0].extra["kept"]
+    assert {"start_time", "end_time"}.isdisjoint(kept)
+    assert kept["config"]["confidence"] == 0.95, "what is not read stays"
+    assert "backend" not in kept["config"], "a model, an address, a key"
+    for run in runs_of(REPORT.with_suffix(".csv")):
+        assert {"start_time", "end_time", "Timings, Start Time", "config"}.isdisjoint(run.results[0].extra["kept"])
+
+
 def token_times_ms(data, load=0):
     return [one["inter_token_latency_ms"] for one in data["benchmarks"][load]["requests"]["successful"]]
 
