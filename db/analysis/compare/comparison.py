@@ -478,8 +478,7 @@ def _compared_quality(
     warehouse: Warehouse, findings: Sequence[Finding]
 ) -> tuple[tuple[QualityFinding, ...], frozenset[str]]:
     """The quality of each pair of runs of the findings that both have it, in the order of the findings, and the
-    imported evaluations that measured it for some of these runs. What two evaluations say of several pairs is judged
-    once."""
+    imported evaluations that measured it. What two evaluations say of several pairs is judged once."""
     pairs: dict[tuple[str, str], str] = {}
     for finding in findings:
         sides = [" ".join(filter(None, (finding.subject[n][i] for n in ("runtime", "precision")))) for i in (0, 1)]
@@ -504,7 +503,7 @@ def _compared_quality(
                 found.append(
                     QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
                 )
-    return tuple(found), frozenset(beside.values())
+    return tuple(found), frozenset(beside.values()) & {run for _, *both in seen for run in both}
 
 
 def quality_notes(findings: Sequence[QualityFinding]) -> list[str]:

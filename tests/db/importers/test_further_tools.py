@@ -403,6 +403,11 @@ def test_evaluations_beside_the_compared_speeds_are_their_quality_and_no_points(
     show(["--db-path", path])
     of_bfloat16 = [line for line in capsys.readouterr().out.splitlines() if "eager bfloat16: task score" in line]
     assert len(of_bfloat16) == 1
+    with Warehouse.open(path) as warehouse:
+        warehouse.remove_runs([scored[1].run_id])
+        found = compare(warehouse, before, after, JUDGED["latency_median_ms"])
+    assert (len(found.findings), found.quality) == (1, ())
+    assert len(found.only_before) == 1, "the evaluation of A is shown although B has none"
 
 
 def test_aiperfs_table_has_the_numbers_of_its_json():
