@@ -210,7 +210,8 @@ def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str |
     """Why the value cannot be judged; None if it can."""
     own = len(_stored_once(case.segments[-1], case.newest))
     if len(past) < parameters.min_points:
-        before = sum(len(_stored_once(segment)) for segment in case.segments[:-1])
+        earlier = (len(_stored_once(segment)) for segment in case.segments[:-1])
+        before = sum(runs for runs in earlier if runs > 1)  # a single run at a level shows no variation
         if not before:
             return f"{counted(own, 'earlier run')}, at least {parameters.min_points} required"
         since = f"too few since {case.since or 'the last change of level'}: {counted(own, 'run')}"

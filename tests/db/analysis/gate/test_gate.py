@@ -114,6 +114,11 @@ def test_after_a_change_the_runs_before_it_give_the_variation():
     assert judge(new, 25.0, LATENCY, earlier=[[10.0, 10.1, 10.2]]).why == (
         "too few since the last change of level: 2 runs and 3 before it, at least 10 required together"
     )
+    singles = [[10.0 + place] for place in range(9)]  # no run of these shows how much runs at a level vary
+    assert judge(new, 25.0, LATENCY, earlier=singles).why == "2 earlier runs, at least 10 required"
+    assert judge(new, 25.0, LATENCY, earlier=[*singles, [10.0, 10.1]]).why == (
+        "too few since the last change of level: 2 runs and 2 before it, at least 10 required together"
+    )
 
 
 def test_a_time_of_zero_has_no_verdict_and_one_in_the_history_takes_no_other_with_it():
