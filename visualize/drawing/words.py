@@ -316,4 +316,5 @@ def counts(things: Iterable[str]) -> str:
 
 def _counted(things: Iterable[str]) -> str:
     """The same, the most first."""
-    return counts(sorted(ordered := list(things), key=lambda name: (-ordered.count(name), name)))
+    found = Counter(things)
+    return counts(sorted(found.elements(), key=lambda name: (-found[name], name)))
