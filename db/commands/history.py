@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -31,9 +31,6 @@ from db.commands.arguments import (
     selection_in,
     unknown_models_in,
 )
-
-if TYPE_CHECKING:
-    pass
 
 NAME = "benchhouse history"
 EXAMPLES = """
