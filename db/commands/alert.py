@@ -4,7 +4,7 @@ benchhouse check stores an alert for each regression that it finds; alert raise 
 in the history. An alert is new until its triage is set: regression or improvement (real), intended (a slowdown that is
 wanted), method (the measurement changed), hardware (the machine changed) or noise. While one of check is new or a
 regression, its results are no history of later checks, which fail at that level. Noise counts as variation. With any
-other triage the level stays: later checks judge by it alone, as soon as 2 runs are at it.
+other triage the level stays: later checks judge by it, as soon as 2 runs are at it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,13 @@ def main(argv: Sequence[str]) -> int:
     for subcommand in (listing, raising, setting):
         add_shared(subcommand, json="print the alerts as JSON")
         add_database(subcommand)
-    from db.analysis.gate.alerts import TRIAGES
+    if argv and argv[0] not in commands.choices and not argv[0].startswith("-"):
+        from db.analysis.gate.alerts import TRIAGES
 
-    first, alert_id, *_ = [*argv, "", ""]
-    if first in (*TRIAGES, *ACCEPTING):
-        triage = first if first in TRIAGES else "intended"
-        raise UsageError(f"a triage is set by benchhouse alert set {alert_id or 'ID'} {triage} --note WHY")
+        if argv[0] in (*TRIAGES, *ACCEPTING):
+            ids = " ".join(takewhile(lambda word: not word.startswith("-"), argv[1:])) or "ID"
+            triage = argv[0] if argv[0] in TRIAGES else "intended"
+            raise UsageError(f"a triage is set by benchhouse alert set {ids} {triage} --note WHY")
     arguments = parser.parse_args(argv)
     return {"list": _list, "raise": _raise, "set": _set}[arguments.what](arguments)
 
@@ -185,7 +186,7 @@ def _set(arguments: argparse.Namespace) -> int:
         triage, *ids = given
         raise UsageError(f"the triage comes last: benchhouse alert set {' '.join(ids)} {triage}")
     if arguments.triage in ACCEPTING:
-        how = f"benchhouse alert set {' '.join(arguments.ids)} intended --note WHY"
+        how = f"benchhouse alert set {' '.join(arguments.ids) or 'ID'} intended --note WHY"
         raise UsageError(
             f"{arguments.triage} is no triage: a slowdown that is wanted is intended, which accepts its level: {how}"
         )
