@@ -408,6 +408,15 @@ def least_to_tell(share: float) -> int:
 LEAST_TO_TELL = least_to_tell(LEAST_GOOD)
 
 
+def share_holds(met: float, unknown: int, count: int, share: float) -> bool | None:
+    """Whether this share of the requests met the limits; None if that depends on the unknown ones among them, or on
+    those that are lacking to tell it."""
+    lacking = max(0, least_to_tell(share) - count)
+    if (met + unknown + lacking) / (count + lacking) < share:
+        return False
+    return None if lacking or met / count < share else True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
     """The highest rate at which the required share of requests meets the limits, in requests per second."""

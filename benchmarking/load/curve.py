@@ -19,6 +19,7 @@ from benchmarking.core.load_doubts import (
     RATE_LOW,
     SEARCHED,
     HighestRate,
+    share_holds,
 )
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.provenance import uuid7
@@ -131,15 +132,27 @@ def holds(result: Result) -> bool | None:
     return None if disturbances(result) else meets(result)
 
 
+def requests_of(level: Result) -> int:
+    """The number of its requests, also if they are not stored."""
+    return int(level.metrics.get("requests_sent", 0)) or sum(map(len, level.requests))
+
+
+def surely_holds(level: Result) -> bool | None:
+    """Whether a level holds the limits, as `holds`, and has enough requests to tell."""
+    is_held, share, count = holds(level), level.metrics.get("goodput_share"), requests_of(level)
+    has_other_reason = level.status != "ok" or any(one.kind in NOT_MET for one in level.doubts)
+    if is_held is None or has_other_reason or share is None or not count:
+        return is_held
+    return share_holds(round(share * count), 0, count, LEAST_GOOD)
+
+
 def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     """What --fail-on makes of the levels of a command: "missed" fails if one misses the limits, "all-missed" if every
     one does. What is not known of a level is neither, as of one with fewer requests than tell the required share."""
     if not levels:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{FLAG} {asked}: not known: no level was measured")
-    held = [holds(level) for level in levels]
-    sizes = [sum(map(len, level.requests)) or int(level.metrics.get("requests_sent", 0)) for level in levels]
-    few = [size for is_held, size in zip(held, sizes, strict=True) if is_held and size < LEAST_TO_TELL]
-    held = [None if is_held and size < LEAST_TO_TELL else is_held for is_held, size in zip(held, sizes, strict=True)]
+    held = [surely_holds(level) for level in levels]
+    few = [requests_of(level) for level, is_held in zip(levels, held, strict=True) if is_held is not holds(level)]
     missed, unknown, words, of_all = held.count(False), held.count(None), f"{FLAG} {asked}", counted(len(held), "level")
     if missed == len(held) or (missed and asked == "missed"):
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")

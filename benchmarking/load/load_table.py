@@ -17,7 +17,16 @@ from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
-from benchmarking.load.curve import NOT_MET, disturbances, facts_of, holds, is_search, offered
+from benchmarking.load.curve import (
+    NOT_MET,
+    disturbances,
+    facts_of,
+    holds,
+    is_search,
+    offered,
+    requests_of,
+    surely_holds,
+)
 from benchmarking.load.traffic import LIMIT_WORDS, limits_text
 
 GOODPUT = "goodput_requests_per_sec"
@@ -230,7 +239,9 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     for level in levels:
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
         is_held, has_ended = holds(level), level.status == "ok"
-        if is_held is None:
+        if is_held and surely_holds(level) is None:
+            untold.append(f"{name} ({requests_of(level)} requests do not tell {LEAST_GOOD:.0%})")
+        elif is_held is None:
             why = ", ".join(disturbances(level)) or "unknown"
             untold.append(f"{name} ({why if has_ended else f'{level.status}, no request was sent'})")
         elif not has_ended:

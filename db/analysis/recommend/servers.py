@@ -2,11 +2,11 @@
 
 A rate holds if the required share of its requests (by default 99 %, as in MLPerf's Server scenario) succeeded and met
 every limit. Requests are counted one by one if they are stored, and must be enough to tell that share: a level of
-fewer, as of a try-out, shows nothing, and is left out beside a rate that holds or a lower one that fails. For imported
-load tests without requests, each limited percentile that covers the share must be within its limit. The rate of a
-server is the highest measured rate that holds together with all lower ones: nothing is assumed between or beyond
-measured rates. Where `benchhouse load --find-rate` searched with the same limits and share, its answer is the rate. A
-higher rate needs several machines that share the requests evenly.
+fewer, as of a try-out, shows at most that the share is missed, else it is left out beside a rate that holds or a lower
+one that fails. For imported load tests without requests, each limited percentile that covers the share must be within
+its limit. The rate of a server is the highest measured rate that holds together with all lower ones: nothing is assumed
+between or beyond measured rates. Where `benchhouse load --find-rate` searched with the same limits and share, its
+answer is the rate. A higher rate needs several machines that share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
 valid and noisy load tests count: an overloaded server or a late generator makes one invalid.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
-from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate, least_to_tell
+from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate, least_to_tell, share_holds
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
@@ -214,15 +214,14 @@ class Share:
     unknown: int
 
     def holds(self, share: float) -> bool | None:
-        """Whether this share of the requests met the limits; None if that depends on unknown ones, or if there are too
-        few to tell."""
-        if self.met / self.n >= share:
-            return None if self.tells_little(share) else True
-        return None if (self.met + self.unknown) / self.n >= share else False
+        """Whether this share of the requests met the limits; None if that depends on unknown ones, or on those that
+        are lacking to tell it."""
+        return share_holds(self.met, self.unknown, self.n, share)
 
     def tells_little(self, share: float) -> bool:
-        """Whether there are too few requests to tell whether this share of them meets a limit, as of a try-out."""
-        return self.n < least_to_tell(share)
+        """Whether there are too few requests to tell whether this share of them meets a limit, as of a try-out, and not
+        so many of them missed it that more would not help."""
+        return self.n < least_to_tell(share) and self.holds(share) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +299,7 @@ def _level_at(
 
 
 def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
-    if share is not None and not share.unknown:
+    if share is not None and (not share.unknown or share.met / share.n >= demand.share):
         needed = least_to_tell(demand.share)
         return f"{share.n} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
     if share is not None:

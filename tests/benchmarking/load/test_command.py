@@ -570,17 +570,27 @@ def test_missed_limits_fail_a_gate_that_asks_and_what_is_unknown_is_neither_met_
     assert codes == [missed, all_missed]
 
 
-def test_few_requests_within_the_limits_do_not_pass_a_gate(stored):
+def test_few_requests_within_the_limits_do_not_pass_a_gate(stored, capsys):
     """The 99th percentile of ten is unknown, and what is unknown is not met."""
     (level,) = of_levels(stored[1], (5.0, 1.0)).results
 
-    def gated(count):
-        sent = replace(level, requests=(), metrics={**level.metrics, "requests_sent": count})
-        return curve.limits_outcome([sent], "missed")
+    def sent(count, outside=0):
+        metrics = {**level.metrics, "requests_sent": count, "goodput_share": 1 - outside / count}
+        return replace(level, requests=(), metrics=metrics)
+
+    def gated(*counts):
+        return curve.limits_outcome([sent(*counts)], "missed")
 
     assert gated(10).exit_code == 3
     assert "not known at 1 of 1 level: 10 requests do not tell 99%: use 100 or more" in gated(10).text
     assert gated(100).exit_code == 0
+    assert gated(60, 1).exit_code == 3, "40 more that meet them would do"
+    assert gated(60, 2).exit_code == 1
+    load_table.print_run(replace(stored[1], results=(sent(10), sent(100))), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "at least 99% of the requests met ttft:10000ms at 5/s; not judged: 5/s (10 requests do not tell 99%)" in shown
+    )
 
 
 def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, capsys):

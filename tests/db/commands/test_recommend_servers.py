@@ -291,7 +291,7 @@ def test_a_server_with_several_quantizations_of_a_model_is_several(empty_databas
     assert sorted(one["runtime_mode"]["quantization"] for one in traffic["servers"]) == ["Q4_1", "Q8_0"]
 
 
-def test_a_try_out_of_a_few_requests_shows_nothing(empty_database, tmp_path, capsys):
+def test_a_try_out_of_a_few_requests_shows_at_most_that_a_rate_is_missed(empty_database, tmp_path, capsys):
     path = shutil.copy(empty_database, tmp_path / "tried.duckdb")
     run = server("engine", {2.0: 0, 50.0: 0}, model_id="tried")
 
@@ -302,8 +302,10 @@ def test_a_try_out_of_a_few_requests_shows_nothing(empty_database, tmp_path, cap
 
     with Warehouse.open(path) as warehouse:
         alone = server("engine", {50.0: 0}, model_id="alone")
+        once = server("engine", {2.0: 0, 50.0: 1}, model_id="once")
+        missed = server("engine", {2.0: 0, 50.0: 2, 60.0: 0}, model_id="missed")
         below = server("engine", {50.0: 0, 60.0: 20}, model_id="below")
-        for one in (run, alone, below):
+        for one in (run, alone, once, missed, below):
             warehouse.ingest(Alter.results(one, tried, where=lambda point: point.axes[REQUEST_RATE] == 50.0))
 
     def levels(model):
@@ -313,6 +315,9 @@ def test_a_try_out_of_a_few_requests_shows_nothing(empty_database, tmp_path, cap
 
     code, found, of_server = levels("tried")
     assert (code, found, of_server["holds_up_to"]) == (0, [(2.0, True)], 2.0)
+    assert levels("once")[:2] == (0, [(2.0, True)]), "five more that meet the limits would do"
+    code, found, of_server = levels("missed")
+    assert (code, found, of_server["holds_up_to"]) == (0, [(2.0, True), (50.0, False), (60.0, True)], 2.0)
     code, found, of_server = levels("alone")
     assert (code, found) == (3, [(50.0, None)])
     assert of_server["levels"][0]["why_unknown"] == "5 requests do not tell 90 %: measure 10 or more (--num-requests)"
