@@ -24,7 +24,7 @@ from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import Measurement, Point, Result, Run
+from benchmarking.core.records import PRECISIONS, Measurement, Point, Result, Run
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -126,7 +126,8 @@ class Configuration:
     def entrant(self) -> Entrant:
         """It as the race knows it."""
         candidate, point = self.candidate, self.point
-        simplicity = (candidate.departures, point.concurrency, point.batch_size, candidate.name)
+        precision = PRECISIONS.index(candidate.request.precision)
+        simplicity = (candidate.departures, point.concurrency, point.batch_size, precision, candidate.name)
         return Entrant(key=self.key, cell=candidate.name, simplicity=simplicity)
 
 
