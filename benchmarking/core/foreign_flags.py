@@ -449,6 +449,9 @@ TABLE = """
 --wait --ready-check-timeout-sec --wait-for-server --startup-timeout :: --start-timeout
 --max-errors --max-error-rate --max-failures --fail-fast :: requests that fail are counted by kind, and a level with
   too many of them is invalid
+--quality --kl --max-kl --agreement :: --quality :: if --objective: quality is limited by --limit kl:0.02 or --limit
+  agreement:0.99 :: {QUALITY}
+--bench-dir --bench-folder --benches-dir --benchmark-dir --benchmarks-dir :: --benches
 --accuracy --test-mode --accuracy-mode --perplexity --ppl :: --quality --min-accuracy :: outputs are compared with
   torch in every run; quality is benchhouse run --quality
 --tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path :: {QUALITY}

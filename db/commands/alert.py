@@ -70,7 +70,10 @@ ACCEPTED = (
     f"until {DEFAULTS.min_points_after_change} earlier runs are at it"
 )
 """What any other triage does."""
-ACCEPTING = ("accept", "accepted", "approved", "by-design", "deliberate", "expected", "known", "wanted", "wontfix")
+ACCEPTING = (
+    *("accept", "accepted", "approved", "by-design", "close", "deliberate", "dismiss"),
+    *("expected", "known", "resolve", "wanted", "wontfix"),
+)
 """Words of other tools for a slowdown that stays."""
 
 
