@@ -236,7 +236,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit, between two rates; takes about 24 to 60 times --duration",
+            help="highest rate within --limit; takes 24 to 60 durations",
             needs=(("limit", None), ("request_rate", None)),
         ),
         replace(

@@ -73,6 +73,7 @@ def test_failures_are_listed_and_the_batch_continues(tmp_path, capsys, null_scri
     assert summary(tmp_path)["cells_by_status"] == {"failed": 1, "ok": 1}
 
 
+@pytest.mark.forked_children(False)  # a library in the fork server sends all logs to stderr
 def test_runs_that_could_not_be_stored_are_stored_by_resume(tmp_path, capsys):
     database = tmp_path / "here.duckdb"
     command = [sys.executable, "-m", "benchmarking.batch_benchmark", *TWO, *QUICK, *SMALL]
