@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median
 
+from benchmarking.core import plugins
 from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -63,8 +64,8 @@ LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
 """Time to store a run, set aside for the end."""
-FIRST_LOAD_S, FIRST_BUILD_S = 5.0, 20.0
-"""Assumed times to load and to build a model before any was."""
+FIRST_LOAD_S, FIRST_BUILD_S, FIRST_EXPORT_S, FIRST_COMPILE_S = 5.0, 10.0, 40.0, 60.0
+"""Assumed times to load a model, to convert its weights, to export its graph, and to compile it, before any was."""
 
 
 class Contender(Track):
@@ -380,9 +381,9 @@ class Search:
         times = [(self.candidates[other], sum(took)) for other, took in self._took_s.items()]
         if same := [took for other, took in times if other.request.runtime == candidate.request.runtime]:
             return max(same)
-        is_built = has_build(candidate.plan.cell)
-        like = [took for other, took in times if has_build(other.plan.cell) == is_built]
-        return median(like) if like else FIRST_LOAD_S + FIRST_BUILD_S * is_built
+        assumed_s = _assumed_s(candidate.plan)
+        like = [took for other, took in times if _assumed_s(other.plan) == assumed_s]
+        return median(like) if like else assumed_s
 
     def _end_round(self) -> None:
         if self.race.round == 0:
@@ -517,6 +518,16 @@ def _result(track: Track, label: str, launches: range) -> Result:
         if measurement.point.label == label and measurement.launch in launches
     ]
     return summarise("", measured[0].point, measured, [load for load in track.loads if load.launch in launches])
+
+
+def _assumed_s(plan: CellPlan) -> float:
+    """The time of the first launch of a cell, before anything like it has been tried."""
+    if plan.settings.point_per_process:
+        return FIRST_LOAD_S + FIRST_COMPILE_S * len(plan.runnable)
+    if not has_build(plan.cell):
+        return FIRST_LOAD_S
+    is_export = plugins.runtime(plan.cell.runtime).export_format is not None
+    return FIRST_LOAD_S + (FIRST_EXPORT_S if is_export else FIRST_BUILD_S)
 
 
 def _identity(plan: CellPlan) -> tuple[object, ...]:
