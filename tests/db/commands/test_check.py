@@ -404,7 +404,7 @@ def test_the_first_runs_after_an_accepted_change_are_judged_by_its_level_or_not_
     assert (checked()[0], checked()[1]["counts"]) == (0, {"fine": 2})
     assert [row["alert_id"] for row in alerts(history)] == ids, "no second alert about the accepted level"
     check.main(["--db-path", str(history)])
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert " 2+12 " in out
     assert "the A since the last change of level give the prediction, the B before it only their variation" in out
     stored(measured(17, 1.25))
