@@ -133,15 +133,15 @@ def holds(result: Result) -> bool | None:
 
 
 def requests_of(level: Result) -> int:
-    """The number of its requests, also if they are not stored."""
-    return int(level.metrics.get("requests_sent", 0)) or sum(map(len, level.requests))
+    """The number of its requests in all repetitions; that of one, which is the metric, if they are not stored."""
+    return max(sum(map(len, level.requests)), int(level.metrics.get("requests_sent", 0)))
 
 
 def surely_holds(level: Result) -> bool | None:
     """Whether a level holds the limits, as `holds`, and has enough requests to tell."""
     is_held, share, count = holds(level), level.metrics.get("goodput_share"), requests_of(level)
     has_other_reason = level.status != "ok" or any(one.kind in NOT_MET for one in level.doubts)
-    if is_held is None or has_other_reason or share is None or not count:
+    if is_held is None or has_other_reason or share is None or not count or count >= LEAST_TO_TELL:
         return is_held
     return share_holds(round(share * count), 0, count, LEAST_GOOD)
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
@@ -591,6 +591,21 @@ def test_few_requests_within_the_limits_do_not_pass_a_gate(stored, capsys):
     assert (
         "at least 99% of the requests met ttft:10000ms at 5/s; not judged: 5/s (10 requests do not tell 99%)" in shown
     )
+
+
+def test_the_requests_of_all_repetitions_tell_whether_a_level_passes(stored):
+    (level,) = of_levels(stored[1], (5.0, 1.0)).results
+    columns = {
+        name: value[:1] * 50
+        for name, value in ((one.name, getattr(level.requests[0], one.name)) for one in fields(level.requests[0]))
+        if isinstance(value, tuple)
+    }
+    fifty = replace(level.requests[0], **columns)
+    metrics = {**level.metrics, "requests_sent": 50.0}  # as all metrics, the median of the repetitions
+    repeated = replace(level, requests=(fifty,) * 3, launches=3, metrics=metrics)
+    assert curve.limits_outcome([repeated], "missed").exit_code == 0
+    single = replace(repeated, requests=repeated.requests[:1], launches=1)
+    assert curve.limits_outcome([single], "missed").exit_code == 3
 
 
 def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, capsys):
