@@ -215,11 +215,14 @@ def _profile(run: Run) -> list[str]:
 
 
 def evidence_words(name: str, value: object) -> str:
-    """An item of a doubt's evidence in words: "needed duration 30 s" of needed_duration_s."""
+    """An item of a doubt's evidence in words: "needed duration 30 s" of needed_duration_s, "offered 12/s" of
+    offered_per_s."""
     *words, last = name.split("_")
     shown = number(value) if isinstance(value, float) else visible(str(value))
     if not words or last not in EVIDENCE_UNITS or isinstance(value, str):
         return f"{name.replace('_', ' ')} {shown}"
+    if words[-1] == "per":
+        return f"{' '.join(words[:-1])} {shown}/{last}"
     return f"{' '.join(words)} {shown} {last}"
 
 

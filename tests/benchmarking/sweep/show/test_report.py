@@ -267,3 +267,8 @@ def test_the_evidence_is_shown_where_the_advice_refers_to_it():
     assert line.endswith("Found: window 1 s, reply 0.5 s, needed duration 30 s.")
     (line,) = doubt_remarks([("4/s", doubt("cpu_pressure"))])
     assert "Found: " not in line
+
+
+def test_a_rate_in_the_evidence_is_no_time():
+    (line,) = doubt_remarks([("12/s", doubt("rate_not_achieved", requested_per_s=12.0, achieved_share=0.8))])
+    assert line.endswith("Found: requested 12/s, achieved share 0.8.")
