@@ -245,7 +245,7 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
         return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     smallest = [judgement.detectable for judgement in unjudged if judgement.detectable is not None]
     least = f"{max(smallest):.1%}" if smallest and max(smallest) < MOST_SHOWN else "100 times as much"
-    limit = f"; no change below {least} could have been found there" if smallest else ""
+    limit = f"; changes below {least} may have been missed there" if smallest else ""
     also = f", also at {len(unjudged)} {points} without a verdict{limit}" if unjudged else ""
     strict = f" ({FLAG} slower,not-judged does not pass that)" if unjudged else ""
     passed = f"{words}: passed: nothing speaks for a change for the worse{also}{strict}"

@@ -41,10 +41,13 @@ def test_a_pass_with_a_wide_interval_says_what_it_could_not_have_found():
     text = outcome([EQUIVALENT, WIDE], LATENCY, ("slower",)).text
     assert text.endswith(
         "nothing speaks for a change for the worse, also at 1 of 2 points without a verdict; "
-        "no change below 8.0% could have been found there (--fail-on slower,not-judged does not pass that)"
+        "changes below 8.0% may have been missed there (--fail-on slower,not-judged does not pass that)"
     )
+    two = outcome([replace(WIDE, detectable=0.03), WIDE], LATENCY, ("slower",)).text
+    assert "no change" not in two, "at the first point, one of 5 % would have been found"
+    assert "changes below 8.0% may have been missed there" in two
     vast = outcome([replace(WIDE, detectable=1e4)], LATENCY, ("slower",)).text
-    assert "no change below 100 times as much could" in vast
+    assert "changes below 100 times as much may" in vast
     assert outcome([EQUIVALENT], LATENCY, ("slower",)).text.endswith("for the worse")
 
 
