@@ -143,6 +143,12 @@ def test_one_command_in_two_folders_that_it_uses_nothing_of_is_no_comparison(tmp
         assert ab.main(words) == 0, used
         assert len(seen.pop()) == 2
         path.unlink() if path.suffix else path.rmdir()
+    model = str(tmp_path)
+    flags = ["--worktree-a", "../main", "--worktree-b", ".", "--no-save"]
+    assert ab.main([f"benchhouse run {model}", *words[1:]]) == 2, "both sides read the same folder"
+    assert ab.main(["A=1 benchhouse run tiny-bert", "A=2 benchhouse run tiny-bert", *flags]) == 0, (
+        "they are no one code"
+    )
 
 
 def test_missing_worktrees_are_errors(tmp_path):

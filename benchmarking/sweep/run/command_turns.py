@@ -137,17 +137,20 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
 
 
 def check_folders(first: Arm, second: Arm) -> None:
-    """Raise UsageError for one `run` in two folders of which it uses nothing: no word names a file in them, and no
-    module of theirs has the name of an installed one, whose place it would take. A gate on that always passes."""
+    """Raise UsageError for one `run` with one environment in two folders of which it uses nothing: no word names a file
+    in them, and no module of theirs has the name of an installed one, whose place it would take. A gate on that always
+    passes."""
     folders = [side.folder for side in (first, second) if side.folder is not None]
     words = [*first.words[len(DEFAULT_COMMAND) :], *first.environment.values()]
-    if len(folders) < 2 or first.words != second.words or first.words[: len(DEFAULT_COMMAND)] != DEFAULT_COMMAND:
+    is_one = (first.words, first.environment) == (second.words, second.environment)
+    if len(folders) < 2 or not is_one or first.words[: len(DEFAULT_COMMAND)] != DEFAULT_COMMAND:
         return
     values = {part for word in words for part in (word, word.partition("=")[2], word.partition(":")[0]) if part}
     modules = {
         entry.stem for folder in folders for entry in folder.iterdir() if entry.is_dir() or entry.suffix == ".py"
     }
-    if any(os.path.exists(folder / value) for folder in folders for value in values):  # of any text: False, no error
+    relative = [value for value in values if not os.path.isabs(value)]  # an absolute path is the same file for both
+    if any(os.path.exists(folder / value) for folder in folders for value in relative):  # of any text: False, no error
         return
     names = [name for name in modules if name.isidentifier() and not name.startswith("__")]
     if modules & {"sitecustomize", "usercustomize"} or any(map(find_spec, names)):
