@@ -178,10 +178,11 @@ def _unknown(name: str, rest: Sequence[str]) -> int:
         return EXIT_USAGE
     from benchmarking.workloads.support import model_catalog
 
-    if model_catalog.find(name) is not None or name.endswith((".gguf", ".onnx")) or os.path.isdir(name):
+    near = meant_by(name, [*COMMANDS, *ALIASES])
+    is_folder = os.path.isdir(name) and (not near or os.path.isfile(os.path.join(name, "config.json")))
+    if model_catalog.find(name) is not None or name.endswith((".gguf", ".onnx")) or is_folder:
         print(f"benchhouse: error: {name!r} is no command: benchhouse run {name} measures a model", file=sys.stderr)
         return EXIT_USAGE
-    near = meant_by(name, [*COMMANDS, *ALIASES])
     ours = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(ours)}? " if ours else ""
     print(f"benchhouse: error: unknown command {name!r}: {hint}benchhouse --help lists all", file=sys.stderr)

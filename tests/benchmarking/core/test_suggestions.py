@@ -628,6 +628,20 @@ def test_a_wrong_guess_of_a_user_of_other_tools_in_three_tasks_is_answered(capsy
     assert answer in err
 
 
+def test_a_folder_that_is_no_model_does_not_hide_the_command_that_was_meant(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dashboards", "my-bert"):
+        (tmp_path / name).mkdir()
+    answers = []
+    for name in ("dashboards", "my-bert", "dashboards"):
+        assert cli.main([name]) == EXIT_USAGE
+        answers.append(capsys.readouterr().err)
+        (tmp_path / "dashboards" / "config.json").touch()
+    assert "did you mean dashboard?" in answers[0]
+    assert "benchhouse run my-bert measures a model" in answers[1]
+    assert "benchhouse run dashboards measures a model" in answers[2]
+
+
 def test_limits_are_asked_for_by_one_flag_and_its_other_spelling_in_every_command():
     for command in ("load", "recommend", "tune"):
         assert parser_of(command).parse_args(["m", "--slo", "ttft:1s"]).limit == ["ttft:1s"]
