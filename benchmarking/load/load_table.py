@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LEAST_GOOD, HighestRate
+from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, HighestRate
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -254,7 +254,7 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
                 kinds, has_shares = f"{share:.1%}", True
                 within = [is_within is True for requests in level.requests for is_within in requests.meets_limits]
                 count, outside = len(within), within.count(False)
-                if 0 < outside <= FEW_OUTSIDE and count < _needed(outside):
+                if 0 < outside <= FEW_OUTSIDE and count < outside * LEAST_TO_TELL:
                     few.setdefault((outside, count), []).append(name)
             missed.append(f"{name} ({kinds})")
     rule = f"{LEAST_GOOD:.0%} of the requests met {limits_text(limits)}"
@@ -265,13 +265,8 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
     told = [
         f"at {', '.join(names)} only {outside} of {count} requests {'was' if outside == 1 else 'were'} outside them: "
-        f"{LEAST_GOOD:.0%} can be told with at least {_needed(outside)} requests (--num-requests, or a longer "
+        f"{LEAST_GOOD:.0%} can be told with at least {outside * LEAST_TO_TELL} requests (--num-requests, or a longer "
         "--duration)"
         for (outside, count), names in few.items()
     ]
     return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what, *told)))
-
-
-def _needed(outside: int) -> int:
-    """The least number of requests of which so many may be outside the limits."""
-    return round(outside / (1 - LEAST_GOOD))

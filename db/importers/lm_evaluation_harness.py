@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Json, Point, Scalar, canonical_hash
+from benchmarking.core.sample_statistics import exact_share_interval
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
@@ -198,8 +199,8 @@ def _errors(value: float, error: float | None, samples: int | None) -> tuple[flo
         return None if error is None else (Z95 * error, Z95 * error)
     if samples is None or value not in (0.0, 1.0):
         return None
-    width = 1 - 0.025 ** (1 / samples)
-    return (0.0, width) if value == 0 else (width, 0.0)
+    low, high = exact_share_interval(round(value * samples), samples)
+    return value - low, high - value
 
 
 def _samples(counts: object, task: str, scores: Mapping[str, Any]) -> int | None:
