@@ -107,8 +107,8 @@ WINDOWS = 8
 """Windows of the text by which quality is measured, once for each cell: half of those of `run --quality`."""
 RESTRICTED = ("runtime", "precision", "batch_size", "num_threads")
 """What a flag restricts; --space does it for the options of runtimes too."""
-MOST_ROWS = 12
-"""Configurations in the table: the recommended one, its equals, and the front."""
+LEAST_ROWS, MOST_ROWS = 5, 12
+"""Configurations in the table: the recommended one, its equals, the front, and the next best where these are few."""
 MOST_REASONS = 12
 """Reasons listed; --json has all."""
 EQUAL_NOTE = (
@@ -347,7 +347,9 @@ def _text(
     page = stdout_page()
     limits: Any = search.goal.limits
     first, *others = recommendation.rated
-    shown = [first, *(one for one in others if one.is_on_front or one in recommendation.equal)][:MOST_ROWS]
+    named = [one for one in others if one.is_on_front or one in recommendation.equal]
+    named += [one for one in others if one not in named][: max(0, LEAST_ROWS - 1 - len(named))]
+    shown = [first, *(one for one in others if one in named)][:MOST_ROWS]
     chosen = (limits, None if prices is None else prices.currency, page, EQUAL_NOTE)
     of_all = recommendation_words(workload, recommendation, *chosen)
     equal = tuple(one for one in recommendation.equal if one in shown)

@@ -194,19 +194,10 @@ class Race:
             self._rounds = min(MOST_ROUNDS, self.round + ROUNDS_TO_PROVE)
 
     def least_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
-        """The expected time of the rounds that decide among those that are not behind now; 0 without a leader. `cost_s`
-        is as in `narrow`."""
-        leader = self.leader()
-        if leader is None:
-            return 0.0
-        left = [
-            entrant
-            for entrant in self.racing
-            if entrant is leader or (entrant.launches and not self._why_behind(entrant, leader))
-        ]
-        cells = dict.fromkeys(entrant.cell for entrant in left)
-        rounds = LEAST_LAUNCHES - 1 if len(left) < 2 else ROUNDS_TO_PROVE
-        return rounds * sum(cost_s(cell, [entrant.key for entrant in left if entrant.cell == cell]) for cell in cells)
+        """The expected time of the launches that the best so far needs to be recommended; 0 if nothing was measured.
+        `cost_s` is as in `narrow`."""
+        best = next(iter(self.ranking([entrant for entrant in self.racing if entrant.launches])), None)
+        return 0.0 if best is None else (LEAST_LAUNCHES - 1) * cost_s(best.cell, [best.key])
 
     def _round_s(self, cost_s: Callable[[str, Collection[str]], float]) -> float:
         """The expected time of the next round."""

@@ -6,8 +6,8 @@ rounds can be compared like theirs. All runs share the session, whose id is also
 goes on.
 
 The time of everything counts towards the budget: builds, references, launches, storing. The screening takes the most
-promising cell next (`benchmarking.tuning.promise`), until its share of the budget is used. Cells that it had no time
-for enter the race later, if that is decided early.
+promising cell next (`benchmarking.tuning.promise`), until its share of the budget is used and no other promises more.
+Cells that it had no time for enter the race later, if that is decided early.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ compared at a smaller point, since each batch size would need a reference of its
 MOST_OF_A_CELL = 0.2
 """Share of the time left that the build and the first launch of a cell may take while others wait: where one hangs, or
 the machine is much slower than usual, there is time for the others."""
+PROMISING = 0.005
+"""Expected improvement on the best so far, as a share, for which the screening goes on when its share is used."""
 LATE_SHARE = 0.5
 """Share of the time that an early decision left which cells that were not tried may take beside the finalists."""
 LEAST_LAUNCH_S = 8.0
@@ -334,23 +336,26 @@ class Search:
             self.race.settle()
 
     def _screen(self) -> None:
-        """One short launch of each cell, while the screening's share of the budget lasts, and longer where what is
-        found so far needs less than the time left."""
+        """One short launch of each cell, the most promising first, while the screening's share of the budget lasts.
+        Then only of those that may be better than the best so far by `PROMISING`, such as the neighbours of a cell that
+        came late, while the launches that a recommendation needs have their time."""
         ends_s = self.spent_s + SHARES[0] * self.left_s
         untried = [name for name in self.candidates if name not in self._tried]
         budget_s = max(LEAST_LAUNCH_S, (ends_s - self.spent_s) / max(1, len(untried)))
         while self.left_s > 0 and untried:
-            each_s = self.spent_s / max(1, len(self._tried))
-            if self.spent_s >= ends_s and self.left_s < each_s + self.race.least_s(self._cost_s):
+            is_longer = self.spent_s >= ends_s
+            next_ones = self._by_promise(untried, PROMISING if is_longer else 0.0)
+            reserve_s = self.race.least_s(self._cost_s)
+            if is_longer and not (next_ones and self.left_s >= self._first_s(next_ones[0]) + reserve_s):
                 return
-            name = self._by_promise(untried)[0]
+            name = next_ones[0]
             untried.remove(name)
             self._say(self._progress(f"screening, {len(self._tried) + 1} of {len(self.candidates)}", name))
             self._measure(name, budget_s=budget_s, share=MOST_OF_A_CELL if untried else 1.0)
 
-    def _by_promise(self, untried: Sequence[str]) -> list[str]:
-        """These cells by their expected improvement per second, the most promising first. One with further settings
-        comes after the same runtime and precision without them."""
+    def _by_promise(self, untried: Sequence[str], least: float = 0.0) -> list[str]:
+        """Those of these cells whose expected improvement is at least so much, by the improvement per second, the most
+        promising first. One with further settings comes after the same runtime and precision without them."""
         tried = [Tried(traits=self.candidates[name].traits, log_cost=self._log_cost(name)) for name in self._tried]
         improvements = improvement([self.candidates[name].traits for name in untried], tried)
         order = random_order(self.session_id, 0, untried)
@@ -360,7 +365,8 @@ class Search:
             base = self.candidates[name].base
             return base != name and base in untried, -improves / max(1.0, self._first_s(name)), order.index(name)
 
-        return [name for name, _ in sorted(zip(untried, improvements, strict=True), key=place)]
+        promising = [one for one in zip(untried, improvements, strict=True) if one[1] >= least]
+        return [name for name, _ in sorted(promising, key=place)]
 
     def _log_cost(self, name: str) -> float | None:
         """The logarithm of the best cost of a cell; a value beyond a limit counts as if the cost grew by its square.
