@@ -176,11 +176,11 @@ def _unknown(name: str, rest: Sequence[str]) -> int:
         answer = answers["serving"] if is_of_server else answer
         print(f"benchhouse: error: unknown command {name!r}: {answer}", file=sys.stderr)
         return EXIT_USAGE
-    from benchmarking.workloads.support import model_catalog
+    from benchmarking.workloads.support import families
 
     near = meant_by(name, [*COMMANDS, *ALIASES])
     is_folder = os.path.isdir(name) and (not near or os.path.isfile(os.path.join(name, "config.json")))
-    if model_catalog.find(name) is not None or name.endswith((".gguf", ".onnx")) or is_folder:
+    if families.catalog_entry(name) is not None or name.endswith((".gguf", ".onnx")) or is_folder:
         print(f"benchhouse: error: {name!r} is no command: benchhouse run {name} measures a model", file=sys.stderr)
         return EXIT_USAGE
     ours = list(dict.fromkeys(ALIASES.get(one, one) for one in near))

@@ -124,9 +124,9 @@ def _check_first_word(argv: Sequence[str]) -> None:
     word = next(iter(argv), "-")
     if word.startswith("-") or "/" in word or Path(word).exists():
         return
-    from benchmarking.workloads.support.model_catalog import find
+    from benchmarking.workloads.support.families import catalog_entry
 
-    if find(word) is None:
+    if catalog_entry(word) is None:
         answer = next((answer for words, answer in FIRST_WORDS.items() if word.lower() in words.split()), None)
         answer = answer or f"a benchmark is chosen by --include {word}, a model by --model-id {word}"
         raise UsageError(f"unexpected argument {word!r}: {answer}")

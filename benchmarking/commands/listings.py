@@ -18,7 +18,7 @@ from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import size_text, wrapped
 from benchmarking.devices.support.kinds import kinds, names_with
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
 from benchmarking.workloads.support.resolve import resolve
@@ -215,7 +215,7 @@ def catalog_json() -> list[dict[str, Any]]:
     """One object per model: name, aliases, family, task, model_class, parameter_count, float32_bytes (of the
     parameters), max_sequence_length (or null), and its axes besides the batch size."""
     rows: list[dict[str, Any]] = []
-    for entry in model_catalog.entries():
+    for entry in families.catalog_entries():
         plugin = family_of(entry.config, entry.name)
         rows.append(
             {

@@ -293,7 +293,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
 def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, ...]:
     """The stored models that are compared: the named one, or the quantizations of one, whose common name becomes the
     `model_id`. Without results none, which is noted. Raises UsageError for an unknown model."""
-    from benchmarking.workloads.support.model_catalog import names
+    from benchmarking.workloads.support.families import catalog_names
     from db.analysis.recommend.measured_options import found_name, models, models_by_name
 
     arguments.model_id = redacted_path(arguments.model_id)
@@ -302,7 +302,7 @@ def _models(arguments: argparse.Namespace, warehouse: Warehouse) -> tuple[str, .
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")
         return ()
     name = found_name(by_name, arguments.model_id)
-    if name is None and arguments.model_id in names():  # of the built-in catalog, which any machine can measure
+    if name is None and arguments.model_id in catalog_names():  # of the built-in catalog, which any machine can measure
         how = f"benchhouse run {arguments.model_id} --save"
         note(f"{NAME}: not enough data: no result of {arguments.model_id} is stored: measure it with {how}")
         return ()

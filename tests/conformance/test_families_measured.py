@@ -14,12 +14,12 @@ import pytest
 from benchmarking.batch_benchmark import main
 from benchmarking.core import plugins
 from benchmarking.core.records import Run, run_from_json
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 
 pytestmark = pytest.mark.forked_children
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 4, 4, 2
-TINY = {family_of(entry.config, entry.name).name: entry for entry in model_catalog.entries() if not entry.hub}
+TINY = {family_of(entry.config, entry.name).name: entry for entry in families.catalog_entries() if not entry.hub}
 FAMILIES = [plugins.load("benchmarking.workloads", name).name for name in plugins.names("benchmarking.workloads")]
 GRID = ["--batch-sizes", BATCH, "--sequence-lengths", 32, "--new-tokens", NEW_TOKENS, "--steps", STEPS]
 GRID += ["--documents", 50, "--top-k", 2, "--iterations", ITERATIONS, "--warmup-iterations", 1, "--launches", 1]

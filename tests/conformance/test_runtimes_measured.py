@@ -24,12 +24,12 @@ from benchmarking.measure.correctness import tolerance_of
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.preparation import make_all
 from benchmarking.sweep.run.process import PreparationJob
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of, recipe_of
 from tests.docs import support_table
 
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
-TINY = {family_of(entry.config, entry.name).name: entry for entry in model_catalog.entries() if not entry.hub}
+TINY = {family_of(entry.config, entry.name).name: entry for entry in families.catalog_entries() if not entry.hub}
 RUNTIMES = ("onnxruntime", "openvino", *(("compiled",) if os.environ.get("BENCHHOUSE_TEST_COMPILED") else ()))
 ONE_OF_EACH = ("encoder-only", "decoder-only", "encoder-decoder", "diffusion", "state-space", "rag")
 """Each kind of graphs once; the states of the fifth do not grow, and the last has no graphs."""

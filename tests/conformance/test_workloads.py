@@ -15,7 +15,7 @@ import pytest
 from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Cell, Device, Point
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 
@@ -37,7 +37,7 @@ def plugin(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def tiny(plugin: Any) -> Any:
     """The workload of the family's tiny model; of several, the first by name."""
-    entries = [e for e in model_catalog.entries() if not e.hub and family_of(e.config, e.name) is plugin]
+    entries = [e for e in families.catalog_entries() if not e.hub and family_of(e.config, e.name) is plugin]
     assert entries, f"family {plugin.name} needs a tiny model in the catalog"
     entries.sort(key=lambda entry: entry.name)
     return resolve(entries[0].name)

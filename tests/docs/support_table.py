@@ -145,10 +145,10 @@ def _reason(runtime: Runtime, device: Device, workload: Workload, precision: Pre
 
 def tiny_models_by_family() -> Mapping[str, Sequence[Workload]]:
     """The catalog's tiny models of each family, at the family's default task."""
-    from benchmarking.workloads.support import model_catalog
+    from benchmarking.workloads.support import families
     from benchmarking.workloads.support.resolve import resolve
 
-    found = [resolve(entry.name, weights="random") for entry in model_catalog.entries() if not entry.hub]
+    found = [resolve(entry.name, weights="random") for entry in families.catalog_entries() if not entry.hub]
     by_family = {family: [one for one in found if one.family == family] for family in plugins.family_names()}
     return {family: models for family, models in by_family.items() if models}
 

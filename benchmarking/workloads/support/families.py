@@ -1,16 +1,25 @@
-"""The family and task of a configuration, and shared checks of points: axes and maximum text length.
+"""The families of models: the family and task of a configuration, shared checks of points (axes and maximum text
+length), and the built-in catalog.
 
-Only the configuration decides, never the model's name.
+Only the configuration decides the family, never the model's name. The catalog has published configurations of
+well-known models, which run without a network: a file per family in the folder catalog, and what a family lists in its
+`catalog`. They are the models' config.json values, without those used only for training or sampling, and are read on
+first use.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Collection, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Workload
 
@@ -169,3 +178,41 @@ def too_long(workload: Workload, prompt: int, new_tokens: int, *, shared_positio
     if not shared_positions and new_tokens > limit:
         return f"{new_tokens} new tokens: {workload.model_id} generates at most {limit}"
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntry:
+    """A model of the catalog."""
+
+    name: str
+    aliases: tuple[str, ...]
+    """Other names of the model, such as the hub's longer one."""
+    hub: bool
+    """False for the tiny models made for this catalog, which are not on the hub."""
+    model_class: str
+    """The transformers class to which `parameter_count` refers: that of the family's default task."""
+    parameter_count: int
+    """Number of parameters as published for that class; shared parameters count once."""
+    config: Mapping[str, Json]
+
+
+@cache
+def catalog_entries() -> tuple[CatalogEntry, ...]:
+    """Every model of the catalog, family by family: those in the family's file, and those listed by its plugin."""
+    models: list[Mapping[str, Any]] = []
+    for family in plugins.family_names():
+        file = resources.files(plugins.FAMILIES).joinpath("catalog", f"{family}.json")
+        if file.is_file():
+            models += json.loads(file.read_text(encoding="utf-8"))
+        models += plugin.catalog if (plugin := family_named(family)) else ()
+    return tuple(CatalogEntry(**{**model, "aliases": tuple(model["aliases"])}) for model in models)
+
+
+def catalog_entry(name: str) -> CatalogEntry | None:
+    """The entry with this name or alias, or None."""
+    return next((entry for entry in catalog_entries() if name == entry.name or name in entry.aliases), None)
+
+
+def catalog_names() -> tuple[str, ...]:
+    """All names and aliases, for suggestions."""
+    return tuple(name for entry in catalog_entries() for name in (entry.name, *entry.aliases))

@@ -18,7 +18,7 @@ from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import WEIGHTS_CHOICES, Json, WeightsChoice, WeightsKind, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path
-from benchmarking.workloads.support import hub, model_catalog, quantized_weights
+from benchmarking.workloads.support import families, hub, quantized_weights
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files, model_folder, read_config
 from benchmarking.workloads.support.engine_file import engine_format_of, engine_workload
 from benchmarking.workloads.support.exported_folder import exported_workload
@@ -39,7 +39,7 @@ class Source:
     weights_reason: str | None = None
     path: Path | None = None
     revision: str | None = None
-    entry: model_catalog.Entry | None = None
+    entry: families.CatalogEntry | None = None
 
 
 def resolve(
@@ -114,7 +114,7 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         if weights == "pretrained":
             raise UsageError(f"--weights pretrained: {folder} has no safetensors weights and no index of shards")
         return replace(source, weights_reason=f"{folder} has a configuration but no weights")
-    entry = model_catalog.find(model_id)
+    entry = families.catalog_entry(model_id)
     if entry is not None and (weights == "random" or not entry.hub):
         return _from_catalog(entry, weights, "the catalog has only configurations, and this model is not on the hub")
     if entry is None and model_id.endswith(".py"):
@@ -142,19 +142,19 @@ def _has_unknown_owner(model_id: str) -> bool:
     return bool(slash) and not Path(owner).exists()
 
 
-def _from_catalog(entry: model_catalog.Entry, weights: WeightsChoice, why_no_weights: str) -> Source:
+def _from_catalog(entry: families.CatalogEntry, weights: WeightsChoice, why_no_weights: str) -> Source:
     if weights == "pretrained":
         raise UsageError(f"--weights pretrained: no weights of {entry.name} were found: {why_no_weights}")
     reason = None if weights == "random" else why_no_weights
     return Source(kind="catalog", config=entry.config, weights="random", weights_reason=reason, entry=entry)
 
 
-def _from_hub(model_id: str, entry: model_catalog.Entry | None, weights: WeightsChoice) -> Source:
+def _from_hub(model_id: str, entry: families.CatalogEntry | None, weights: WeightsChoice) -> Source:
     model = hub.look_up(model_id)
     if model.path is None or model.revision is None:
         why_absent = model.why_not or "it was not found"
         if entry is None:
-            by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(model_catalog.names())}
+            by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(families.catalog_names())}
             if model_id.lower().endswith(FILES):
                 raise UsageError(f"--model-id {model_id}: there is no such file; as a name on the hub: {why_absent}")
             matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)

@@ -11,7 +11,7 @@ from benchmarking.commands.run import _parser
 from benchmarking.core.axes import AXES, BY_KEY, FURTHER, POINT_FIELDS, is_fractional
 from benchmarking.core.records import Point
 from benchmarking.sweep.plan.request import Request
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.resolve import resolve
 from db.analysis.selection import AXIS_FIELDS
@@ -38,7 +38,7 @@ def test_every_axis_has_a_column_of_its_kind(tmp_path):
 
 
 def test_families_use_exactly_the_axes_of_the_table():
-    found = {axis for entry in model_catalog.entries() if not entry.hub for axis in axes_of(entry.name)}
+    found = {axis for entry in families.catalog_entries() if not entry.hub for axis in axes_of(entry.name)}
 
     assert found == {name for name, axis in AXES.items() if not axis.of_every_model}
 

@@ -22,9 +22,9 @@ def save_tiny() -> Callable[..., Path]:
         import transformers
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-        from benchmarking.workloads.support import model_catalog
+        from benchmarking.workloads.support import families
 
-        entry = model_catalog.find(name)
+        entry = families.catalog_entry(name)
         assert entry is not None
         model_class = options.pop("model_class", entry.model_class)
         config = CONFIG_MAPPING[entry.config["model_type"]].from_dict(dict(entry.config))

@@ -13,7 +13,7 @@ import torch
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.workloads.diffusion import DIT, PLUGIN, STABLE_DIFFUSION
-from benchmarking.workloads.support import denoising, model_catalog
+from benchmarking.workloads.support import denoising, families
 from benchmarking.workloads.support.denoising import step_between
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
@@ -24,7 +24,7 @@ PUBLISHED = {
     "stabilityai/stable-diffusion-xl-base-1.0": 2_567_463_684,
     "facebook/DiT-XL-2-256": 749_826_464,
 }
-TINY_UNET = {**model_catalog.find("tiny-unet").config}
+TINY_UNET = {**families.catalog_entry("tiny-unet").config}
 TINY_XL = {
     **TINY_UNET,
     "addition_embed_type": "text_time",
@@ -102,7 +102,7 @@ def library_loop(loaded, schedule, steps):
 
 
 def test_catalog_holds_the_published_models_and_the_tiny_one():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | {"tiny-unet": 792_964}
 
 

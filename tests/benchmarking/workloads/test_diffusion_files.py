@@ -15,10 +15,10 @@ from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
 from benchmarking.core.records import Cell, Device, Point
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.workloads.diffusion import PLUGIN
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.resolve import resolve
 
-CONFIG = dict(model_catalog.find("tiny-unet").config)
+CONFIG = dict(families.catalog_entry("tiny-unet").config)
 CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32", "bfloat16"))
 
 

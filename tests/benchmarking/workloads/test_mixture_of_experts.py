@@ -11,7 +11,7 @@ from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.measure import doubt_rules
 from benchmarking.workloads import mixture_of_experts
 from benchmarking.workloads.mixture_of_experts import ENCODER_DECODERS, PLUGIN, LayerLoad, active_parameters, imbalance
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.support.weights import fill, skip_random_initialisation
@@ -110,7 +110,7 @@ def operation_of(workload, model, point=POINT, cache="dynamic"):
 
 
 def test_catalog_has_the_published_models():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {e.name: e.parameter_count for e in entries} == {name: row[0] for name, row in TOTAL_AND_ACTIVE.items()}
 
 

@@ -13,7 +13,7 @@ from benchmarking.core.records import Point
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.workloads.multimodal import PLUGIN
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.support.synthetic_inputs import prompt_of
@@ -26,7 +26,7 @@ PUBLISHED = {
 
 
 def test_catalog_holds_the_published_models_and_the_tiny_one():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | {"tiny-llava": 247_616}
 
 

@@ -12,7 +12,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
 from benchmarking.workloads import rag
 from benchmarking.workloads.rag import PASSAGE_TOKENS, PLUGIN, make_corpus, search
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.support.weights import fill, skip_random_initialisation
@@ -41,7 +41,7 @@ def loaded():
 
 
 def test_catalog_has_the_published_model():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 

@@ -9,7 +9,7 @@ import torch
 from benchmarking.core.records import Device, Point, Readings
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.workloads.speech import CLASSIFICATION, FEATURES, PLUGIN, RECOGNITION, TRANSCRIBING, prompt, window_s
-from benchmarking.workloads.support import model_catalog, synthetic_inputs
+from benchmarking.workloads.support import families, synthetic_inputs
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 
@@ -21,7 +21,7 @@ PUBLISHED = {
     "tiny-whisper": 271_104,
 }
 CPU = Device(type="cpu", selector="cpu", found=True, precisions=("float32",))
-WHISPER = {**model_catalog.find("tiny-whisper").config, "num_mel_bins": 16}
+WHISPER = {**families.catalog_entry("tiny-whisper").config, "num_mel_bins": 16}
 ENCODER = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -53,7 +53,7 @@ def whisper(small_model):
 
 
 def test_catalog_has_the_published_models_and_a_tiny_one():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 

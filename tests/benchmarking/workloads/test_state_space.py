@@ -13,7 +13,7 @@ import torch
 from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.workloads import state_space
 from benchmarking.workloads.state_space import ONE_SEQUENCE, PLUGIN
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.support.weights import fill, skip_random_initialisation
@@ -77,7 +77,7 @@ def loaded(request):
 
 
 def test_catalog_has_the_published_models():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 

@@ -8,7 +8,7 @@ import torch
 
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import Point
-from benchmarking.workloads.support import model_catalog, synthetic_inputs
+from benchmarking.workloads.support import families, synthetic_inputs
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.vision import CONVOLUTIONAL, PLUGIN, WINDOWED, least_size
@@ -46,7 +46,7 @@ def config(request):
 
 
 def test_catalog_has_the_published_models_and_a_tiny_one():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 

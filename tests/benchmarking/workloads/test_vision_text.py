@@ -9,7 +9,7 @@ import torch
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 from benchmarking.workloads.vision_text import CAPTIONING, COMPARISON, DEFAULTS, PLUGIN
@@ -59,7 +59,7 @@ def pair(batch_size=3, length=12, size=32, new_tokens=None):
 
 
 def test_catalog_has_the_published_models_and_a_tiny_one():
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name) is PLUGIN]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name) is PLUGIN]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED
 
 

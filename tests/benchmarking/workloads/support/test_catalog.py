@@ -7,7 +7,7 @@ import pytest
 from benchmarking.commands.listings import catalog_json, catalog_text
 from benchmarking.core.errors import UsageError
 from benchmarking.core.terminal import Page
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
 
@@ -37,15 +37,15 @@ TINY = {"tiny-bert": 202_688, "tiny-gpt2": 198_400, "tiny-llama": 229_696, "tiny
 
 def test_text_families_hold_the_published_models_and_the_tiny_ones():
     text = ("encoder-only", "decoder-only", "encoder-decoder")
-    entries = [entry for entry in model_catalog.entries() if family_of(entry.config, entry.name).name in text]
+    entries = [entry for entry in families.catalog_entries() if family_of(entry.config, entry.name).name in text]
     assert {entry.name: entry.parameter_count for entry in entries} == PUBLISHED | TINY
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in model_catalog.entries()])
+@pytest.mark.parametrize("name", [entry.name for entry in families.catalog_entries()])
 def test_parameter_count_matches_the_model_on_the_meta_device(name):
     import torch
 
-    entry = model_catalog.find(name)
+    entry = families.catalog_entry(name)
     workload = resolve(name, weights="random")
     with torch.device("meta"):
         model = family_of(entry.config, name).build(workload, dtype=torch.float32)
@@ -76,16 +76,16 @@ def test_parameter_count_is_absent_for_another_task():
     ],
 )
 def test_aliases_are_the_same_model(alias, name):
-    assert model_catalog.find(alias) is model_catalog.find(name)
+    assert families.catalog_entry(alias) is families.catalog_entry(name)
     assert resolve(alias, weights="random").config_hash == resolve(name, weights="random").config_hash
 
 
 def test_names_and_aliases_are_unique():
-    assert len(set(model_catalog.names())) == len(model_catalog.names())
+    assert len(set(families.catalog_names())) == len(families.catalog_names())
 
 
 def test_unknown_name_is_not_found():
-    assert model_catalog.find("bert-base-uncase") is None
+    assert families.catalog_entry("bert-base-uncase") is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_longest_sequence_is_the_published_one(name, longest):
 
 def test_listing_has_a_row_for_every_model():
     rows = {row["name"]: row for row in catalog_json()}
-    assert list(rows) == [entry.name for entry in model_catalog.entries()]
+    assert list(rows) == [entry.name for entry in families.catalog_entries()]
     assert rows["t5-small"] == {
         "name": "t5-small",
         "aliases": ["google-t5/t5-small"],
@@ -140,7 +140,7 @@ def test_listing_text_lines_up_under_its_headings():
 def test_listed_names_are_whole_at_100_columns():
     *lines, _ = catalog_text(Page(width=100)).splitlines()
     assert max(map(len, lines)) <= 100
-    assert {line.split()[0] for line in lines if line} >= {entry.name for entry in model_catalog.entries()}
+    assert {line.split()[0] for line in lines if line} >= {entry.name for entry in families.catalog_entries()}
 
 
 def test_an_unknown_choice_of_weights_is_refused_with_the_valid_ones():

@@ -271,11 +271,11 @@ def test_pretrained_weights_are_counted_from_their_headers(free, tmp_path, save_
 
 
 def test_every_model_of_the_catalog_has_a_footprint(free):
-    from benchmarking.workloads.support import model_catalog
+    from benchmarking.workloads.support import families
     from benchmarking.workloads.support.families import plugin_of
 
     free(10**15)
-    for entry in model_catalog.entries():
+    for entry in families.catalog_entries():
         workload = resolve(entry.name, weights="random")
         axes = {name: min(values) for name, values in plugin_of(workload).axes(workload).items()}
         own = {name: axes.pop(name) for name in ("sequence_length", "new_tokens") if name in axes}

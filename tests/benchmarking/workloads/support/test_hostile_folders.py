@@ -12,7 +12,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.workloads.support import model_catalog
+from benchmarking.workloads.support import families
 from benchmarking.workloads.support.configuration import check_config, without_code
 from benchmarking.workloads.support.footprint import min_parameter_count
 from benchmarking.workloads.support.resolve import resolve
@@ -106,7 +106,7 @@ def test_model_with_a_billion_columns_is_refused_by_its_memory(folder, weights, 
 
 
 def test_every_catalog_model_exceeds_its_minimum_parameter_count(monkeypatch):
-    for entry in map(model_catalog.find, model_catalog.names()):
+    for entry in map(families.catalog_entry, families.catalog_names()):
         check_config(entry.config, entry.name)
         workload = resolve(entry.name, weights="random")
         if workload.parameter_count is not None:
