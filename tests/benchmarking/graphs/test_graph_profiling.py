@@ -13,8 +13,8 @@ import pytest
 from benchmarking.devices import cpu
 from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
 from benchmarking.runtimes.support.onnxruntime.kernel_profile import GraphProfile, Kernel, read_graph_profile
-from benchmarking.runtimes.support.onnxruntime.ort_profiling import merge_traces, nodes_by_call, optimised_graphs
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import SessionSettings
+from benchmarking.runtimes.support.onnxruntime.ort_session import merge_traces, nodes_by_call, optimised_graphs
 from tests.helpers.traced_graphs import graph_in_modules, node
 
 

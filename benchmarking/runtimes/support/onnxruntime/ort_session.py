@@ -1,26 +1,41 @@
-"""A workload's bundles in ONNX Runtime: the session shared by the runtimes on it, and its two ways to call graphs.
+"""A workload's bundles in ONNX Runtime: the session shared by the runtimes on it, its two ways to call graphs, and calls
+under ONNX Runtime's own profiler.
 
-Graphs run through `run` with arrays in host memory, or with inputs and outputs bound to the device's memory.
+Graphs run through `run` with arrays in host memory, or with inputs and outputs bound to the device's memory. For a
+profile, separate sessions on the same graphs write one each. It does not mark calls, only successive runs of a graph;
+every call makes the same number of runs.
 """
 
 from __future__ import annotations
 
+import bisect
+import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.contracts import Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import GraphRunner, Placed, States
-from benchmarking.core.records import Cell, Json, Point
+from benchmarking.core.profiles import KERNEL_TIME, TRACE_FILE, Breakdown, CallProfiler
+from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.ort_providers import HOST_MEMORY, OrtProvider
 from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights
 from benchmarking.graphs.exported_model import graph_operation
 from benchmarking.graphs.ort_graphs import LOGITS, TOKENS, fused_operators
-from benchmarking.runtimes.support.onnxruntime.kernel_profile import placement, read_profile
+from benchmarking.graphs.profiling import NodeTime, Origins, breakdown
+from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
+    GraphProfile,
+    placement,
+    read_graph_profile,
+    read_profile,
+)
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import (
     SessionSettings,
     assigned_nodes,
@@ -35,7 +50,6 @@ from benchmarking.workloads.support.processing import open_processing
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.core.profiles import CallProfiler
     from benchmarking.graphs.operations import GraphOperation
 
 
@@ -45,6 +59,9 @@ GRAPH_ID, NOT_CAPTURED = "gpu_graph_id", "-1"
 NEXT_TOKEN = "next_token"  # noqa: S105 - the name of a session
 Replay = Callable[[GraphRunner], None]
 """Repeats the measured call on another runner."""
+US_PER_MS = 1000
+MAX_WRITTEN_BYTES = 2_000_000_000
+"""Limit of the weights that ONNX Runtime may write with its graph: a second's work, in a temporary folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +133,6 @@ class OrtSession(Session):
             operation_on(runner).run(lambda name: None)
 
         def profiler(folder: Path) -> CallProfiler:
-            from benchmarking.runtimes.support.onnxruntime.ort_profiling import OrtProfiler
 
             return OrtProfiler(loaded.source, self._io_mode, operation_on, folder)
 
@@ -395,3 +411,100 @@ class Binding:
         self._session.run_with_iobinding(self._binding, options)
         self._binding.synchronize_outputs()
         return dict(zip(self._outputs, self._binding.get_outputs(), strict=True))
+
+
+class OrtProfiler(CallProfiler):
+    """A point's call on profiled sessions."""
+
+    def __init__(
+        self, source: GraphSource, io_mode: IoMode, operation_on: Callable[[GraphRunner], Operation], folder: Path
+    ) -> None:
+        self._source = source
+        self._folder = folder
+        self._loaded = load_graphs(source, folder)
+        self._operation = operation_on(runner_of(self._loaded, io_mode))
+        self._calls: list[tuple[int, bool]] = []
+        """Nanoseconds of each call, and whether the call is kept."""
+
+    def run(self, *, is_kept: bool = True) -> int:
+        self._operation.reset()
+        begin_ns = time.perf_counter_ns()
+        self._operation.run(lambda name: None)
+        elapsed_ns = time.perf_counter_ns() - begin_ns
+        self._calls.append((elapsed_ns, is_kept))
+        return elapsed_ns
+
+    def breakdown(self) -> Breakdown:
+        profile_files = {graph: Path(session.end_profiling()) for graph, session in self._loaded.sessions.items()}
+        profiles = {graph: read_graph_profile(path, graph) for graph, path in profile_files.items()}
+        calls = nodes_by_call(profiles, len(self._calls))
+        kept = [index for index, (_, is_kept) in enumerate(self._calls) if is_kept]
+        files = {name: self._source.folder / graph.file for name, graph in self._source.bundle.graphs.items()}
+        origins = Origins.of(files)
+        if origins.modules:
+            origins = origins.optimised(optimised_graphs(self._source, self._folder))
+        (self._folder / TRACE_FILE).write_text(json.dumps(merge_traces(profile_files)), encoding="utf-8")
+        found = breakdown([calls[index] for index in kept], [ns_to_ms(self._calls[i][0]) for i in kept], origins)
+        if (why_not := kernel_time_missing(self._source.settings.provider.memory, profiles)) is not None:
+            found = replace(found, missing={**found.missing, KERNEL_TIME: why_not})
+        return found
+
+
+def kernel_time_missing(memory: str | None, profiles: Mapping[str, GraphProfile]) -> str | None:
+    """None, or why nodes have no kernel time: on a GPU the profile of most builds has the times of launches only."""
+    has_device = any(kernel.device_us is not None for profile in profiles.values() for kernel in profile.kernels)
+    if memory in (None, HOST_MEMORY) or has_device:
+        return None
+    return (
+        f"{NOT_SUPPORTED}: this build of ONNX Runtime has the times in which the host launched the kernels, not their "
+        "own (a build with --enable_cuda_profiling has both)"
+    )
+
+
+def optimised_graphs(source: GraphSource, folder: Path) -> dict[str, Path]:
+    """The graphs that sessions with the same settings run, by name, if ONNX Runtime can write them: not graphs compiled
+    by a provider, nor those of a model whose weights would fill the disk."""
+    paths: dict[str, Path] = {}
+    if (source.bundle.weights_bytes or 0) > MAX_WRITTEN_BYTES:
+        return paths
+    for name, graph in source.bundle.graphs.items():
+        path = folder / f"{name}.optimised.onnx"
+        try:
+            open_graph(source.folder / graph.file, source.settings, optimised=path)
+        except BenchhouseError:
+            continue
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # the weights are not needed
+        paths[name] = path
+    return paths
+
+
+def merge_traces(profiles: Mapping[str, Path]) -> list[Any]:
+    """The events of all graphs as a list in Chrome's format, with one process per graph. Each graph has its session's
+    clock."""
+    events: list[Any] = []
+    for number, (graph, path) in enumerate(profiles.items(), start=1):
+        events.append({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": graph}})
+        events += [{**event, "pid": number} for event in json.loads(path.read_text(encoding="utf-8"))]
+    return events
+
+
+def nodes_by_call(profiles: Mapping[str, GraphProfile], calls: int) -> list[list[NodeTime]]:
+    """The nodes of each call, over all graphs."""
+    by_call: list[list[NodeTime]] = [[] for _ in range(calls)]
+    for graph, profile in profiles.items():
+        runs_a_call = max(len(profile.runs_us) // calls, 1)
+        for kernel in profile.kernels:
+            run = max(bisect.bisect_right(profile.runs_us, kernel.began_us) - 1, 0)
+            by_call[min(run // runs_a_call, calls - 1)].append(
+                NodeTime(
+                    graph=graph,
+                    name=kernel.node,
+                    operator=kernel.operator,
+                    placed=kernel.provider,
+                    ms=(kernel.duration_us - kernel.inside_us) / US_PER_MS,
+                    inside_ms=kernel.inside_us / US_PER_MS,
+                    device_ms=None if kernel.device_us is None else sum(kernel.device_us) / US_PER_MS,
+                    launches=len(kernel.device_us or ()),
+                )
+            )
+    return by_call

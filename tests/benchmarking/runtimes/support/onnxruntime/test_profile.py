@@ -17,7 +17,7 @@ from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
     read_graph_profile,
     read_profile,
 )
-from benchmarking.runtimes.support.onnxruntime.ort_profiling import kernel_time_missing, nodes_by_call
+from benchmarking.runtimes.support.onnxruntime.ort_session import kernel_time_missing, nodes_by_call
 from tests.helpers.paths import FIXTURES
 
 RECORDED = FIXTURES / "onnxruntime"
