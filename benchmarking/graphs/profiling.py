@@ -17,9 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.profiles import OTHER, OUTSIDE, Breakdown, ModuleTime, OperatorTime
+from benchmarking.core.profiles import (
+    OTHER,
+    OUTSIDE,
+    Breakdown,
+    ModuleInfo,
+    ModuleTime,
+    ModuleTraits,
+    OperatorTime,
+    classify_modules,
+)
 from benchmarking.core.records import NOT_SUPPORTED
-from benchmarking.runtimes.support.module_kinds import ModuleInfo, ModuleTraits, classify_modules
 
 SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 """Metadata keys of a node: paths and classes of the modules around it, the node's own module last."""

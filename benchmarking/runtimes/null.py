@@ -20,10 +20,18 @@ from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.core.profiles import OTHER, OUTSIDE, TRACE_FILE, Breakdown, CallProfiler, ModuleTime
+from benchmarking.core.profiles import (
+    OTHER,
+    OUTSIDE,
+    TRACE_FILE,
+    Breakdown,
+    CallProfiler,
+    ModuleTime,
+    ModuleTraits,
+    classify_modules,
+)
 from benchmarking.core.records import NOT_APPLICABLE, Cell, Device, Json, Point, Precision, Readings, Rebuild, Workload
 from benchmarking.devices.null import ABOUT, Fault, NullHandle, Script, read_script
-from benchmarking.runtimes.support.module_kinds import ModuleTraits, classify_modules
 
 MS_PER_TOKEN = 0.01
 BUILD_BYTES = 1000

@@ -1,5 +1,5 @@
-"""A workload's bundles in ONNX Runtime: the session shared by the runtimes on it, its two ways to call graphs, and calls
-under ONNX Runtime's own profiler.
+"""A workload's bundles in ONNX Runtime: the session shared by the runtimes on it, its two ways to call graphs, and
+calls under ONNX Runtime's own profiler.
 
 Graphs run through `run` with arrays in host memory, or with inputs and outputs bound to the device's memory. For a
 profile, separate sessions on the same graphs write one each. It does not mark calls, only successive runs of a graph;

@@ -29,13 +29,15 @@ from benchmarking.core.profiles import (
     TRACE_FILE,
     Breakdown,
     CallProfiler,
+    ModuleInfo,
     ModuleTime,
+    ModuleTraits,
     OperatorTime,
+    classify_modules,
 )
 from benchmarking.core.records import NOT_APPLICABLE, Json
 from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
-from benchmarking.runtimes.support.module_kinds import ModuleInfo, ModuleTraits, classify_modules
 from benchmarking.runtimes.support.torch import trace
 from benchmarking.runtimes.support.torch.counting import count_work
 from benchmarking.runtimes.support.torch.trace import CALL, MARK, CallTrace

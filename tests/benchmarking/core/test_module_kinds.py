@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarking.core.profiles import in_layer
-from benchmarking.runtimes.support.module_kinds import ModuleTraits, classify_modules
+from benchmarking.core.profiles import ModuleTraits, classify_modules, in_layer
 
 
 def kinds(**modules):
