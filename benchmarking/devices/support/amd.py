@@ -16,8 +16,13 @@ from typing import Any
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
-from benchmarking.devices.support.handles import HARDWARE_THERMAL, POWER_BRAKE, SOFTWARE_POWER_CAP
+from benchmarking.devices.support.handles import (
+    HARDWARE_THERMAL,
+    POWER_BRAKE,
+    SOFTWARE_POWER_CAP,
+    Client,
+    ProcessOwners,
+)
 from benchmarking.devices.support.system_values import (
     UnreadableError,
     all_missing,

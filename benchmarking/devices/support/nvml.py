@@ -14,7 +14,6 @@ from benchmarking.core.device_contracts import IN_USE_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
-from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
 from benchmarking.devices.support.handles import (
     CLOCK_BELOW_MAXIMUM,
     CLOCKS_SETTING,
@@ -25,6 +24,8 @@ from benchmarking.devices.support.handles import (
     SOFTWARE_POWER_CAP,
     SOFTWARE_THERMAL,
     SYNC_BOOST,
+    Client,
+    ProcessOwners,
 )
 from benchmarking.devices.support.system_values import UnreadableError, first_of, gather, number_or_none
 from benchmarking.devices.support.torch_gpu import pci_address

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarking.devices.support.gpu_processes import Client, ProcessOwners
+from benchmarking.devices.support.handles import Client, ProcessOwners
 from benchmarking.devices.support.system_values import UnreadableError
 
 HELD = 300_000_000
