@@ -27,7 +27,7 @@ from benchmarking.core.records import FAILED, NOT_SUPPORTED, REQUEST_RATE, Json,
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.words import FLAG, Outcome
 from benchmarking.load.generator import Level
-from benchmarking.load.rate_posterior import Look, Posterior, look_of
+from benchmarking.load.load_statistics import Look, Posterior, look_of
 
 KNEE_SLOPE, KNEE_ERROR, KNEE_PEAK = 0.25, 0.5, 0.85
 CLOSE = 1.25
@@ -182,7 +182,7 @@ def search(
     """Search for the highest rate that meets the limits. Returns the measured levels, then the outcome.
 
     Bisection brackets the answer. Then levels of twice the duration near it are added until the posterior of all looks
-    (`rate_posterior`) is narrow, or the levels took `MOST_DURATIONS` times the duration. Every level has fresh
+    (`load_statistics`) is narrow, or the levels took `MOST_DURATIONS` times the duration. Every level has fresh
     arrivals. The answer is the median of the posterior, or less if it could otherwise be more than 5 % too high with a
     probability above 10 %. A search that holds at its upper bound ends there, and so does one that fails at its lower,
     or whose levels have no request at all within the limits. Raises SearchInterrupted.

@@ -42,7 +42,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
 from benchmarking.load.generator import Level
-from benchmarking.load.steady import Window, about_window, window_of
+from benchmarking.load.load_statistics import Window, about_window, window_of
 from benchmarking.load.traffic import Traffic, why_unknown
 from benchmarking.measure.aggregate import summarise
 

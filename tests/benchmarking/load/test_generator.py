@@ -20,7 +20,7 @@ from benchmarking.load import generator, results
 from benchmarking.load.connections import Target
 from benchmarking.load.curve import facts_of, search
 from benchmarking.load.generator import Level, Sent, _Reply, run_level
-from benchmarking.load.rate_posterior import look_of
+from benchmarking.load.load_statistics import look_of
 from benchmarking.load.results import Series, result_of
 from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from tests.helpers.certificates import certificate

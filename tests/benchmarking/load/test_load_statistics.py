@@ -14,7 +14,7 @@ from benchmarking.core.records import Point, Result
 from benchmarking.core.sample_statistics import percentile_intervals
 from benchmarking.load.curve import SearchInterrupted, search
 from benchmarking.load.generator import Level
-from benchmarking.load.rate_posterior import Look, Posterior
+from benchmarking.load.load_statistics import Look, Posterior
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
 from tests.helpers.queues import CAPACITY_PER_S, QUEUES, poisson, requests_of
