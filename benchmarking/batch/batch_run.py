@@ -32,8 +32,7 @@ from benchmarking.sweep.run.command_session import finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, closing, sweep
 from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.sweep.show.compared_runtimes import condensed
-from benchmarking.sweep.show.live import observed
-from benchmarking.sweep.show.progress import cell_name
+from benchmarking.sweep.show.progress import cell_name, observed
 
 LOG = logging.getLogger(__name__)
 WRITE_PAUSE = 20

@@ -26,7 +26,7 @@ from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.command_session import finish_run
 from benchmarking.sweep.run.supervisor import Track
-from benchmarking.sweep.show.live import observed
+from benchmarking.sweep.show.progress import observed
 
 SAMPLES = Samples(
     launch=0, phase="measure", metric="latency_wall", unit="ms", started_at="2026-01-02", values=(1.0,) * 5

@@ -21,9 +21,8 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.measure.context import Live, settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.supervisor import Track
-from benchmarking.sweep.show import live
-from benchmarking.sweep.show.live import LiveObserver
-from benchmarking.sweep.show.progress import Progress
+from benchmarking.sweep.show import progress
+from benchmarking.sweep.show.progress import LiveObserver, Progress
 
 REWRITES = 300
 ROUNDS, ROUND_S = 5, 10.0
@@ -41,7 +40,7 @@ def rewrites(folder: Path) -> str:
     )
     track = Track.start(folder, plan_cell(request, uuid7()))
     observer = LiveObserver(Progress([track], quiet=True), [track])
-    live.REWRITE_S = 0.0
+    progress.REWRITE_S = 0.0
     news = Live(phase="measure", calls=40, elapsed_s=1.0, median_ms=12.3, low_ms=12.1, high_ms=12.5)
     spent = []
     for _ in range(REWRITES):

@@ -111,7 +111,7 @@ def run_plans(
 def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
     """The runs of plans that are measured together; nothing is saved or printed."""
     from benchmarking.sweep.run.supervisor import Track, closing
-    from benchmarking.sweep.show.live import observed
+    from benchmarking.sweep.show.progress import observed
 
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
@@ -130,7 +130,7 @@ def measure_qualities(
     """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each,
     without secrets. Raises as `sweep` does."""
     from benchmarking.sweep.run.supervisor import Track, closing, measure_quality
-    from benchmarking.sweep.show.live import observed
+    from benchmarking.sweep.show.progress import observed
 
     with spool.opened_folder(None) as folder:
         tracks = [Track.start(folder, plan) for plan in plans]
@@ -231,7 +231,7 @@ def _measure(
     After an interruption the partial files of the other runs hold everything that was measured.
     """
     from benchmarking.sweep.run.supervisor import closing
-    from benchmarking.sweep.show.live import observed
+    from benchmarking.sweep.show.progress import observed
 
     finished_runs: list[Finished] = []
     codes = [EXIT_OK]

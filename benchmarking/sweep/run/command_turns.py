@@ -57,7 +57,7 @@ def take_turn(
     Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
     from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
-    from benchmarking.sweep.show.live import observed
+    from benchmarking.sweep.show.progress import observed
 
     spool.prepare(folder)
     has_begun = any(folder.glob("*.json*"))

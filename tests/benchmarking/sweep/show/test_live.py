@@ -11,7 +11,7 @@ from benchmarking.core.errors import StorageError
 from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, read_all, snapshot
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.show import progress
-from benchmarking.sweep.show.live import observed
+from benchmarking.sweep.show.progress import observed
 from tests.helpers.sweeps import running_sweep, wait_for
 
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--runtime", "null", "--sequence-lengths", "32"]
