@@ -19,7 +19,7 @@ from benchmarking.load.generator import Level
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure.context import settings
-from benchmarking.measure.loadgen import ScenarioSettings
+from benchmarking.measure.request_loop import ScenarioSettings
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import DEFAULT_TIMEOUT_S, add_runtime_options, options_in
 from benchmarking.sweep.plan.plan import Machine

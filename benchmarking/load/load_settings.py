@@ -25,7 +25,7 @@ from benchmarking.core.settings import (
 )
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.load.traffic import ARRIVALS
-from benchmarking.measure.loadgen import SCENARIOS
+from benchmarking.measure.request_loop import SCENARIOS
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
 SERVERS, MODELS = frozenset({"server"}), frozenset({"model"})

@@ -35,8 +35,7 @@ from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic, judged, limits_text
 from benchmarking.measure.doubt_rules import about_window
-from benchmarking.measure.loadgen import Scenario, ScenarioSettings
-from benchmarking.measure.request_loop import LoopSettings
+from benchmarking.measure.request_loop import LoopSettings, Scenario, ScenarioSettings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.lock import device_locks
 from benchmarking.sweep.run.preparation import prepared

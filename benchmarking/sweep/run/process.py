@@ -44,8 +44,7 @@ from benchmarking.core.records import (
 from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.core.text import visible
 from benchmarking.measure.context import Live, Settings
-from benchmarking.measure.loadgen import ScenarioSettings
-from benchmarking.measure.request_loop import LoopSettings
+from benchmarking.measure.request_loop import LoopSettings, ScenarioSettings
 
 LOG = logging.getLogger(__name__)
 

@@ -328,9 +328,8 @@ def profiled(job: ProfileJob, session: Session, handle: DeviceHandle) -> Profile
 def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -> Tested:
     """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
     from benchmarking.core.errors import always_after
-    from benchmarking.measure.loadgen import run_scenario
     from benchmarking.measure.machine_state import Window
-    from benchmarking.measure.request_loop import run_loop
+    from benchmarking.measure.request_loop import run_loop, run_scenario
 
     batch_size = job.points[0].batch_size
     slots = batch_size if session.batches_calls else 1

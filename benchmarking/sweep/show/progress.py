@@ -476,14 +476,14 @@ def _constant_fields(tracks: Sequence[Track]) -> dict[str, Any]:
     folder = tracks[0].folder if tracks else None
     is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
     return {
-        "words": words(tracks)[:MAX_TEXT],
+        "words": _sweep_words(tracks)[:MAX_TEXT],
         "command": list(tracks[0].plan.provenance.command) if tracks else [],
         "folder": str(folder.absolute()) if folder is not None and is_saved else None,
         "devices": to_json(tuple(devices.values())[:MAX_DEVICES]),
     }
 
 
-def words(tracks: Sequence[Track]) -> str:
+def _sweep_words(tracks: Sequence[Track]) -> str:
     """A description of a sweep: "gpt2 on cpu (eager, float32): 8 points in each of 3 launches, 24 in all, profile
     standard"."""
     if not tracks:

@@ -19,7 +19,7 @@ from benchmarking.devices.null import NullHandle, Script
 from benchmarking.load.model import verdicts
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic, judged
-from benchmarking.measure.loadgen import ScenarioSettings, issue_delays_ns, run_scenario
+from benchmarking.measure.request_loop import ScenarioSettings, issue_delays_ns, run_scenario
 from benchmarking.runtimes.null import NullOperation
 from db.commands import check, history, recommend
 from db.importers.mlperf import PLUGIN
