@@ -162,8 +162,7 @@ def _raise(arguments: argparse.Namespace) -> int:
 
     from db.analysis.gate.alerts import alerts_of, raise_alerts
     from db.analysis.gate.webhook import notify
-    from db.analysis.history.changes import refresh_changes
-    from db.analysis.history.regressions import regressions
+    from db.analysis.history.changes import refresh_changes, regressions
 
     refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     # The selection may contain the user's SQL, so it runs on a read-only connection.

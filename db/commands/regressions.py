@@ -34,8 +34,8 @@ from db.commands.arguments import (
 )
 
 if TYPE_CHECKING:
+    from db.analysis.history.changes import Regression
     from db.analysis.history.histories import WorseTrend
-    from db.analysis.history.regressions import Regression
 
 NAME = "benchhouse regressions"
 EXAMPLES = """
@@ -67,9 +67,8 @@ def main(argv: Sequence[str]) -> int:
 
     from db.analysis.gate.alerts import OPEN, list_alerts
     from db.analysis.gate.gate import DETECTOR
-    from db.analysis.history.changes import refresh_changes
+    from db.analysis.history.changes import refresh_changes, regressions
     from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
-    from db.analysis.history.regressions import regressions
 
     if not arguments.no_update:
         counts = refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)

@@ -18,7 +18,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.runtimes.support.browser.browser import find_browser
 from db.analysis.annotations import annotate
 from db.analysis.gate.alerts import raise_alerts
-from db.analysis.history.regressions import regressions
+from db.analysis.history.changes import regressions
 from db.analysis.selection import Selection
 from db.warehouse import Warehouse
 from tests.helpers.paths import ROOT

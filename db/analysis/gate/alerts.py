@@ -14,7 +14,7 @@ from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.history.regressions import Regression
+from db.analysis.history.changes import Regression
 from db.analysis.selection import EVERYTHING, Selection
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 

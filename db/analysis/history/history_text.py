@@ -11,8 +11,8 @@ from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import BARS, counted, markdown_escaped, markdown_table, number, sparkline, wrapped
 from benchmarking.core.verdicts.trends import Trend
+from db.analysis.history.changes import Regression
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
-from db.analysis.history.regressions import Regression
 from db.values import SETTINGS, heading, percent_change
 
 SHOWN = (*SUBJECTS, SETTINGS)

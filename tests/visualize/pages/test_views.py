@@ -20,8 +20,7 @@ from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Doubt, Origin, Samples
 from db.analysis.gate.alerts import raise_alerts
-from db.analysis.history.changes import update_changes
-from db.analysis.history.regressions import regressions
+from db.analysis.history.changes import regressions, update_changes
 from db.analysis.selection import EVERYTHING, judged_metric
 from db.importers.support.files import read_file
 from db.query.questions import TimeLimitError

@@ -11,8 +11,8 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import first_few
 from db.analysis.gate.alerts import OPEN, list_alerts
+from db.analysis.history.changes import regressions
 from db.analysis.history.histories import histories
-from db.analysis.history.regressions import regressions
 from db.analysis.recommend.measured_options import (
     IS_OPTION,
     OF_WORKLOAD,

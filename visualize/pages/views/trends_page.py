@@ -13,10 +13,9 @@ from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import counted
 from db.analysis.annotations import annotate, list_annotations
 from db.analysis.gate.alerts import TRIAGES, Triage, list_alerts, raise_alerts, set_triage
-from db.analysis.history.changes import change_point_id, update_changes
+from db.analysis.history.changes import change_point_id, regressions, update_changes
 from db.analysis.history.histories import ChangePoint, History, HistoryPoint, histories
 from db.analysis.history.history_text import change_text, excluded_results_text, trend_text
-from db.analysis.history.regressions import regressions
 from db.analysis.selection import Selection, judged_metric
 from db.values import percent_change
 from visualize.charts import temporal_trend

@@ -9,8 +9,7 @@ import pytest
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from db.analysis.gate.alerts import list_alerts, raise_alerts, set_triage
-from db.analysis.history.changes import update_changes
-from db.analysis.history.regressions import regressions
+from db.analysis.history.changes import regressions, update_changes
 from db.analysis.selection import EVERYTHING
 from db.commands.check import main as check
 from db.warehouse import Warehouse

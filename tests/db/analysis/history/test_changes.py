@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.metrics import JUDGED
-from db.analysis.history.changes import SearchCounts, change_point_id, stale_series, update_changes
+from db.analysis.history.changes import SearchCounts, change_point_id, regressions, stale_series, update_changes
 from db.analysis.history.detector import DEFAULT, NAME, VERSION
 from db.analysis.history.histories import alias_series, unalias_series
 from db.analysis.history.history_text import regressions_text
-from db.analysis.history.regressions import regressions
 
 MEDIAN = JUDGED["latency_median_ms"]
 QUIET = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9, 10.0]
