@@ -14,12 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Callable, Mapping
-from io import BufferedReader
 from math import prod
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -34,7 +32,7 @@ from benchmarking.workloads.support.engine_folder import (
     positive_integer,
 )
 from benchmarking.workloads.support.families import family_of, task_of
-from benchmarking.workloads.support.gguf_file import precision_of, read_gguf
+from benchmarking.workloads.support.gguf_file import HeaderReader, precision_of, read_gguf
 from benchmarking.workloads.support.weights import tensor_shapes, weight_files
 
 MODEL = "model.bin"
@@ -91,37 +89,32 @@ def model_of(folder: Path) -> Ct2Stored:
         return _Reader(file, folder / MODEL).read()
 
 
-class _Reader:
-    """Reads a file from its start, checking every length against the remaining size."""
-
-    def __init__(self, file: BufferedReader, path: Path) -> None:
-        self._file = file
-        self._path = path
-        self._size = os.fstat(file.fileno()).st_size
+class _Reader(HeaderReader):
+    kind = "CTranslate2 model"
 
     def read(self) -> Ct2Stored:
-        version = self._number("<I")
+        version = self.number("<I")
         if version not in BINARY_VERSIONS:
-            self._refuse(f"version {version}; supported: {BINARY_VERSIONS[0]} to {BINARY_VERSIONS[-1]}")
+            self.refuse(f"version {version}; supported: {BINARY_VERSIONS[0]} to {BINARY_VERSIONS[-1]}")
         spec = self._text()
-        self._number("<I")  # the revision of the kind of model
-        count = self._number("<I")
+        self.number("<I")  # the revision of the kind of model
+        count = self.number("<I")
         if count > MAX_VARIABLES:
-            self._refuse(f"{count} variables, limit {MAX_VARIABLES}")
+            self.refuse(f"{count} variables, limit {MAX_VARIABLES}")
         arrays: dict[str, tuple[tuple[int, ...], str, int]] = {}
         for _ in range(count):
             name = self._text()
-            dimensions = self._number("<B")
+            dimensions = self.number("<B")
             if dimensions > MAX_DIMENSIONS:
-                self._refuse(f"{name} has {dimensions} dimensions")
-            shape = tuple(self._number("<I") for _ in range(dimensions))
-            number = self._number("<B")
+                self.refuse(f"{name} has {dimensions} dimensions")
+            shape = tuple(self.number("<I") for _ in range(dimensions))
+            number = self.number("<B")
             if number >= len(TYPES):
-                self._refuse(f"{name} has unknown type {number}")
-            size = self._number("<I")
-            if size > self._size - self._file.tell():
-                raise FormatError(f"{self._path} is truncated: {name} exceeds the file: fetch it again")
-            self._file.seek(size, os.SEEK_CUR)
+                self.refuse(f"{name} has unknown type {number}")
+            size = self.number("<I")
+            if size > self.left():
+                raise FormatError(f"{self.path} is truncated: {name} exceeds the file: fetch it again")
+            self.file.seek(size, os.SEEK_CUR)
             if shape:
                 arrays[name] = shape, TYPES[number], size
         by_type: dict[str, int] = {}
@@ -140,21 +133,8 @@ class _Reader:
 
     def _text(self) -> str:
         """A text, stored with its length in front and a zero at the end."""
-        length = self._number("<H")
-        return self._bytes(length).rstrip(b"\0").decode("utf-8", "replace")
-
-    def _number(self, kind: str) -> int:
-        found: int = struct.unpack(kind, self._bytes(struct.calcsize(kind)))[0]
-        return found
-
-    def _bytes(self, count: int) -> bytes:
-        found = self._file.read(count)
-        if len(found) < count:
-            raise FormatError(f"{self._path} is truncated at {self._size} bytes: fetch it again")
-        return found
-
-    def _refuse(self, problem: str) -> NoReturn:
-        raise FormatError(f"{self._path} is not a CTranslate2 model within the limits: {problem}")
+        length = self.number("<H")
+        return self.take(length).rstrip(b"\0").decode("utf-8", "replace")
 
 
 Description = dict[str, Json]

@@ -15,7 +15,7 @@ from io import BufferedReader
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -185,51 +185,77 @@ def read_gguf(path: Path) -> Gguf:
         return _Reader(file, path).read()
 
 
-class _Reader:
-    """Reads a file from its start, checking every length against the remaining size."""
+class HeaderReader:
+    """Reads a binary file from its start, checking every length against the remaining size. Raises FormatError."""
+
+    kind: str
+    """What the file should be, for errors."""
 
     def __init__(self, file: BufferedReader, path: Path) -> None:
-        self._file = file
-        self._path = path
-        self._size = os.fstat(file.fileno()).st_size
+        self.file = file
+        self.path = path
+        self.size = os.fstat(file.fileno()).st_size
+
+    def number(self, kind: str) -> Any:
+        """The next number, by its format in the module struct."""
+        return struct.unpack(kind, self.take(struct.calcsize(kind)))[0]
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        found = self.file.read(count)
+        if len(found) < count:
+            raise FormatError(f"{self.path} is truncated: its header exceeds {self.size} bytes: fetch it again")
+        return found
+
+    def left(self) -> int:
+        """The bytes after this place."""
+        return self.size - self.file.tell()
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise FormatError with the problem."""
+        raise FormatError(f"{self.path} is not a {self.kind} within the limits: {problem}")
+
+
+class _Reader(HeaderReader):
+    kind = "GGUF file"
 
     def read(self) -> Gguf:
-        if self._file.read(4) != MAGIC:
-            raise FormatError(lfs_pointer(self._path) or f"{self._path} is not a GGUF file")
-        version = self._number("<I")
+        if self.file.read(4) != MAGIC:
+            raise FormatError(lfs_pointer(self.path) or f"{self.path} is not a GGUF file")
+        version = self.number("<I")
         if version not in VERSIONS:
             raise FormatError(
-                f"{self._path}: GGUF version {version} is not supported (supported: {VERSIONS[0]} and {VERSIONS[1]})"
+                f"{self.path}: GGUF version {version} is not supported (supported: {VERSIONS[0]} and {VERSIONS[1]})"
             )
         tensors = self._count("<Q", MAX_TENSORS, "tensors")
         entries = self._count("<Q", MAX_ENTRIES, "metadata entries")
         metadata: dict[str, Json] = {}
         for _ in range(entries):
             key = self._text(MAX_NAME_BYTES)
-            metadata[key] = self._value(int(self._number("<I")), 0)
+            metadata[key] = self._value(self.number("<I"), 0)
         placed: list[Tensor] = []
         for _ in range(tensors):
             tensor_name = self._text(MAX_NAME_BYTES)
             dimensions = self._count("<I", MAX_DIMENSIONS, f"dimensions of {tensor_name}")
-            shape = tuple(int(self._number("<Q")) for _ in range(dimensions))
-            kind, offset = int(self._number("<I")), int(self._number("<Q"))
+            shape = tuple(self.number("<Q") for _ in range(dimensions))
+            kind, offset = self.number("<I"), self.number("<Q")
             if kind not in TYPES:
-                self._refuse(f"{tensor_name} has unknown type {kind}")
+                self.refuse(f"{tensor_name} has unknown type {kind}")
             if not all(0 < size < 1 << 40 for size in shape) or (shape and shape[0] % TYPES[kind].block):
-                self._refuse(f"{tensor_name} has shape {shape}, which is invalid for {TYPES[kind].name}")
+                self.refuse(f"{tensor_name} has shape {shape}, which is invalid for {TYPES[kind].name}")
             placed.append(Tensor(name=tensor_name, type=TYPES[kind], shape=shape, offset=offset))
         # All tensors must lie within the file without overlapping.
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
-            self._refuse(f"invalid alignment {alignment}")
-        begin = -(-self._file.tell() // alignment) * alignment
+            self.refuse(f"invalid alignment {alignment}")
+        begin = -(-self.file.tell() // alignment) * alignment
         end = 0
         for tensor in sorted(placed, key=lambda tensor: tensor.offset):
             if tensor.offset < end:
-                self._refuse(f"{tensor.name} overlaps another tensor")
+                self.refuse(f"{tensor.name} overlaps another tensor")
             end = tensor.offset + tensor.size_bytes
-        if begin + end > self._size and placed:
-            raise FormatError(f"{self._path} is truncated: {self._size} of {begin + end} bytes: fetch it again")
+        if begin + end > self.size and placed:
+            raise FormatError(f"{self.path} is truncated: {self.size} of {begin + end} bytes: fetch it again")
         return Gguf(metadata=metadata, tensors=tuple(placed))
 
     def _value(self, kind: int, depth: int) -> Json:
@@ -238,58 +264,42 @@ class _Reader:
         if kind == _ARRAY:
             return self._skipped(depth)
         if kind not in _SCALARS:
-            self._refuse(f"a value has unknown type {kind}")
-        return self._number(_SCALARS[kind])
+            self.refuse(f"a value has unknown type {kind}")
+        found: Json = self.number(_SCALARS[kind])
+        return found
 
     def _skipped(self, depth: int) -> int:
         """Skip an array and return its length."""
-        kind, length = int(self._number("<I")), int(self._number("<Q"))
+        kind, length = self.number("<I"), self.number("<Q")
         if depth >= MAX_DEPTH:
-            self._refuse("too deeply nested arrays")
+            self.refuse("too deeply nested arrays")
         if kind in _SCALARS:
             self._skip(length * struct.calcsize(_SCALARS[kind]))
             return length
-        if length > self._left():  # every element takes at least one byte
-            self._refuse(f"an array of {length} elements")
+        if length > self.left():  # every element takes at least one byte
+            self.refuse(f"an array of {length} elements")
         for _ in range(length):
             if kind == _TEXT:
-                self._skip(int(self._number("<Q")))
+                self._skip(self.number("<Q"))
             elif kind == _ARRAY:
                 self._skipped(depth + 1)
             else:
-                self._refuse(f"an array has unknown type {kind}")
+                self.refuse(f"an array has unknown type {kind}")
         return length
 
     def _count(self, kind: str, most: int, what: str) -> int:
-        count = int(self._number(kind))
+        count = int(self.number(kind))
         if count > most:
-            self._refuse(f"{count} {what}, limit {most}")
+            self.refuse(f"{count} {what}, limit {most}")
         return count
 
-    def _number(self, kind: str) -> int | float | bool:
-        size = struct.calcsize(kind)
-        found: int | float | bool = struct.unpack(kind, self._bytes(size))[0]
-        return found
-
     def _text(self, most: int) -> str:
-        length = int(self._number("<Q"))
+        length = self.number("<Q")
         if length > most:
-            self._refuse(f"a text of {length} bytes, limit {most}")
-        return self._bytes(length).decode("utf-8", "replace")
-
-    def _bytes(self, count: int) -> bytes:
-        found = self._file.read(count)
-        if len(found) < count:
-            raise FormatError(f"{self._path} is truncated: its header exceeds {self._size} bytes: fetch it again")
-        return found
+            self.refuse(f"a text of {length} bytes, limit {most}")
+        return self.take(length).decode("utf-8", "replace")
 
     def _skip(self, count: int) -> None:
-        if count > self._left():
-            self._refuse(f"expected {count} more bytes, {self._left()} are left")
-        self._file.seek(count, os.SEEK_CUR)
-
-    def _left(self) -> int:
-        return self._size - self._file.tell()
-
-    def _refuse(self, problem: str) -> NoReturn:
-        raise FormatError(f"{self._path} is not a GGUF file within the limits: {problem}")
+        if count > self.left():
+            self.refuse(f"expected {count} more bytes, {self.left()} are left")
+        self.file.seek(count, os.SEEK_CUR)
