@@ -114,7 +114,7 @@ def refuse_foreign(
     for view, _ in found:
         if view not in migrate.view_names():
             raise _foreign(path, "view", view)
-    if not tables or (is_lake and _columns_digest(items) == COLUMNS_SHA256):
+    if not tables or (is_lake and columns_digest(items) == COLUMNS_SHA256):
         return found
     if is_lake or _digest(items) != ITEMS_SHA256:
         # Compare table by table and column by column. A file of a newer program gets its own message.
@@ -146,12 +146,8 @@ def refuse_non_catalog(connection: Connection, path: str) -> None:
             raise _foreign(path, "table", table)
 
 
-def columns_digest(connection: Connection, database: str) -> str:
+def columns_digest(items: Iterable[Item]) -> str:
     """Digest of the tables' columns, the same for a file and a lake of one version."""
-    return _columns_digest(_items(connection, database))
-
-
-def _columns_digest(items: Iterable[Item]) -> str:
     return _digest(item[1:] for item in items if item[0] == "column")
 
 
