@@ -54,8 +54,8 @@ from benchmarking.core.text import listed, wrapped
 from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
 from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.flags import repeated_command
 from benchmarking.sweep.plan.measuring_settings import options_in
-from benchmarking.sweep.plan.repetition import repeated_command
 from benchmarking.sweep.run import command_session, spool, warehouse_process
 from benchmarking.sweep.run.command_turns import (
     COMMAND,

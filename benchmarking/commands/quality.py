@@ -30,9 +30,9 @@ from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import wrapped
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.flags import repeated_request
 from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.repetition import repeated_request
 from benchmarking.sweep.plan.request import plan_cell
 from benchmarking.sweep.run import command_session
 from benchmarking.sweep.run.quality_pass import quality_point, why_not_quality

@@ -39,9 +39,9 @@ from benchmarking.core.text import wrapped
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
+from benchmarking.sweep.plan.flags import command_line
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.plan.repetition import command_line
 from benchmarking.sweep.plan.request import Request, request_fields, workload_of
 from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.quality_pass import why_not_quality

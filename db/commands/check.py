@@ -172,7 +172,7 @@ def _parser() -> Parser:
 
 def _command(flagged: FlaggedRun) -> str:
     """The command that measures a flagged run again, for a shell."""
-    from benchmarking.sweep.plan.repetition import repeated_request
+    from benchmarking.sweep.plan.flags import repeated_request
 
     return shlex.join(words_as_typed(repeated_request(flagged.run, flagged.points).command))
 
@@ -197,7 +197,7 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
     Its output goes to stderr: stdout is for the gate's findings.
     """
     from benchmarking.core.provenance import uuid7
-    from benchmarking.sweep.plan.repetition import repeated_request
+    from benchmarking.sweep.plan.flags import repeated_request
     from benchmarking.sweep.plan.request import plan_cell
     from benchmarking.sweep.run import command_session
     from benchmarking.sweep.run.warehouse_process import database

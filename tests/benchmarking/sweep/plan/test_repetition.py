@@ -12,7 +12,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Point
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.repetition import command_line, repeated_command, repeated_request
+from benchmarking.sweep.plan.flags import command_line, repeated_command, repeated_request
 
 RUN = MeasuredRun(
     run_id="01a1fe5c-2c09-7b07-ba49-9534a20ce7b6",
