@@ -39,6 +39,113 @@ SHARED_TABLES = {"hardware_info": "hardware_id", "series": "series_id"}
 """Tables with rows that several runs share -> their keys."""
 RUN_TABLES = ("benchmark_runs", "benchmark_results", "raw_benchmark_data", "requests", "quality_results")
 """Tables in which each row belongs to one run."""
+UNFINISHED = ".partial.jsonl"
+"""Suffix of an unfinished run's file."""
+SUMMARY = "benchmark_summary.json"
+"""The summary that `batch_benchmark` writes into its folder of runs."""
+OTHER_FILES = ("trace_", "onnx_comparison_")
+"""Prefix of the files that `benchhouse profile` writes next to its profiles."""
+OF_FILES = """
+SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL
+    AND (source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)))
+"""
+RUNS = "(SELECT unnest($runs))"
+RESULTS = f"(SELECT result_id FROM benchmark_results WHERE run_id IN {RUNS})"
+SERIES = f"(SELECT series_id FROM benchmark_results WHERE run_id IN {RUNS})"
+CHANGES = (
+    f"(SELECT change_point_id FROM change_points WHERE result_id IN {RESULTS} OR last_good_result_id IN {RESULTS})"
+)
+ALERTS = f"(SELECT alert_id FROM alerts WHERE result_id IN {RESULTS} OR change_point_id IN {CHANGES})"
+STATEMENTS = (
+    f"DELETE FROM annotations WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS}",
+    f"DELETE FROM alerts WHERE alert_id IN {ALERTS}",
+    f"UPDATE alerts SET confirmed_by = NULL WHERE confirmed_by IN {RESULTS}",
+    f"DELETE FROM history_scans WHERE series_id IN {SERIES} OR series_id IN "
+    f"(SELECT canonical_series_id FROM series_alias WHERE series_id IN {SERIES})",
+    f"DELETE FROM change_points WHERE change_point_id IN {CHANGES}",
+    f"DELETE FROM raw_benchmark_data WHERE result_id IN {RESULTS}",
+    f"DELETE FROM requests WHERE result_id IN {RESULTS}",
+    f"DELETE FROM quality_results WHERE run_id IN {RUNS}",
+    f"DELETE FROM benchmark_results WHERE run_id IN {RUNS}",
+    "UPDATE hardware_info SET peak_flops = NULL, peak_copy_bytes_per_sec = NULL, calibrated_at = NULL, "
+    f"calibration_run_id = NULL WHERE calibration_run_id IN {RUNS}",
+    f"DELETE FROM benchmark_runs WHERE run_id IN {RUNS}",
+)
+"""What refers to a run comes before the run. Series and machines stay: names, aliases and notes belong to them."""
+NOTES = f"""
+SELECT annotation_id, target_kind, target_id, author, note, created_at FROM annotations
+WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS} ORDER BY created_at, annotation_id
+"""
+CONTENTS = f"""
+SELECT run_id, source_sha256, source, result_id, concat_ws(' ', result.status, batch_size, sequence_length, new_tokens,
+    concurrency, axes, latency_mean_ms, latency_median_ms, throughput_samples_per_sec,
+    throughput_tokens_per_sec) AS content
+FROM benchmark_results result JOIN benchmark_runs USING (run_id) WHERE run_id IN {RUNS} ORDER BY run_id, result_id
+"""
+"""What the runs of a file contain, whatever model, hardware and so on they are labelled with."""
+CALIBRATED = f"SELECT hardware_id FROM hardware_info WHERE calibration_run_id IN {RUNS}"
+T = TypeVar("T")
+CALIBRATION = "device-calibration"
+"""The task of a run that measures a device instead of a model; the views exclude it by this name."""
+LATEST_RESULTS = f"""
+WITH candidates AS (
+    SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
+        r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
+    FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
+    WHERE run.task <> {literal(CALIBRATION)}
+), latest AS (
+    SELECT series_id, model_id, result_id AS latest_result_id, started_at AS latest_started_at
+    FROM candidates
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
+), accepted AS (
+    SELECT series_id, result_id AS accepted_result_id, started_at AS accepted_started_at,
+        is_valid AS accepted_is_valid
+    FROM candidates
+    WHERE is_accepted
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY is_valid DESC, started_at DESC, result_id DESC) = 1
+)
+SELECT * FROM latest LEFT JOIN accepted USING (series_id)
+"""
+"""The table series_heads, computed from the results."""
+NEWEST_CALIBRATION = f"""
+WITH measured AS (
+    SELECT run.hardware_id, run.precision, run.started_at, run.run_id,
+        r.validity = 'valid' AS is_valid, r.other_metrics['peak_flops_per_sec'] AS peak,
+        r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
+    FROM benchmark_results r
+    JOIN benchmark_runs run USING (run_id)
+    WHERE run.task = {literal(CALIBRATION)} AND r.status = 'ok' AND r.validity <> 'invalid'
+        AND coalesce(peak, peak_copy) IS NOT NULL
+),
+by_precision AS (
+    SELECT hardware_id, precision, last(peak ORDER BY is_valid, started_at, run_id) AS peak
+    FROM measured WHERE peak IS NOT NULL GROUP BY hardware_id, precision
+),
+peaks AS (
+    SELECT hardware_id, map(list(precision ORDER BY precision), list(peak ORDER BY precision)) AS peak_flops
+    FROM by_precision GROUP BY hardware_id
+),
+rest AS (
+    SELECT hardware_id,
+        last(peak_copy ORDER BY is_valid, started_at, run_id) FILTER (WHERE peak_copy IS NOT NULL)
+            AS peak_copy_bytes_per_sec,
+        last(started_at ORDER BY is_valid, started_at, run_id) AS calibrated_at,
+        last(run_id ORDER BY is_valid, started_at, run_id) AS calibration_run_id
+    FROM measured GROUP BY hardware_id
+)
+SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEFT JOIN peaks USING (hardware_id)
+"""
+"""Values of hardware_info for each calibrated device: per precision, and for the copy, the newest valid reading, or the
+newest noisy one if none is valid. A busy machine gives low readings, and a low peak makes every utilization high."""
+UPDATE_CALIBRATION = f"""
+UPDATE hardware_info SET
+    peak_flops = newest.peak_flops,
+    peak_copy_bytes_per_sec = newest.peak_copy_bytes_per_sec,
+    calibrated_at = newest.calibrated_at,
+    calibration_run_id = newest.calibration_run_id
+FROM ({NEWEST_CALIBRATION}) newest
+WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_id = ?
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +218,8 @@ def ingest_files(
             values.release()
     _update_latest(connection, new.values(), column_types)
     for run, _ in new.values():
-        apply_calibration(connection, run)
+        if run.cell.workload.task == CALIBRATION:
+            connection.execute(UPDATE_CALIBRATION, [run.hardware.hardware_id])
     return counts
 
 
@@ -166,14 +274,6 @@ def _insert(connection: DuckDB, table: str, rows: Sequence[Row], column_types: C
     if rows:
         # The columns are in the order of the table. A registered Arrow table would be kept until the commit.
         connection.from_arrow(arrow_table(rows, column_types(table))).insert_into(table)
-
-
-UNFINISHED = ".partial.jsonl"
-"""Suffix of an unfinished run's file."""
-SUMMARY = "benchmark_summary.json"
-"""The summary that `batch_benchmark` writes into its folder of runs."""
-OTHER_FILES = ("trace_", "onnx_comparison_")
-"""Prefix of the files that `benchhouse profile` writes next to its profiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,50 +346,6 @@ def _files_with_suffix(folder: Path, ending: str) -> list[Path]:
     return files
 
 
-OF_FILES = """
-SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL
-    AND (source_sha256 IN (SELECT unnest($sha256)) OR source IN (SELECT unnest($sources)))
-"""
-RUNS = "(SELECT unnest($runs))"
-RESULTS = f"(SELECT result_id FROM benchmark_results WHERE run_id IN {RUNS})"
-SERIES = f"(SELECT series_id FROM benchmark_results WHERE run_id IN {RUNS})"
-CHANGES = (
-    f"(SELECT change_point_id FROM change_points WHERE result_id IN {RESULTS} OR last_good_result_id IN {RESULTS})"
-)
-ALERTS = f"(SELECT alert_id FROM alerts WHERE result_id IN {RESULTS} OR change_point_id IN {CHANGES})"
-STATEMENTS = (
-    f"DELETE FROM annotations WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS}",
-    f"DELETE FROM alerts WHERE alert_id IN {ALERTS}",
-    f"UPDATE alerts SET confirmed_by = NULL WHERE confirmed_by IN {RESULTS}",
-    f"DELETE FROM history_scans WHERE series_id IN {SERIES} OR series_id IN "
-    f"(SELECT canonical_series_id FROM series_alias WHERE series_id IN {SERIES})",
-    f"DELETE FROM change_points WHERE change_point_id IN {CHANGES}",
-    f"DELETE FROM raw_benchmark_data WHERE result_id IN {RESULTS}",
-    f"DELETE FROM requests WHERE result_id IN {RESULTS}",
-    f"DELETE FROM quality_results WHERE run_id IN {RUNS}",
-    f"DELETE FROM benchmark_results WHERE run_id IN {RUNS}",
-    "UPDATE hardware_info SET peak_flops = NULL, peak_copy_bytes_per_sec = NULL, calibrated_at = NULL, "
-    f"calibration_run_id = NULL WHERE calibration_run_id IN {RUNS}",
-    f"DELETE FROM benchmark_runs WHERE run_id IN {RUNS}",
-)
-"""What refers to a run comes before the run. Series and machines stay: names, aliases and notes belong to them."""
-NOTES = f"""
-SELECT annotation_id, target_kind, target_id, author, note, created_at FROM annotations
-WHERE target_id IN {RUNS} OR target_id IN {RESULTS} OR target_id IN {ALERTS} ORDER BY created_at, annotation_id
-"""
-CONTENTS = f"""
-SELECT run_id, source_sha256, source, result_id, concat_ws(' ', result.status, batch_size, sequence_length, new_tokens,
-    concurrency, axes, latency_mean_ms, latency_median_ms, throughput_samples_per_sec,
-    throughput_tokens_per_sec) AS content
-FROM benchmark_results result JOIN benchmark_runs USING (run_id) WHERE run_id IN {RUNS} ORDER BY run_id, result_id
-"""
-"""What the runs of a file contain, whatever model, hardware and so on they are labelled with."""
-CALIBRATED = f"SELECT hardware_id FROM hardware_info WHERE calibration_run_id IN {RUNS}"
-
-
-T = TypeVar("T")
-
-
 def replace_runs(connection: Connection, run_ids: Sequence[str], new: Sequence[FileRuns], store: Callable[[], T]) -> T:
     """Delete the runs like `remove_runs` and call `store`, which stores the new ones, inside the caller's transaction.
     Notes about a deleted run or result are then about the new one with the same content or, if none has it, about the
@@ -358,31 +414,6 @@ def remove_runs(connection: Connection, run_ids: Sequence[str]) -> None:
     compute_latest(connection)
 
 
-CALIBRATION = "device-calibration"
-"""The task of a run that measures a device instead of a model; the views exclude it by this name."""
-
-LATEST_RESULTS = f"""
-WITH candidates AS (
-    SELECT r.series_id, run.model_id, r.result_id, run.started_at, r.validity = 'valid' AS is_valid,
-        r.status = 'ok' AND r.validity <> 'invalid' AS is_accepted
-    FROM benchmark_results r JOIN benchmark_runs run USING (run_id)
-    WHERE run.task <> {literal(CALIBRATION)}
-), latest AS (
-    SELECT series_id, model_id, result_id AS latest_result_id, started_at AS latest_started_at
-    FROM candidates
-    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
-), accepted AS (
-    SELECT series_id, result_id AS accepted_result_id, started_at AS accepted_started_at,
-        is_valid AS accepted_is_valid
-    FROM candidates
-    WHERE is_accepted
-    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY is_valid DESC, started_at DESC, result_id DESC) = 1
-)
-SELECT * FROM latest LEFT JOIN accepted USING (series_id)
-"""
-"""The table series_heads, computed from the results."""
-
-
 def compute_latest(connection: Connection) -> None:
     """Rebuild the table series_heads from the results, inside the caller's transaction."""
     connection.execute("DELETE FROM series_heads")
@@ -410,51 +441,3 @@ def latest_rows(run: Run, row: Row, known: Iterable[Mapping[str, Any]]) -> list[
             if entry.get("accepted_result_id") is None or accepted > tuple(entry[name] for name in names):
                 entry.update(zip(names, accepted, strict=True))
     return list(latest.values())
-
-
-NEWEST_CALIBRATION = f"""
-WITH measured AS (
-    SELECT run.hardware_id, run.precision, run.started_at, run.run_id,
-        r.validity = 'valid' AS is_valid, r.other_metrics['peak_flops_per_sec'] AS peak,
-        r.other_metrics['peak_copy_bytes_per_sec'] AS peak_copy
-    FROM benchmark_results r
-    JOIN benchmark_runs run USING (run_id)
-    WHERE run.task = {literal(CALIBRATION)} AND r.status = 'ok' AND r.validity <> 'invalid'
-        AND coalesce(peak, peak_copy) IS NOT NULL
-),
-by_precision AS (
-    SELECT hardware_id, precision, last(peak ORDER BY is_valid, started_at, run_id) AS peak
-    FROM measured WHERE peak IS NOT NULL GROUP BY hardware_id, precision
-),
-peaks AS (
-    SELECT hardware_id, map(list(precision ORDER BY precision), list(peak ORDER BY precision)) AS peak_flops
-    FROM by_precision GROUP BY hardware_id
-),
-rest AS (
-    SELECT hardware_id,
-        last(peak_copy ORDER BY is_valid, started_at, run_id) FILTER (WHERE peak_copy IS NOT NULL)
-            AS peak_copy_bytes_per_sec,
-        last(started_at ORDER BY is_valid, started_at, run_id) AS calibrated_at,
-        last(run_id ORDER BY is_valid, started_at, run_id) AS calibration_run_id
-    FROM measured GROUP BY hardware_id
-)
-SELECT hardware_id, peaks.peak_flops, rest.* EXCLUDE (hardware_id) FROM rest LEFT JOIN peaks USING (hardware_id)
-"""
-"""Values of hardware_info for each calibrated device: per precision, and for the copy, the newest valid reading, or the
-newest noisy one if none is valid. A busy machine gives low readings, and a low peak makes every utilization high."""
-
-UPDATE_CALIBRATION = f"""
-UPDATE hardware_info SET
-    peak_flops = newest.peak_flops,
-    peak_copy_bytes_per_sec = newest.peak_copy_bytes_per_sec,
-    calibrated_at = newest.calibrated_at,
-    calibration_run_id = newest.calibration_run_id
-FROM ({NEWEST_CALIBRATION}) newest
-WHERE hardware_info.hardware_id = newest.hardware_id AND hardware_info.hardware_id = ?
-"""
-
-
-def apply_calibration(connection: Connection, run: Run) -> None:
-    """Update the device's row after storing a calibration run; does nothing for any other run."""
-    if run.cell.workload.task == CALIBRATION:
-        connection.execute(UPDATE_CALIBRATION, [run.hardware.hardware_id])

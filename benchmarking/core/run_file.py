@@ -339,18 +339,13 @@ def read_file(path: Path) -> RunFile | ProfileFile:
             opened.seek(0)
             del content
             run, sha256 = read_large(opened, str(path))
-    check_run(run, str(path))
+    for problem in faults(run):
+        raise FormatError(f"{path}: {problem}")
     return RunFile(path=path, sha256=sha256, run=run)
 
 
 TIMED_SAMPLES = ("measure", "latency_wall")
 """Phase and metric of the samples that a result counts as its iterations."""
-
-
-def check_run(run: Run, where: str) -> None:
-    """Raise FormatError with the first fault, if there is one."""
-    for problem in faults(run):
-        raise FormatError(f"{where}: {problem}")
 
 
 def faults(run: Run) -> Iterator[str]:

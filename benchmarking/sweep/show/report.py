@@ -294,18 +294,13 @@ def scalings(runs: Sequence[Run]) -> tuple[Scaling, ...]:
 def scaling_text(scaling: Scaling, page: Page = PLAIN) -> str:
     """The scaling as text: title, table and remarks."""
     above, *below = (wrapped(text, page.text_width) for text in (title(scaling), *remarks(scaling)))
-    return "\n".join([above, table_text(scaling_table(scaling, page), page), "", *below])
+    return "\n".join([above, table_text(table_of(_SCALING_COLUMNS, scaling.points, page), page), "", *below])
 
 
 def title(scaling: Scaling) -> str:
     """The title of the scaling."""
     where = scaling.device_name or scaling.device
     return f"{scaling.model_id} on {where}, {scaling.runtime}, {scaling.precision}: scaling over threads"
-
-
-def scaling_table(scaling: Scaling, page: Page = PLAIN) -> Table:
-    """A row per point and number of threads."""
-    return table_of(_SCALING_COLUMNS, scaling.points, page)
 
 
 def remarks(scaling: Scaling) -> list[str]:

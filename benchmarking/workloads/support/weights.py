@@ -69,17 +69,12 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
             break
     for path in files:
         check_whole(path)
-    if not files and (pickled := pickled_files(folder)):
+    if not files and (pickled := tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))):
         raise UsageError(
             f"{folder} has only pickled weights ({pickled[0].name}), which can run code when loaded. If you trust "
             "them, load the model with transformers and call save_pretrained, which writes safetensors"
         )
     return files
-
-
-def pickled_files(folder: Path) -> tuple[Path, ...]:
-    """Weight files in unsupported formats."""
-    return tuple(sorted(path for pattern in PICKLED_PATTERNS for path in folder.glob(pattern)))
 
 
 def revision_of(files: tuple[Path, ...]) -> str:
@@ -94,11 +89,6 @@ def check_whole(path: Path) -> None:
     needed = header_end + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
     if (size := path.stat().st_size) < needed:
         raise FormatError(f"{path} is truncated: {size} of {needed} bytes: fetch it again")
-
-
-def tensor_names(path: Path) -> frozenset[str]:
-    """The names of the tensors in a file. Raises FormatError as `check_whole` does."""
-    return frozenset(_header(path)[0])
 
 
 def value_count(path: Path) -> int:
@@ -175,7 +165,7 @@ def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
         raise StorageError(
             f"{folder} lacks {len(missing)} of {len(shards)} weight files: {', '.join(missing)}: fetch the model again"
         )
-    held = {name: tensor_names(path) for name, path in paths.items()}
+    held = {name: frozenset(_header(path)[0]) for name, path in paths.items()}
     absent = [tensor for tensor, name in weight_map.items() if tensor not in held[name]]
     if absent:
         raise FormatError(

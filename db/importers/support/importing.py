@@ -31,7 +31,7 @@ from benchmarking.core.records import FORMAT, Json, Precision, Run, canonical_ha
 from benchmarking.core.run_file import large_samples
 from benchmarking.core.untrusted.redaction import known_secrets, redacted_record, without_secrets
 from db.importers.support.building import content_id, foreign_hardware, is_unnamed, iso
-from db.importers.support.files import STDIN, ForeignFile, NoResultsError, importers_for, read_file, recognising
+from db.importers.support.files import STDIN, NoResultsError, importers_for, read_file, recognising
 from db.ingestion import FileRuns
 
 
@@ -300,7 +300,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
             raise UnreadableError(f"{path}: a folder that cannot be read: {error.strerror}") from error
         raise UnreadableError(f"{path}: a link to a folder, which is not followed: give the folder itself")
     file = read_file(path)
-    if is_run_file(file):
+    if isinstance(file.json, dict) and file.json.get("format") == FORMAT:
         reason = f"{path}: a run file of this program: load it with {as_typed('setup')} --ingest"
         return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=reason))
     if format_name is None and not is_named and not recognising(file):
@@ -342,8 +342,3 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
         ),
         runs=file_runs,
     )
-
-
-def is_run_file(file: ForeignFile) -> bool:
-    """Whether the file is one of our own run files."""
-    return isinstance(file.json, dict) and file.json.get("format") == FORMAT

@@ -350,7 +350,12 @@ class CapturedRunner(DeviceRunner):
                         for name, value in outputs.items()
                     },
                 )
-                self._captured_binding = bind_all(session, feeds, self._captured)
+                binding = session.io_binding()
+                for name, value in feeds.items():
+                    binding.bind_ortvalue_input(name, value)
+                for name, value in self._captured.items():
+                    binding.bind_ortvalue_output(name, value)
+                self._captured_binding = binding
             elif any(self._inputs.get(name) is not value for name, value in feeds.items()):
                 raise BenchhouseError(f"graph {graph!r} was captured with other inputs")
             session.run_with_iobinding(self._captured_binding, self._run_options)
@@ -375,16 +380,6 @@ def bindable_memory(provider: OrtProvider) -> str:
             f"{provider.name}: install a newer {provider.install}, or use --io-mode host"
         ) from error
     return memory
-
-
-def bind_all(session: Any, inputs: Mapping[str, Placed], outputs: Mapping[str, Placed]) -> Any:
-    """A binding of a session to these tensors."""
-    binding = session.io_binding()
-    for name, value in inputs.items():
-        binding.bind_ortvalue_input(name, value)
-    for name, value in outputs.items():
-        binding.bind_ortvalue_output(name, value)
-    return binding
 
 
 class Binding:
