@@ -99,27 +99,8 @@ def recognises(file: ForeignFile) -> bool:
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     # A pattern of files alone would also match the stages' reports of sessions.
     stages = [path for path in sorted(file.path.parent.glob(STAGES)) if STAGE.fullmatch(path.name)]
-    if isinstance(file.json, list):
-        if len(stages) == 1:
-            where = f": imported with {stages[0].name}"
-        elif stages:
-            where = (
-                " with several stages, which the file does not distinguish: each stage has its own file of statistics"
-            )
-        else:
-            where = ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
-        file.without_results(f"requests of a load{where}")
-    name = file.path.stem
-    if (
-        name.endswith(OF_SERVER)
-        and file.path.with_name(whole := f"{name.removesuffix(OF_SERVER)}{OF_CLIENT}").is_file()
-    ):
-        file.without_results(f"the server's own metrics of the load in {whole}")
-    if file.path.name.startswith(SUMMARY) and stages:
-        file.without_results("summary of all stages: each stage has its own file in this folder")
     adapter = ADAPTER.fullmatch(file.path.name)
-    if adapter and not adapter[2] and any(file.path.parent.glob(f"adapter_{escape(adapter[1])}_stage_*{OF_CLIENT}")):
-        file.without_results("summary of an adapter's stages: each stage has its own file in this folder")
+    _refuse_parts(file, stages, adapter)
     top = top_fields(file)
     load, successes, failures = (top.section(name) for name in ("load_summary", "successes", "failures"))
     outputs = successes.section("output_len")
@@ -193,6 +174,30 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         stated_times=(text,),
         kept=top.rest(),
     )
+
+
+def _refuse_parts(file: ForeignFile, stages: Sequence[Path], adapter: re.Match[str] | None) -> None:
+    """Raise NoResultsError for a file that sums up others or is imported with another one, and says which."""
+    if isinstance(file.json, list):
+        if len(stages) == 1:
+            where = f": imported with {stages[0].name}"
+        elif stages:
+            where = (
+                " with several stages, which the file does not distinguish: each stage has its own file of statistics"
+            )
+        else:
+            where = ": the folder has no stage_N_lifecycle_metrics.json that describes the load"
+        file.without_results(f"requests of a load{where}")
+    name = file.path.stem
+    if (
+        name.endswith(OF_SERVER)
+        and file.path.with_name(whole := f"{name.removesuffix(OF_SERVER)}{OF_CLIENT}").is_file()
+    ):
+        file.without_results(f"the server's own metrics of the load in {whole}")
+    if file.path.name.startswith(SUMMARY) and stages:
+        file.without_results("summary of all stages: each stage has its own file in this folder")
+    if adapter and not adapter[2] and any(file.path.parent.glob(f"adapter_{escape(adapter[1])}_stage_*{OF_CLIENT}")):
+        file.without_results("summary of an adapter's stages: each stage has its own file in this folder")
 
 
 def _is_of_server(file: ForeignFile, successes: Fields) -> bool:
