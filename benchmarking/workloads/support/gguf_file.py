@@ -15,7 +15,7 @@ from io import BufferedReader
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -196,9 +196,10 @@ class HeaderReader:
         self.path = path
         self.size = os.fstat(file.fileno()).st_size
 
-    def number(self, kind: str) -> Any:
-        """The next number, by its format in the module struct."""
-        return struct.unpack(kind, self.take(struct.calcsize(kind)))[0]
+    def number(self, kind: str) -> int:
+        """The next whole number, by its format in the module struct."""
+        found: int = struct.unpack(kind, self.take(struct.calcsize(kind)))[0]
+        return found
 
     def take(self, count: int) -> bytes:
         """The next bytes."""
@@ -265,7 +266,7 @@ class _Reader(HeaderReader):
             return self._skipped(depth)
         if kind not in _SCALARS:
             self.refuse(f"a value has unknown type {kind}")
-        found: Json = self.number(_SCALARS[kind])
+        found: Json = struct.unpack(_SCALARS[kind], self.take(struct.calcsize(_SCALARS[kind])))[0]
         return found
 
     def _skipped(self, depth: int) -> int:
@@ -288,7 +289,7 @@ class _Reader(HeaderReader):
         return length
 
     def _count(self, kind: str, most: int, what: str) -> int:
-        count = int(self.number(kind))
+        count = self.number(kind)
         if count > most:
             self.refuse(f"{count} {what}, limit {most}")
         return count

@@ -221,7 +221,7 @@ class Format:
         run = Run(
             run_id=content_id(*ids, found.key),
             session_id=content_id(*ids),
-            status=found.status or max((result.status for result in results), key=RANK.index, default="ok"),
+            status=found.status or worst_status(results),
             error=found.error,
             started_at=iso(started_at),
             finished_at=None if found.finished_at in (None, started_at) else iso(found.finished_at),
@@ -294,6 +294,11 @@ so they never share a series."""
 def is_unnamed(model_id: str) -> bool:
     """Whether the file did not name the model."""
     return model_id == UNNAMED or model_id.startswith(f"{UNNAMED}-")
+
+
+def worst_status(results: Iterable[Result]) -> Status:
+    """The status of a run with these results: ok if all of them are."""
+    return max((result.status for result in results), key=RANK.index, default="ok")
 
 
 def stated(values: Mapping[str, str | None]) -> dict[str, str]:
