@@ -161,7 +161,7 @@ def test_downloads_have_the_limits_of_the_console(data, name, monkeypatch):
     with pytest.raises(UsageError, match="disabled by configuration"):
         parts_of(data, name, "SELECT * FROM read_text('/etc/passwd')")
     monkeypatch.setattr(console_page, "DOWNLOAD_LIMIT_S", 0.3)
-    with pytest.raises(TimeLimitError):
+    with pytest.raises(TimeLimitError, match=r"within 0\.3 s"):
         parts_of(data, name, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b")
 
 

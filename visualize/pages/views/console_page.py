@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import chain, islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -237,6 +236,10 @@ VIEWS = (
 )
 DOWNLOADS = (
     _file("csv", "text/csv; charset=utf-8", _in_lines("csv")),
-    _file("parquet", "application/vnd.apache.parquet", partial(answering_in_parquet, timeout_s=DOWNLOAD_LIMIT_S)),
+    _file(
+        "parquet",
+        "application/vnd.apache.parquet",
+        lambda database, sql: answering_in_parquet(database, sql, timeout_s=DOWNLOAD_LIMIT_S),
+    ),
     _file("json", "application/json", _in_lines("json")),
 )
