@@ -60,13 +60,13 @@ class Span:
     label: str
     """Short name."""
     kind: str
-    depth: int
-    """From 0 for the call."""
-    begin: float
-    """Start, as a share of the call."""
     share: float
     """Width, as a share of the call."""
     ms: float
+    begin: float = 0.0
+    """Start in a flame graph, as a share of the call."""
+    depth: int = 0
+    """In a flame graph, from 0 for the call."""
     is_operator: bool = False
 
     @property
@@ -206,7 +206,7 @@ def flame(row: Row) -> list[Span]:
         parent = _parent(path, modules)
         if parent != OUTSIDE:
             spent[parent] += spent[path]
-    blocks = [Span(name=CALL, label=CALL, kind=OTHER, depth=0, begin=0.0, share=1.0, ms=total)]
+    blocks = [Span(name=CALL, label=CALL, kind=OTHER, share=1.0, ms=total)]
 
     def place(path: str, begin: float, depth: int) -> None:
         for child in inner[path]:
@@ -263,18 +263,12 @@ def layers(row: Row) -> dict[str, list[Span]]:
         return {}
     spent[NO_LAYER] = spent.pop(NO_LAYER, {})
     found: dict[str, list[Span]] = {}
-    for depth, (layer, kinds) in enumerate(spent.items()):
-        begin = 0.0
-        found[layer] = []
-        for kind in sorted(kinds, key=KINDS.index):
-            share = kinds[kind] / total
-            found[layer].append(
-                Span(
-                    name=f"{layer}, {WORDS.get(kind, kind)}", label=WORDS.get(kind, kind), kind=kind, depth=depth,
-                    begin=begin, share=share, ms=kinds[kind],
-                )
-            )  # fmt: skip
-            begin += share
+    for layer, kinds in spent.items():
+        named = [(kind, WORDS.get(kind, kind)) for kind in sorted(kinds, key=KINDS.index)]
+        found[layer] = [
+            Span(name=f"{layer}, {name}", label=name, kind=kind, share=kinds[kind] / total, ms=kinds[kind])
+            for kind, name in named
+        ]
     return found
 
 

@@ -68,7 +68,7 @@ class SampleDistribution(ChartPlugin):
             "Each sample is the mean of a block of short calls." if blocks else None,
         )
         lacking = (
-            words.doubts(rows, ("In doubt", "Invalid")),
+            words.doubts(rows, None),
             left_out,
             f"Left out: launches after the first {MOST_LAUNCHES}." if most > MOST_LAUNCHES else None,
         )

@@ -157,6 +157,10 @@ class Panel:
     def blocks(self) -> list[Block]:
         return [element for element in self.elements if isinstance(element, Block)]
 
+    def shows(self, mark: Mark) -> bool:
+        """Whether a mark lies within both axes. It is then drawn whole, also at the end of one."""
+        return self.x.low <= mark.x <= self.x.high and self.y.low <= mark.y <= self.y.high
+
     @property
     def is_dense(self) -> bool:
         """Whether its rows are too low for a gap between blocks, which then have an outline in their own colour: a
@@ -294,12 +298,16 @@ def entries(lines: Iterable[Line]) -> tuple[Entry, ...]:
     )
 
 
-def doubtful_entries(states: Iterable[State], *, are_blocks: bool = False) -> tuple[Entry, ...]:
+def doubtful_entries(
+    states: Iterable[State], crossed: str = "invalid, not ranked", *, are_blocks: bool = False
+) -> tuple[Entry, ...]:
     """Legend entries that explain hollow and crossed marks, if there are any."""
     shape, found = None if are_blocks else 0, set(states)
-    hollow = (Entry(label="hollow: doubtful", colour="grey", shape=shape, state="doubtful"),)
-    crossed = (Entry(label="crossed: invalid, not ranked", colour="ink", shape=shape, state="invalid"),)
-    return (*(hollow if "doubtful" in found else ()), *(crossed if "invalid" in found else ()))
+    every = (
+        Entry(label="hollow: doubtful", colour="grey", shape=shape, state="doubtful"),
+        Entry(label=f"crossed: {crossed}", colour="ink", shape=shape, state="invalid"),
+    )
+    return tuple(one for one in every if one.state in found)
 
 
 def end_notes(axis: Axis, ends: Sequence[tuple[float, float, str]], height_in: float) -> tuple[Note, ...]:

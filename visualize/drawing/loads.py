@@ -196,7 +196,7 @@ def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request; times are seconds since the first intended start, None for events that did not happen."""
 
@@ -209,21 +209,11 @@ class Request:
 
 def requests_of(row: Row) -> list[Request]:
     """Requests of a repetition, by intended start."""
-    times = zip(*(row[f"each_{name}"] for name in REQUEST_COLUMNS), strict=True)
+    each = zip(*(row[f"each_{name}"] for name in REQUEST_COLUMNS), strict=True)
     start = min(row["each_intended_ms"])
-
-    def seconds(value: float | None) -> float | None:
-        return None if value is None else (value - start) / MS_PER_S
-
     return [
-        Request(
-            intended=(intended - start) / MS_PER_S,
-            sent=seconds(sent),
-            first=seconds(first),
-            end=seconds(end),
-            error=error,
-        )
-        for intended, sent, first, end, error in times
+        Request(*[*(None if time is None else (time - start) / MS_PER_S for time in times), error])
+        for *times, error in each
     ]
 
 

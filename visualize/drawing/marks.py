@@ -22,7 +22,6 @@ from visualize.drawing.figure import (
     NotDrawn,
     Note,
     Panel,
-    State,
     doubtful_entries,
     entries,
     spaced,
@@ -37,7 +36,7 @@ from visualize.drawing.rows import (
     details,
     trust,
 )
-from visualize.drawing.scales import Axis, name_axis, number, spans_decade, value_axis
+from visualize.drawing.scales import name_axis, number, spans_decade, value_axis
 from visualize.drawing.style import COLOURS, DASHES, dashes, heat, legible_on
 
 T = TypeVar("T")
@@ -117,8 +116,7 @@ def legend(series: Sequence[Series], rows: Iterable[Row]) -> tuple[Entry, ...]:
 
 def states_legend(rows: Iterable[Row], *, are_blocks: bool = False) -> tuple[Entry, ...]:
     """Explanations of hollow and crossed marks, if any row has one."""
-    states: set[State] = {trust(row) for row in rows}
-    return doubtful_entries(states, are_blocks=are_blocks)
+    return doubtful_entries(map(trust, rows), are_blocks=are_blocks)
 
 
 def ends(rows: Iterable[Row], *columns: str) -> list[float]:
@@ -228,13 +226,11 @@ def heat_panel(
                 ink="grey" if one.value is None else "ink" if share is None else legible_on(fill), words=one.words,
             )
         )  # fmt: skip
-    x = name_axis(columns, x_title)
-    labels = tuple((float(place), name) for place, name in enumerate(rows))
-    y = Axis(
-        title=y_title, low=-0.5, high=len(rows) - 0.5, ticks=labels, from_top=True, names=tuple(rows), has_grid=False
-    )
     height = row_in or min(max(MOST_GRID_IN / len(rows), LEAST_CELL_IN), CELL_IN)
-    return Panel(x=x, y=y, elements=tuple(blocks), title=title, height_in=max(2.2, 1.1 + height * len(rows)))
+    return Panel(
+        x=name_axis(columns, x_title), y=name_axis(rows, y_title, from_top=True), elements=tuple(blocks), title=title,
+        height_in=max(2.2, 1.1 + height * len(rows)),
+    )  # fmt: skip
 
 
 def heat_key(values: Sequence[float], unit: str, *, better: Direction) -> tuple[Entry, ...]:

@@ -218,7 +218,7 @@ def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
                 linewidth=element.width, zorder=1, label=f"_{element.role} {element.label}".rstrip(),
             )  # fmt: skip
         elif isinstance(element, Line):
-            _draw_line(axes, element)
+            _draw_line(axes, element, panel)
         else:
             axes.annotate(
                 element.text, (element.x, element.y), ha=element.align, va="center", fontsize=SMALL_SIZE,
@@ -260,7 +260,7 @@ def _wrapped(name: str, width_in: float) -> str:
     return "\n".join(wrap(part, TEXT_SIZE, width_in) for part in name.split("\n"))
 
 
-def _draw_line(axes: Axes, line: Line) -> None:
+def _draw_line(axes: Axes, line: Line, panel: Panel) -> None:
     """The line through sound marks, intervals, and marks: filled if valid, hollow if doubtful, hollow and crossed out
     if invalid."""
     own, named = paint(line.colour), line.label
@@ -291,7 +291,7 @@ def _draw_line(axes: Axes, line: Line) -> None:
             label=f"_{'interval' if line.is_across else 'whisker'} {named}",
         )  # fmt: skip
     for state in ("valid", "doubtful", "invalid"):
-        chosen = [mark for mark in line.marks if mark.state == state]
+        chosen = [mark for mark in line.marks if mark.state == state and panel.shows(mark)]
         if line.shape is None or not chosen:
             continue
         x, y = [mark.x for mark in chosen], [mark.y for mark in chosen]
@@ -299,12 +299,12 @@ def _draw_line(axes: Axes, line: Line) -> None:
         axes.scatter(
             x, y, color=look().background if is_hollow else own, edgecolor=own, s=line.size**2,
             linewidth=MARKER_EDGE if line.size >= MARKER_SIZE / 2 else 0.6, marker=marker(line.shape),
-            zorder=5 if is_hollow else 4, label=f"_{state} {named}".rstrip(),
+            zorder=5 if is_hollow else 4, label=f"_{state} {named}".rstrip(), clip_on=False,
         )  # fmt: skip
         if state == "invalid":
             axes.scatter(
                 x, y, marker="x", s=(1.7 * line.size) ** 2, color=look().ink, linewidth=1.2, zorder=6,
-                label=f"_crossed {named}".rstrip(),
+                label=f"_crossed {named}".rstrip(), clip_on=False,
             )  # fmt: skip
 
 

@@ -184,20 +184,15 @@ CHOSEN = "r.result_id IN (SELECT unnest($results::VARCHAR[]))"
 LATEST = "(SELECT result_id FROM latest_results)"
 """The newest result of each series, of any status."""
 
-LATEST_CHOSEN = """(
+NEWEST_CHOSEN = """(
     SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
-    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY {first}started_at DESC, result_id DESC) = 1
 )"""
+LATEST_CHOSEN = NEWEST_CHOSEN.format(first="")
 """The newest result of each series among the chosen results, which may be of older runs."""
-
-COMPARABLE_CHOSEN = """(
-    SELECT result_id FROM all_results WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
-    QUALIFY row_number() OVER (
-        PARTITION BY series_id
-        ORDER BY coalesce(validity, 'invalid') <> 'invalid' DESC, coalesce(validity = 'valid', FALSE) DESC,
-            started_at DESC, result_id DESC
-    ) = 1
-)"""
+COMPARABLE_CHOSEN = NEWEST_CHOSEN.format(
+    first="coalesce(validity, 'invalid') <> 'invalid' DESC, coalesce(validity = 'valid', FALSE) DESC, "
+)
 """`COMPARABLE` among the chosen results."""
 
 COMPARABLE = """(
@@ -208,6 +203,8 @@ COMPARABLE = """(
 """Results for comparisons: those of the view `hardware_comparison`, and for series it omits the newest result, which
 failed or is invalid and is only counted."""
 
+LONGEST_VALUE = 80
+"""Maximum characters of a setting in a text. Its value may be anything, but a digest stays whole."""
 CELL_COLUMNS = ("model_id", "device", "runtime", "precision")
 """Columns that name a picture of one cell."""
 MODEL_COLUMNS = ("task", "weights", "model_revision", "config_hash", "metric_definition")
@@ -323,8 +320,11 @@ def detail(column: str, value: Any) -> str:
 
 
 def settings(text: str) -> str:
-    """Settings from a JSON object: "attention=sdpa, cache=static"; empty for no settings."""
-    return ", ".join(f"{key}={value}" for key, value in sorted(json.loads(text).items()))
+    """Settings from a JSON object: "attention=sdpa, cache=static"; empty for no settings. Long values are cut off."""
+    known = ((key, str(value)) for key, value in sorted(json.loads(text).items()))
+    return ", ".join(
+        f"{key}={value if len(value) <= LONGEST_VALUE else f'{value[: LONGEST_VALUE - 3]}...'}" for key, value in known
+    )
 
 
 def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:

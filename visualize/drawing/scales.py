@@ -79,10 +79,14 @@ def value_axis(title: str, values: Sequence[float], *, room: float = 1.08, may_b
     low, high = min(values), max(values)
     if may_be_log and spans_decade(values):
         edge = (high / low) ** LOG_EDGE
-        low, high = low / edge, high * edge * max(room / 1.08, 1.0)
-        return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
+        return log_axis(title, low / edge, high * edge * max(room / 1.08, 1.0))
     low, high = min(low, 0.0), max(high, 0.0) * room or 1.0
     return Axis(title=title, low=low, high=high, ticks=ticks(low, high), is_value=True)
+
+
+def log_axis(title: str, low: float, high: float) -> Axis:
+    """A log axis of values."""
+    return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
 
 
 def close_axis(title: str, values: Sequence[float]) -> Axis:
@@ -113,17 +117,18 @@ def share_axis(title: str, high: float = 1.0) -> Axis:
     return Axis(title=title, low=0.0, high=high, ticks=labels)
 
 
-def name_axis(names: Sequence[str], title: str = "", *, edge: float = 0.5) -> Axis:
+def name_axis(names: Sequence[str], title: str = "", *, edge: float = 0.5, from_top: bool = False) -> Axis:
     """Places 0, 1, 2 ... with names."""
     labels = tuple((float(place), name) for place, name in enumerate(names))
-    return Axis(title=title, low=-edge, high=len(names) - 1 + edge, ticks=labels, names=tuple(names), has_grid=False)
+    high = len(names) - 1 + edge
+    return Axis(
+        title=title, low=-edge, high=high, ticks=labels, from_top=from_top, names=tuple(names), has_grid=False
+    )  # fmt: skip
 
 
 def row_axis(names: Sequence[str]) -> Axis:
     """Rows from top to bottom."""
-    labels = tuple((float(place), name) for place, name in enumerate(names))
-    high = len(names) - 0.4
-    return Axis(low=-0.6, high=high, ticks=labels, from_top=True, names=tuple(names), has_grid=False)
+    return name_axis(names, edge=0.6, from_top=True)
 
 
 def count_axis(title: str, count: int, *, from_top: bool = False) -> Axis:

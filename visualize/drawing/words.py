@@ -167,11 +167,12 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") 
     return f"{what}: 95 % interval of {of}{COVERS['between']}{some}."
 
 
-def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed")) -> str | None:
+def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Crossed")) -> str | None:
     """How many drawn points are doubtful or invalid, with the two most common doubts above severity info; None if there
-    are none. An import's own kinds, of unknown severity, are reasons only of a row without another."""
+    are none. An import's own kinds, of unknown severity, are reasons only of a row without another. `marks` is None
+    where the name of a point says it."""
     parts: list[str] = []
-    for mark, state in zip(marks, ("doubtful", "invalid"), strict=True):
+    for mark, state in zip(marks or ("", ""), ("doubtful", "invalid"), strict=True):
         rows = [row for row in drawn if trust(row) == state]
         if not rows:
             continue
@@ -183,7 +184,8 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] = ("Hollow", "Crossed"))
         meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
         why = f" ({'; '.join(meanings)})" if meanings else ""
         of_points = f"{counted(len(drawn), 'point')} {'is' if len(rows) == 1 else 'are'}"
-        parts.append(f"{mark.lower() if parts else mark}: {len(rows)} of {of_points} {state}{why}")
+        named = f"{mark.lower() if parts else mark}: " if mark else ""
+        parts.append(f"{named}{len(rows)} of {of_points} {state}{why}")
     return "; ".join(parts) + "." if parts else None
 
 

@@ -82,6 +82,15 @@ class Choice:
     """(text, page, whether it is the current page)."""
 
 
+def alternatives(
+    title: str, view: str, options: Iterable[tuple[str, DataclassInstance]], current: DataclassInstance | None
+) -> Choice:
+    """The choice between pages of a view: (text, parameters)."""
+    return Choice(
+        title=title, options=tuple((text, Link(view=view, parameters=one), one == current) for text, one in options)
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """An entry of a chart's legend."""

@@ -230,20 +230,14 @@ def _intervals_and_marks(panel: Panel, scales: _Scales) -> Layers:
     tooltip = {"field": "words", "type": "nominal"}
     for size in sorted({line.size for line in panel.lines if line.shape is not None}):
         area = (size * POINT) ** 2
-        shared: Spec = {
-            "type": "point",
-            "size": area,
-            "strokeWidth": 1.6 if size > 3 else 0.5,
-            "opacity": 1,
-            "clip": True,
-        }
+        shared: Spec = {"type": "point", "size": area, "strokeWidth": 1.6 if size > 3 else 0.5, "opacity": 1}
         for state in ("valid", "doubtful", "invalid"):
             values = []
             for line in panel.lines:
                 if line.shape is None or line.size != size:
                     continue
                 unit = (panel.x if line.is_across else panel.y).title.split("\n")[0]
-                for one in (mark for mark in line.marks if mark.state == state):
+                for one in (mark for mark in line.marks if mark.state == state and panel.shows(mark)):
                     value = number_text(one.x if line.is_across else one.y)
                     about = [line.label, one.words, f"{unit}: {value}" if unit else value]
                     if one.low is not None and one.high is not None:
@@ -254,14 +248,7 @@ def _intervals_and_marks(panel: Panel, scales: _Scales) -> Layers:
             mark = {**shared, "filled": True} if state == "valid" else {**shared, "fill": "--page"}
             layers += _layer(values, mark, x=scales.x, y=scales.y, color=scales.colour, shape=shape, tooltip=tooltip)
             if state == "invalid":
-                cross = {
-                    "type": "point",
-                    "shape": CROSS,
-                    "size": area * 2.2,
-                    "strokeWidth": 1.6,
-                    "color": "--ink",
-                    "opacity": 1,
-                }
+                cross = {**shared, "shape": CROSS, "size": area * 2.2, "strokeWidth": 1.6, "color": "--ink"}
                 layers += _layer(values, cross, x=scales.x, y=scales.y, tooltip=tooltip)
     return layers
 

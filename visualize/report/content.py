@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.metrics import METRICS, Metric
+from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import ENERGY, METRICS, Metric, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
 from benchmarking.core.records import NOT_APPLICABLE
 from benchmarking.core.text import duration, listed, number, size_text, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from db.run_records import qualities
+from visualize.charts import profiles
 from visualize.drawing import words
+from visualize.drawing.configurations import CONFIGURATION, with_launches
+from visualize.drawing.figure import Figure
 from visualize.drawing.loads import is_load
-from visualize.drawing.rows import grouped
+from visualize.drawing.rows import (
+    CHOSEN,
+    COMMAND,
+    LATEST,
+    LATEST_CHOSEN,
+    SELECTED,
+    SETUP_COLUMNS,
+    TABLES,
+    Row,
+    Selection,
+    bound,
+    charts,
+    details,
+    distinct_names,
+    drawable,
+    grouped,
+    trust,
+)
+from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
     Chart,
@@ -32,26 +54,41 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import NUMBERS, RATE_NOTE, DoubtNote, has_star, noted_doubts, result_table
+from visualize.pages.result_rows import COLUMNS, NUMBERS, RATE_NOTE, DoubtNote, has_star, noted_doubts, result_table
 from visualize.pages.views.compare_page import ABResult, compared
 from visualize.pages.views.profiles_page import profile_charts
 from visualize.report import findings
-from visualize.report.findings import Section
-from visualize.report.reading import (
-    MODEL,
-    Row,
-    State,
-    drawn_charts,
-    is_ranked,
-    read_profiles,
-    read_results,
-    read_runs,
-    rows_by_chart,
-)
+from visualize.report.findings import MODEL, POINT, Section, is_ranked
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
+MOST_RESULTS = 2000
+"""Maximum results of a report. Longer reports are unreadable, and browsers take seconds to show them."""
+READ = tuple(
+    dict.fromkeys(
+        [*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing", "origin_format"]
+    )
+)
+RESULTS = f"""
+SELECT {", ".join(READ)}, {COMMAND} FROM all_results run WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
+ORDER BY model_id, task, weights, config_hash, sequence_length, new_tokens, axes, concurrency, batch_size,
+    device, runtime, precision, started_at, result_id
+"""  # noqa: S608 - names of columns only
+RUNS = """
+SELECT run.run_id, run.session_id, run.started_at, run.finished_at, run.command, run.tool_version, run.origin_format,
+    run.origin_definition, run.git_commit, run.git_dirty, run.settings, run.versions, run.environment, run.driver,
+    run.device, run.model_id, run.architecture_type, run.parameter_count, run.weights, run.weights_reason, run.status,
+    run.error, run.load_time_s,
+    hardware.hardware_id, hardware.device_name, hardware.memory_bytes, hardware.cpu_model, hardware.cpu_cores,
+    hardware.cpu_threads, hardware.system_memory_bytes, run.is_simulated AS simulated
+FROM benchmark_runs run JOIN hardware_info hardware USING (hardware_id)
+WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) ORDER BY run.started_at, run.run_id
+"""
+PROFILES = profiles.SQL.format(
+    selected="run.model_id IN (SELECT unnest($models::VARCHAR[])) "
+    "AND run.hardware_id IN (SELECT unnest($machines::VARCHAR[]))"
+)
 MACHINE_STATE: Mapping[str, str] = {
     "cpu_governor": "frequency governor",
     "is_turbo_on": "turbo",
@@ -65,7 +102,7 @@ MOST_VALUES = 4
 MOST_POINTS = 3
 MOST_PROFILES = 4
 """Maximum profiles of a model, newest first."""
-STATES = get_args(State)
+STATES = ("valid", "doubtful", "invalid", "simulated")
 METHODS = {
     "calls": "Each point is measured in fresh processes (launches), after a warm-up. Latency is the median over "
     "launches of each launch's median. Its 95 % interval covers the typical launch, not the next one, and needs at "
@@ -77,6 +114,12 @@ METHODS = {
 }
 """Kind of results -> how they were measured."""
 SELECTING = "In a database, session=ID selects everything that one command measured."
+IN_FRONT = ("load_latency", "hardware_comparison", "latency_vs_batch_size")
+"""Charts in the order in which one is chosen for the front."""
+COMPARISONS = ("hardware_comparison",)
+"""Charts that show nothing more than others unless there are two configurations."""
+MOST_CHARTS = 24
+"""Maximum charts of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +199,65 @@ class ReportComparison:
         return both | {single.result_id: "B" for single in self.comparison.only_after}
 
 
+def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
+    """The newest result of each series in the selection, of any status."""
+    if selection.results is None:
+        condition = f"{SELECTED} AND r.result_id IN {LATEST}"
+    else:
+        condition = f"{SELECTED} AND {CHOSEN} AND r.result_id IN {LATEST_CHOSEN}"
+    measured = "run.task <> 'device-calibration'"  # calibrations belong to no model
+    sql = f"SELECT r.result_id FROM {TABLES} WHERE {condition} AND {measured}"  # noqa: S608 - values are bound
+    return [str(row["result_id"]) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
+
+
+def check_count(results: int) -> None:
+    """Raise UsageError for too many results."""
+    if results > MOST_RESULTS:
+        raise UsageError(f"{results} results are selected: a report has at most {MOST_RESULTS}, narrow the selection")
+
+
+def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
+    """The results with "setup", "value", "low" and "high" (latency in ms), "state" and "energy".
+
+    The interval is None unless it covers the spread between launches. Raises UsageError for too many results.
+    """
+    check_count(len(ids))
+    rows = with_launches(warehouse, warehouse.query(RESULTS, {"results": list(ids)}).dicts())
+    # A unique name for each configuration, without hardware or device if there is only one.
+    configurations = grouped(rows, CONFIGURATION)
+    groups = [key for key, _ in configurations]
+    facts = [details(key, SETUP_COLUMNS) for key in groups]
+    is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)
+    hardware = {} if len({key["device_name"] for key in groups}) > 1 else {"device_name": None}
+    short = [
+        f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell({**key, **hardware})
+        for key in groups
+    ]
+    unique = distinct_names(short, facts, words.SEPARATOR)
+    members = zip(unique, (found for _, found in configurations), strict=True)
+    names = {row["result_id"]: name for name, found in members for row in found}
+    return [
+        drawable(
+            {
+                **row,
+                "setup": names[row["result_id"]],
+                "value": row["latency_median_ms"],
+                "low": row["latency_ci_low_ms"],
+                "high": row["latency_ci_high_ms"],
+                "state": "simulated" if row["simulated"] else trust(row),
+                "energy": energy_per_item(row, row["batch_size"] * row["concurrency"]),
+            }
+        )
+        for row in rows
+    ]
+
+
 def report_of(
     warehouse: Warehouse, ids: Sequence[str], source: str, comparison: ReportComparison | None = None
 ) -> Report:
     """The report of one or more results. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
-    runs = read_runs(warehouse, rows)
+    runs = warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
     # Run id -> number of its method; runs of one command with the same settings share it.
     keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
     order = list(dict.fromkeys(keys.values()))
@@ -169,8 +265,13 @@ def report_of(
     sides = {} if comparison is None else comparison.sides
     own = custom_metrics(warehouse)
     known_quality = qualities(warehouse, sorted(keys))
-    profiled = read_profiles(warehouse, runs)
-    chart_rows = rows_by_chart(warehouse, ids)
+    columns = {"models": "model_id", "machines": "hardware_id"}
+    same = {name: sorted({run[of] for run in runs}) for name, of in columns.items()}
+    profiled = sorted(warehouse.query(PROFILES, same).dicts(), key=lambda row: row["started_at"], reverse=True)
+    # Without charts over time, which would show one run of each series.
+    selection = Selection(results=tuple(ids), profiles=())
+    of_models = {name: one for name, one in charts().items() if one.by_default and one.scope == "model"}
+    chart_rows = {name: one.rows(warehouse, selection) for name, one in of_models.items() if not one.has_metric}
     models = list(dict.fromkeys(visible(str(row["model_id"])) for row in rows))
     # A doubt about every result names none of them.
     measured = sum(row["status"] == "ok" for row in rows)
@@ -411,3 +512,20 @@ def _method(number: int, runs: Sequence[Row]) -> Method:
     }
     facts = tuple((visible(name), visible(value)) for name, value in given.items() if value)
     return Method(number=number, facts=facts, command=visible(str(first["command"])))
+
+
+def drawn_charts(
+    rows: Mapping[str, Sequence[Row]], ids: Collection[str]
+) -> tuple[Chart | None, tuple[Chart, ...], int]:
+    """The charts of those of the results: the front one, others, and how many more are left out."""
+    figures: dict[str, list[Figure]] = {}
+    for name, found in rows.items():
+        own = [row for row in found if row.get("result_id") in ids]
+        if own and not (name in COMPARISONS and len(grouped(own, CONFIGURATION)) < 2):
+            figures[name] = [drawing for drawing in charts()[name].draw(own) if isinstance(drawing, Figure)]
+    order = sorted(figures, key=lambda name: (IN_FRONT.index(name) if name in IN_FRONT else len(IN_FRONT), name))
+    every = [figure for name in order for figure in figures[name]]
+    front = next((figure for name in IN_FRONT for figure in figures.get(name, ())), None)
+    others = [figure for figure in every if figure is not front]
+    shown = tuple(map(vega.chart, others[:MOST_CHARTS]))
+    return None if front is None else vega.chart(front), shown, len(others) - len(shown)

@@ -12,16 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
 from benchmarking.core.text import counted, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
 from visualize.drawing.loads import as_level, is_load, is_search, level_names
-from visualize.drawing.rows import grouped, measured_apart, trust
+from visualize.drawing.rows import Row, grouped, measured_apart, trust
 from visualize.pages.result_rows import GOODPUT, OTHERS
-from visualize.report.reading import MODEL, POINT, Row, is_ranked
 
+MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
+"""Columns that all results of a table share."""
+POINT = tuple(POINT_COLUMNS)
+"""Further columns that ranked results share."""
 MOST_POINTS = 3
 """Maximum points named in a sentence; others are counted."""
 LEAST_ROUND = 1.01
@@ -43,6 +47,11 @@ class Section:
 
 Reading = tuple[str, float]
 """A kind of reading, and a value without an interval. Only readings of the same kind are compared."""
+
+
+def is_ranked(row: Row) -> bool:
+    """Whether the result is ranked: simulated and invalid ones never win."""
+    return row["status"] == "ok" and bool(row["value"]) and row["state"] in ("valid", "doubtful")
 
 
 def summary(rows: Sequence[Row]) -> tuple[Section, ...]:

@@ -32,8 +32,7 @@ from visualize.drawing.rows import Selection
 from visualize.pages.elements import Grid
 from visualize.pages.site import STATIC, Site, draw
 from visualize.pages.views.compare_page import compare_command
-from visualize.report.content import MethodNumber, Report, ReportComparison, report_of
-from visualize.report.reading import check_count, chosen_ids
+from visualize.report.content import MethodNumber, Report, ReportComparison, check_count, chosen_ids, report_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

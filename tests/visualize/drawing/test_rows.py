@@ -1,5 +1,7 @@
 """Rows: grouping, sorting and unique names."""
 
+import json
+
 import pytest
 
 from tests.helpers.chart_rows import row
@@ -46,6 +48,7 @@ def test_numbered_names_are_unique():
         ("simulated", False, ""),
         ("device_name", None, ""),
         ("metric_definition", 2, "metrics 2"),
+        ("runtime_mode", json.dumps({"seed": int("9" * 400)}), f"seed={'9' * 77}..."),
     ],
 )
 def test_details_in_words(column, value, text):

@@ -109,6 +109,10 @@ def test_doubts_are_explained_and_info_is_no_doubt():
     hollow = words.doubts([row(validity="noisy", doubts=["vm", "container", "drift"]), row()])
     assert hollow == ("Hollow: 1 of 2 points is doubtful (calls became faster or slower during the measurement).")
     assert words.doubts([row(doubts=["vm"])]) is None
+    named = words.doubts([row(validity="noisy", doubts=["drift"]), row(validity="invalid")], None)
+    assert named == (
+        "1 of 2 points is doubtful (calls became faster or slower during the measurement); 1 of 2 points is invalid."
+    )
 
 
 def test_an_imports_own_doubts_are_reasons_only_of_a_row_without_another():

@@ -189,6 +189,8 @@ def test_results_are_cards_on_a_phone(browser, server):
         cells = page.locator("#found tbody tr").first.locator("td:not(.nothing)")
         boxes = [cell.bounding_box() for cell in cells.all()]
         assert len(boxes) > 8
+        assert boxes[0]["y"] < PHONE["height"] / 2, "the filters, which nobody has filled in, are folded"
+        assert len({round(box["y"]) for box in boxes}) <= len(boxes) - 2, "short values stand side by side"
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
 
 

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from visualize.drawing import style
-from visualize.drawing.figure import Block, Figure, Panel
+from visualize.drawing.figure import Block, Figure, Line, Mark, Panel
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
 from visualize.drawing.scales import Axis
@@ -122,6 +122,16 @@ def test_control_characters_and_changes_of_direction_are_shown_as_escapes(shared
         assert set(CONTROLS) & set(text) <= set("[31mgnpx")
         assert r"m\x1b[31m\x07\x9b\u202egnp\u2066x\u2069" in text.replace("\n", "")
     assert page.endswith("\tSELECT\r\n1")  # white space stays
+
+
+def test_a_mark_at_the_end_of_an_axis_is_drawn_whole_and_one_beyond_it_not_at_all():
+    marks = tuple(Mark(x=x, y=0.5) for x in (0.0, 1.0, 1.5))
+    panel = Panel(x=Axis(), y=Axis(), elements=(Line(label="kl", marks=marks, shape=0, dashes=None),))
+    (scatter,) = picture(Figure(title="quality", panels=(panel,))).axes[0].collections
+    (layer,) = vega.spec(panel)["layer"]
+    places = [[float(x) for x, _ in scatter.get_offsets()], [row["x"] for row in layer["data"]["values"]]]
+    assert places == [[0.0, 1.0]] * 2
+    assert [scatter.get_clip_on(), layer["mark"].get("clip", False)] == [False, False], "half of it would be hidden"
 
 
 def test_blocks_too_thin_for_a_gap_are_outlined_in_their_own_colour():

@@ -438,7 +438,7 @@ def test_invalid_input_is_one_line_and_writes_nothing(store, here, capsys, argum
 
 
 def test_too_many_results_are_refused(store, here, capsys, monkeypatch):
-    monkeypatch.setattr("visualize.report.reading.MOST_RESULTS", 1)
+    monkeypatch.setattr("visualize.report.content.MOST_RESULTS", 1)
     store(make_run(**SMALL))
     assert visualize_benchmarks.main(["--report", "r.md", "--db-path", "b.duckdb"]) == 2
     assert "2 results are selected: a report has at most 1, narrow the selection" in capsys.readouterr().err

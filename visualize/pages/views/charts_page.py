@@ -61,11 +61,11 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     )
     figures: list[Figure] = []
     missing: dict[str, None] = {}
-    for not_drawn in chart.draw(chart.rows(data.warehouse, selection)):
-        if isinstance(not_drawn, NotDrawn):
-            missing[f"{not_drawn.what}: {not_drawn.why}"] = None
+    for drawing in chart.draw(chart.rows(data.warehouse, selection)):
+        if isinstance(drawing, NotDrawn):
+            missing[f"{drawing.what}: {drawing.why}"] = None
         else:
-            figures.append(not_drawn)
+            figures.append(drawing)
         if len(figures) > MOST_FIGURES:
             break
     # The command that writes the same chart as image files.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,10 @@ from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
     Chart,
-    Choice,
     Grid,
     Heading,
     Link,
+    alternatives,
     column,
     grid,
     number_text,
@@ -141,7 +141,8 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
     by_id = {row["result_id"]: row for row in stored}
     results = [by_id[row["result_id"]] for row in shown]
     found = data.warehouse.query(MACHINES).dicts()
-    choices = {"Model": (sorted(models), model, "model"), "Point": (points, point, "point")}
+    current = HardwareParameters(model=model, point=point)
+    of_models = ((one, HardwareParameters(model=one)) for one in sorted(models))
     return SimpleNamespace(
         machines=grid(MACHINE_COLUMNS, found, "Machines and devices", MACHINE_NUMBERS),
         details=[  # (machine, its settings)
@@ -165,18 +166,8 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         grid=_grid(shown, results, names, baseline),
         rate_note=RATE_NOTE if any(map(has_star, results)) else None,
         choices=[
-            Choice(
-                title=title,
-                options=tuple(
-                    (
-                        option,
-                        Link(view="hardware", parameters=HardwareParameters(**{"model": model, field: option})),
-                        option == chosen,
-                    )
-                    for option in options
-                ),
-            )
-            for title, (options, chosen, field) in choices.items()
+            alternatives("Model", "hardware", of_models, replace(current, point=None)),
+            alternatives("Point", "hardware", ((one, replace(current, point=one)) for one in points), current),
         ],
     )
 

@@ -31,12 +31,12 @@ from db.analysis.recommend.recommendation_text import RecommendationWords, recom
 from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
 from db.analysis.recommend.servers import Limit as LoadLimit
 from db.analysis.selection import EVERYTHING, Selection
-from visualize.drawing.figure import Entry, Figure, Mark, Note, entries, pareto
+from visualize.drawing.figure import Figure, Mark, Note, doubtful_entries, entries, pareto
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import front_panel, spread
 from visualize.drawing.rows import distinct_names
 from visualize.pages import vega
-from visualize.pages.elements import Chart, Choice, Link, grid_of
+from visualize.pages.elements import Chart, Link, alternatives, grid_of
 from visualize.pages.result_rows import models_by_calls
 from visualize.pages.site import NotFoundError, View
 from visualize.pages.views.results_page import ResultsParameters
@@ -159,8 +159,9 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             if words.precisions is None
             else grid_of(words.precisions[0], "Each precision at its best"),
         }
-    choices = [(one, _link(RecommendParameters(model=one)), one == model) for one in sorted(by_name)]
-    workloads = [(one, _link(RecommendParameters(model=model, workload=one)), one == workload) for one in titles]
+    current = RecommendParameters(model=model)
+    of_models = ((one, replace(current, model=one)) for one in sorted(by_name))
+    workloads = ((one, replace(current, workload=one)) for one in titles)
     return SimpleNamespace(
         **recommended,
         models=tuple(sorted(by_name)),
@@ -172,7 +173,10 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
         preferred=get_args(Prefer),
         served=served,
         why_none=why_none,
-        choices=[Choice(title="Model", options=tuple(choices)), Choice(title="Workload", options=tuple(workloads))],
+        choices=[
+            alternatives("Model", "recommend", of_models, current),
+            alternatives("Workload", "recommend", workloads, replace(current, workload=workload)),
+        ],
     )
 
 
@@ -312,9 +316,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         for _, one, latency, throughput in options
         if one is found.best
     )
-    states = {mark.state for line in lines for mark in line.marks}
-    is_unknown = any(option.unknown for option in found.rated)
-    crossed = "crossed: misses a limit" + (", or its value is not known" if is_unknown else "")
+    crossed = "misses a limit" + (", or its value is not known" if any(one.unknown for one in found.rated) else "")
     figure = Figure(
         title="Latency and throughput of each option",
         notes=(
@@ -324,15 +326,10 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         panels=(replace(panel, elements=(*panel.elements, *named)),),
         legend=(
             *entries(lines),
-            *([Entry(label="hollow: doubtful", colour="grey", shape=0, state="doubtful")] * ("doubtful" in states)),
-            *([Entry(label=crossed, colour="ink", shape=0, state="invalid")] * ("invalid" in states)),
+            *doubtful_entries((mark.state for line in lines for mark in line.marks), crossed),
         ),
     )
     return vega.chart(figure, grid_of(words.table, "The options in the chart"))
-
-
-def _link(parameters: RecommendParameters) -> Link:
-    return Link(view="recommend", parameters=parameters)
 
 
 VIEWS = (

@@ -17,10 +17,10 @@ from visualize.drawing import words
 from visualize.drawing.loads import is_load
 from visualize.pages.elements import (
     Cell,
-    Choice,
     Grid,
     Heading,
     Link,
+    alternatives,
     point_text,
     started_text,
     text_cell,
@@ -170,20 +170,11 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
         a, b = (f"run={row['run_id']}" for row in ticked)
         judged = Link(view="compare", parameters=CompareParameters(a=a, b=b, across="all"))
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
-    choices = (
-        Choice(title="Results", options=tuple((text, _link(one), one == parameters) for text, one in runs)),
-        *(
-            Choice(
-                title=one.title,
-                options=tuple(
-                    (text, _link(CHOSEN_BY[one.name](option)), option == one.chosen)
-                    for option, text in one.options.items()
-                ),
-            )
-            for one in filters
-            if one.name in CHOSEN_BY
-        ),
-    )
+    choices = [alternatives("Results", "results", runs, parameters)]
+    for one in filters:
+        if (page_of := CHOSEN_BY.get(one.name)) is not None:
+            pages = [(text, page_of(option)) for option, text in one.options.items()]
+            choices.append(alternatives(one.title, "results", pages, page_of(one.chosen) if one.chosen else None))
     grid = Grid(
         headings=(
             Heading(text=TICK, is_unseen=True),
@@ -369,10 +360,6 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
                 texts[one] = text if text == one else f"{text} ({one})"
             filters.append(Filter(name=name, title=title, options=texts, chosen=chosen))
     return tuple(filters)
-
-
-def _link(parameters: ResultsParameters) -> Link:
-    return Link(view="results", parameters=parameters)
 
 
 TICK = "compare"

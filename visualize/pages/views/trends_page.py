@@ -24,8 +24,8 @@ from visualize.drawing.rows import grouped
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
-    Choice,
     Link,
+    alternatives,
     grid,
     number_cell,
     number_text,
@@ -104,7 +104,8 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
     shown = [one for one in found if one.points and (one.change_points or one.trend or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
     models = [row["model_id"] for row in data.warehouse.query(MODELS).dicts()]
-    options = {"newest": None, **{model: f"model={model}" for model in models if not NO_VALUE.search(model)}}
+    options = [("newest", TrendsParameters())]
+    options += [(one, TrendsParameters(selection=f"model={one}")) for one in models if not NO_VALUE.search(one)]
     return SimpleNamespace(
         metrics=metric_choices(data),
         lines=[
@@ -116,15 +117,7 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
         count=count,  # of series with the metric, the first of which are read
         read=len(found),
         drawn=None if drawn is None else _detail(data, drawn, metric),
-        choices=[
-            Choice(
-                title="Series",
-                options=tuple(
-                    (text, Link(view="trends", parameters=TrendsParameters(selection=one)), one == parameters.selection)
-                    for text, one in options.items()
-                ),
-            )
-        ],
+        choices=[alternatives("Series", "trends", options, TrendsParameters(selection=parameters.selection))],
         place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
     )
 
