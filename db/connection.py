@@ -25,10 +25,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from benchmarking.core.child_process import signals_deferred
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.signals import signals_deferred
 from benchmarking.core.temporary import held_folder, temporary_name
 from db.driver_errors import first_paragraph, is_locked, log_is_unreadable, storage_error
 

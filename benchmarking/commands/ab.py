@@ -29,7 +29,7 @@ from time import monotonic
 from typing import Any
 
 from benchmarking.core.argument_types import non_negative_seconds, positive_int
-from benchmarking.core.child_process import environment_variable
+from benchmarking.core.child_process import environment_variable, pass_on
 from benchmarking.core.command_line import (
     Parser,
     choice,
@@ -47,7 +47,6 @@ from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Run, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
-from benchmarking.core.signals import pass_on
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import listed, wrapped

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from benchmarking.commands import load_model
+from benchmarking.core.child_process import run_tasks
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
@@ -33,7 +34,6 @@ from benchmarking.core.quality import QualitySettings, without_quality
 from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
-from benchmarking.core.signals import run_tasks
 from benchmarking.core.text import visible
 from benchmarking.core.untrusted.redaction import know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind

@@ -15,6 +15,7 @@ from importlib.abc import MetaPathFinder
 from itertools import pairwise, zip_longest
 from typing import Any, NoReturn
 
+from benchmarking.core.child_process import signals_interrupt
 from benchmarking.core.command_names import running, shown_name
 from benchmarking.core.errors import (
     EXIT_FAILED,
@@ -27,7 +28,6 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.foreign_flags import other_words
 from benchmarking.core.help_texts import help_text
-from benchmarking.core.signals import signals_interrupt
 from benchmarking.core.suggestions import (
     ASSIGNMENT,
     HOST_AND_PORT,

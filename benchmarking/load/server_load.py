@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarking.core.child_process import run_tasks
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import prefix_cache_hit
@@ -37,7 +38,6 @@ from benchmarking.core.records import (
     from_json,
     to_json,
 )
-from benchmarking.core.signals import run_tasks
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import pseudonym
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text

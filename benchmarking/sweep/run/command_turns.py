@@ -19,10 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from benchmarking.core.child_process import environment, module_command, run_bound
+from benchmarking.core.child_process import environment, module_command, pass_on, run_bound
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.signals import pass_on
 from benchmarking.core.verdicts.launches import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool

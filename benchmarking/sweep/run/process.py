@@ -22,7 +22,7 @@ from dataclasses import field
 from types import TracebackType
 from typing import Any, TypeVar
 
-from benchmarking.core.child_process import kill_tree, module_command, start
+from benchmarking.core.child_process import ENDING_SIGNALS, kill_tree, module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import CallProfile, ProfileSettings
@@ -41,7 +41,6 @@ from benchmarking.core.records import (
     dumps,
     from_json,
 )
-from benchmarking.core.signals import ENDING_SIGNALS
 from benchmarking.core.text import visible
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.request_loop import LoopSettings, ScenarioSettings

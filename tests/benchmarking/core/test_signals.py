@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from benchmarking.core.signals import run_tasks, signals_interrupt
+from benchmarking.core.child_process import run_tasks, signals_interrupt
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="there are no such signals")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="there are no such si
 SIGNALLED = """
 import asyncio, gc, os, signal, sys
 from benchmarking.core.errors import Interrupted
-from benchmarking.core.signals import run_tasks, signals_interrupt
+from benchmarking.core.child_process import run_tasks, signals_interrupt
 
 number, ended = int(sys.argv[1]), []
 
@@ -54,11 +54,11 @@ def test_a_signal_within_a_task_ends_the_work_without_a_traceback(number):
 
 FORGOTTEN = """
 import os, signal, sys, time
-from benchmarking.core import signals
-from benchmarking.core.signals import signals_interrupt
+from benchmarking.core import child_process
+from benchmarking.core.child_process import signals_interrupt
 
 number = int(sys.argv[1])
-signals.AGAIN_S = 0.5  # a busy machine prints before it comes again
+child_process.AGAIN_S = 0.5  # a busy machine prints before it comes again
 
 class Deleted:
     def __del__(self):
