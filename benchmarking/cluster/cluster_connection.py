@@ -24,9 +24,8 @@ from benchmarking.cluster.execution import (
     offer_text,
     read_message,
 )
+from benchmarking.cluster.remote_workers import slurm_jobs, ssh_workers
 from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, local_workers, security
-from benchmarking.cluster.slurm import slurm_jobs
-from benchmarking.cluster.ssh import ssh_workers
 from benchmarking.cluster.target import LOCAL, SLURM, SSH, slurm_settings, ssh_settings
 from benchmarking.core.command_line import note, notes
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError

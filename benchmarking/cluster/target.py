@@ -31,8 +31,7 @@ from benchmarking.sweep.run.command_session import Executor, local_executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
-    from benchmarking.cluster.slurm import SlurmConfig
-    from benchmarking.cluster.ssh import Ssh
+    from benchmarking.cluster.remote_workers import SlurmConfig, Ssh
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """Prefix of a cluster that the command starts on this machine."""
@@ -168,7 +167,7 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
 
 def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:
     """The settings of `slurm:CONFIG.yaml`. Raises UsageError with the place of an invalid value."""
-    from benchmarking.cluster.slurm import SlurmConfig, read_config
+    from benchmarking.cluster.remote_workers import SlurmConfig, read_config
 
     path = name.removeprefix(SLURM)
     shared = Setup(what=sys.executable)
@@ -182,7 +181,7 @@ def ssh_settings(
     name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
 ) -> tuple[tuple[str, ...], Ssh]:
     """The settings of `ssh:HOSTFILE` or `ssh://HOST,HOST`. Raises UsageError with the place of an invalid value."""
-    from benchmarking.cluster.ssh import Ssh, destination, read_hosts
+    from benchmarking.cluster.remote_workers import Ssh, destination, read_hosts
 
     if name.startswith(HOSTS):
         hosts = tuple(name.removeprefix(HOSTS).split(","))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("dask_jobqueue")
 
 from benchmarking import batch_benchmark, benchmark_model
-from benchmarking.cluster.slurm import SlurmConfig, read_config
+from benchmarking.cluster.remote_workers import SlurmConfig, read_config
 from benchmarking.core.errors import UsageError
 from tests.helpers.services import slurm
 from tests.helpers.sweeps import wait_for
@@ -69,7 +69,7 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path,
     config.write_text("partition: gpu\ninterface: lo")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     assert re.search(r"Slurm rejected the jobs: .*[Ii]nvalid partition", capsys.readouterr().err)
-    monkeypatch.setattr("benchmarking.cluster.slurm.END_GRACE_S", 0.5)
+    monkeypatch.setattr("benchmarking.cluster.remote_workers.END_GRACE_S", 0.5)
     config.write_text("interface: lo\nsetup: echo out of order >&2; exit 3")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     stderr = capsys.readouterr().err

@@ -23,8 +23,8 @@ from benchmarking.cluster.remote_setup import (
     read_setup,
     remote_command,
 )
+from benchmarking.cluster.remote_workers import Ssh, destination, read_hosts
 from benchmarking.cluster.scheduler import WorkerRequirements
-from benchmarking.cluster.ssh import Ssh, destination, read_hosts
 from benchmarking.core.child_process import run_program
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.context import settings
