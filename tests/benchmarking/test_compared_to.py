@@ -20,6 +20,8 @@ from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
 from tests.docs.cli_page import parser_of
 
+pytestmark = pytest.mark.forked_children
+
 ARGUMENTS = SimpleNamespace(
     compare_to="latest", db_path="a.duckdb", runtimes=None, precisions=("float32",), num_threads=None
 )

@@ -15,6 +15,8 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.profiles import profile_from_json
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 SHARES = {"layers.0.attention": 0.25, "layers.0.mlp": 0.5}
 ARGUMENTS = ["tiny-bert", "--device", "null", "--sequence-length", "10", "--num-runs", "4"]
 

@@ -28,6 +28,8 @@ from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of, recipe_of
 from tests.docs import support_table
 
+pytestmark = pytest.mark.forked_children
+
 BATCH, ITERATIONS, NEW_TOKENS, STEPS = 2, 3, 3, 2
 TINY = {family_of(entry.config, entry.name).name: entry for entry in families.catalog_entries() if not entry.hub}
 RUNTIMES = ("onnxruntime", "openvino", *(("compiled",) if os.environ.get("BENCHHOUSE_TEST_COMPILED") else ()))

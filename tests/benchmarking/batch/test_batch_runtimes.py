@@ -10,6 +10,8 @@ import pytest
 from benchmarking.batch import model_list
 from benchmarking.batch_benchmark import main
 
+pytestmark = pytest.mark.forked_children
+
 SMALL = ["--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3", "--warmup-iterations", "0", "--quiet"]
 
 

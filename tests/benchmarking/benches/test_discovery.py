@@ -11,6 +11,8 @@ from benchmarking.benches.discovery import EXAMPLES, discover
 from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.core.errors import UsageError
 
+pytestmark = pytest.mark.forked_children
+
 PLAIN = """
 class {name}(ModelBenchmark):
     def setup_model(self): ...

@@ -14,6 +14,8 @@ from benchmarking.benches.runner import workload_of
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.doubt_rules import about_claims
 
+pytestmark = pytest.mark.forked_children
+
 BENCH = """
 import logging
 import time

@@ -13,6 +13,8 @@ from benchmarking.calibration.calibration_plans import Sizes, plan_calibration
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.run_hardware_benchmark import main
 
+pytestmark = pytest.mark.forked_children
+
 SIZES = Sizes(
     matrices={"float32": (64, 128)},
     copies_bytes=(8192,),

@@ -26,6 +26,8 @@ from benchmarking.sweep.run import process
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 CALL_MS = 10.0
 SHORT, LONG = (
     Point(batch_size=1, sequence_length=8, new_tokens=5),

@@ -14,6 +14,8 @@ from benchmarking.core.records import run_from_json
 from db.commands import check
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 SPREAD = (1.0, 1.02, 0.99, 1.01, 0.98)
 
 

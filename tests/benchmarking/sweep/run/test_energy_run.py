@@ -7,7 +7,7 @@ import pytest
 from benchmarking.run_hardware_benchmark import main
 from db.warehouse import Warehouse
 
-pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("in_an_empty_folder")]
 
 
 def test_power_columns_are_stored_and_idle_power_is_read_once(null_script, measured):
