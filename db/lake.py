@@ -31,7 +31,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import LockedError, StorageError
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.storage_paths import DATA_PATH, LakePlace
-from db import catalog, migrate
+from db import migrate
 from db.connection import (
     FILE_FORMAT,
     RETRY_FIRST_S,
@@ -341,7 +341,7 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
             translate_errors(path, lake.lock_timeout_s),
             connect_file(path, FILE_FORMAT, read_only=True, lock_timeout_s=lake.lock_timeout_s) as connection,
         ):
-            catalog.refuse_non_catalog(connection, path)
+            migrate.refuse_non_catalog(connection, path)
     try:
         with translate_errors(place.name, lake.lock_timeout_s):
             return connect_attaching(attach, SETTINGS | (FILE_FORMAT if read_only else WRITER))
@@ -455,7 +455,7 @@ def copy_to_file(connection: DuckDB, target: Path) -> None:
 
 
 def clear(connection: DuckDB, lake: Lake) -> None:
-    """Drop all tables and views, or none; `db.catalog` has checked that they are ours."""
+    """Drop all tables and views, or none; `db.migrate` has checked that they are ours."""
     with lake.transaction(connection):
         migrate.drop_views(connection)
         for table in migrate.table_list(connection):

@@ -1,14 +1,21 @@
-"""Upgrades the schema of a database with numbered SQL files.
+"""Upgrades the schema of a database with numbered SQL files, and refuses a file that contains anything else.
 
 Each migration and its bookkeeping row are one transaction, so a database is never between versions. Migrations are
 never edited. Views may be edited; they are replaced after a migration and whenever their SQL has changed.
+
+The catalog of a warehouse's file is checked before anything in it is read. A database can contain its own views,
+macros, types and triggers, and DuckDB prefers them to built-in ones with the same name: reading an untrusted file would
+run its SQL. A warehouse contains the tables, columns and views of the migrations and nothing else; `db.upkeep.verify`
+reports what is missing. The queries of the check name DuckDB's own functions in full, call no others, and filter only
+by comparisons.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +23,8 @@ from importlib.resources import files
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.provenance import naive_now
-from db.connection import Connection, literal, quoted, roll_back
+from benchmarking.core.text import visible
+from db.connection import Connection, confined, has_triggers, literal, quoted, roll_back
 
 BOOKKEEPING = "schema_migrations"
 """The table of applied migrations."""
@@ -40,6 +48,63 @@ COMMENT_SOURCES = (
     *("benchmark_results", "benchmark_runs", "hardware_info", "raw_benchmark_data", "all_quality", "quality_results"),
 )
 """Tables and a view whose column comments the views inherit; the first that has the column wins."""
+
+Item = tuple[str, ...]
+"""A catalog object: its kind, its table if it has one, its name, and the properties that must be equal."""
+
+Views = list[tuple[str, str]]
+"""The name and the SQL of each view, as DuckDB lists them."""
+
+ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65"
+"""Digest of the tables, columns and constraints of the newest version, as every DuckDB lists them. A file with them
+needs no further check, which would take 0.4 s."""
+
+VIEWS_SHA256 = (
+    "477e041b6206b92e778dfbde1cbfcf199c51bd6fe1285a18032fc52c5cb65af1",  # created and read by DuckDB 1.5
+    "dc10d926cb8e8f89e51dd134d1af8575bbeb93dc65d96c2809a3e16a29652788",  # created and read by 2.0
+    "ba00e66b674728f926652e9cde5686ffb2f8e054fbb260ac75bcb8ef881183fb",  # created by 1.5, read by 2.0
+    "0f381bf6bd38a86eac3d5c8f25a8669a6c6573e3d07cf81514891158a1cd56e9",  # created by 2.0, read by 1.5
+    "fec9dbd2e63744ddf9fe17ad322984c4d29bb31c6f52f32b4a9eb24250fdb68f",  # that, next written by 2.0, read by 1.5
+    "db07649f23a3ac3fc5501e3244b1ffc3f7431b661b8f36d749fd983e33124776",  # the first, next written by 2.0, read by 1.5
+)
+"""Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
+DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and
+compare the trees takes 70 to 270 ms, and versions of DuckDB parse one text into different trees."""
+
+COLUMNS_SHA256 = "b8bec777bf3f3343b30b250ef54fd4d66a333d0a9f692e52f65e7ab2f2951462"
+"""Digest of the names, types and nullability of the tables' columns: all that a lake keeps of them."""
+
+FOREIGN = {
+    "schema": """
+        SELECT database_name, schema_name FROM system.main.duckdb_schemas() WHERE NOT internal AND schema_name <> 'main'
+    """,
+    "macro": "SELECT database_name, function_name FROM system.main.duckdb_functions() WHERE NOT internal",
+    "type": "SELECT database_name, type_name FROM system.main.duckdb_types() WHERE NOT internal",
+    "sequence": "SELECT database_name, sequence_name FROM system.main.duckdb_sequences()",
+    "index": "SELECT database_name, index_name FROM system.main.duckdb_indexes()",
+    "trigger": "SELECT database_name, trigger_name FROM system.main.duckdb_triggers()",
+}
+"""Kinds of objects that a warehouse must not contain -> query for (database, name) of each."""
+
+TABLES = """
+SELECT table_name, sql FROM system.main.duckdb_tables()
+WHERE database_name = ? AND schema_name = 'main' ORDER BY table_name
+"""
+VIEWS = """
+SELECT view_name, sql FROM system.main.duckdb_views() WHERE database_name = ? AND NOT internal ORDER BY view_name
+"""
+COLUMNS = """
+SELECT table_name, column_name, data_type, is_nullable, column_default FROM system.main.duckdb_columns()
+WHERE database_name = ? AND schema_name = 'main' AND NOT internal
+"""
+CONSTRAINTS = """
+SELECT table_name, constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
+WHERE database_name = ?
+"""
+EXCLUDED = re.compile(r"EXCLUDE \(([^()]*)\)")
+MAX_NAME = 80
+CATALOG_PREFIX = "ducklake_"
+"""Prefix of the tables of a DuckLake catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +174,7 @@ def version_of(connection: Connection, name: str, database: str | None = None) -
     """Schema version of the database; 0 if it is empty.
 
     Raises FormatError for a version of a newer program. `name` is the database's name in messages, `database` the name
-    of an attached one in SQL. `db.catalog` has checked the file's objects before.
+    of an attached one in SQL. `refuse_foreign` has checked the file's objects before.
     """
     if database is None and BOOKKEEPING not in table_list(connection):
         return 0
@@ -151,7 +216,7 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
 
 
 def clear(connection: Connection) -> None:
-    """Drop all tables and views, or none; `db.catalog` has checked that they are ours."""
+    """Drop all tables and views, or none; `refuse_foreign` has checked that they are ours."""
     with without_log(connection), transaction(connection):
         drop_views(connection)
         for table in table_list(connection):
@@ -259,3 +324,132 @@ def _sql_files(folder: str) -> dict[str, str]:
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
         for entry in sorted(entries, key=lambda entry: entry.name)
     }
+
+
+def refuse_foreign(
+    connection: Connection,
+    path: str,
+    database: str | None = None,
+    *,
+    is_lake: bool = False,
+    is_overwritten: bool = False,
+) -> Views:
+    """Raise FormatError for an object in the file that no version of the schema has, and for the file of a newer
+    program unless it is overwritten, so that nothing of it is read. Returns its views.
+
+    `database` is the name of an attached file, or None for the connection's own database, which may be a lake. `path`
+    is its name in messages.
+    """
+    name = current_database(connection) if database is None else database
+    items = _items(connection, name)
+    tables = {item[1] for item in items if item[0] == "table"}
+    if BOOKKEEPING in tables and not is_overwritten:
+        # The column of the versions is only read if it is a plain number: a generated one runs an expression.
+        version = next((item[3:] for item in items if item[:3] == ("column", BOOKKEEPING, "version")), None)
+        if version is not None and (version[0], version[2]) == ("INTEGER", "None"):
+            sql = f"SELECT version FROM {quoted(name)}.main.{quoted(BOOKKEEPING)}"
+            refuse_newer(path, max((row[0] for row in connection.execute(sql).fetchall()), default=0))
+    _refuse_kinds(connection, path, name)
+    if tables and BOOKKEEPING not in tables:
+        tables_found = ", ".join(visible(table) for table in sorted(tables)[:3])
+        raise FormatError(
+            f"{path}: a DuckDB database, but not a benchmark warehouse (it has {tables_found}): choose another path"
+        )
+    found = stored_views(connection, name)
+    for view, _ in found:
+        if view not in view_names():
+            raise _foreign(path, "view", view)
+    if not tables or (is_lake and columns_digest(items) == COLUMNS_SHA256):
+        return found
+    if is_lake or _digest(items) != ITEMS_SHA256:
+        # Compare table by table and column by column. A file of a newer program gets its own message.
+        unknown = sorted(items - _known_items(), key=lambda item: (item[0] != "table", item))
+        bookkeeping = [item for item in unknown if item[1] == BOOKKEEPING]
+        if unknown and not bookkeeping:
+            version_of(connection, path, name)
+        for item in bookkeeping or unknown:
+            raise _foreign(path, item[0], ".".join(item[1:3]) if item[0] == "column" else item[1])
+    return found
+
+
+def _refuse_kinds(connection: Connection, path: str, database: str) -> None:
+    for kind, sql in FOREIGN.items():
+        if kind != "trigger" or has_triggers():
+            for owner, name in connection.execute(sql).fetchall():
+                if owner == database:
+                    raise _foreign(path, kind, name)
+
+
+def refuse_non_catalog(connection: Connection, path: str) -> None:
+    """Raise FormatError for an object in a DuckLake's catalog file that does not belong to such a catalog."""
+    name = current_database(connection)
+    _refuse_kinds(connection, path, name)
+    for view, _ in stored_views(connection, name):
+        raise _foreign(path, "view", view)
+    for table, _ in connection.execute(TABLES, [name]).fetchall():
+        if not table.startswith(CATALOG_PREFIX):
+            raise _foreign(path, "table", table)
+
+
+def columns_digest(items: Iterable[Item]) -> str:
+    """Digest of the tables' columns, the same for a file and a lake of one version."""
+    return _digest(item[1:] for item in items if item[0] == "column")
+
+
+def stored_views(connection: Connection, database: str) -> Views:
+    """The views of a database."""
+    found: Views = connection.execute(VIEWS, [database]).fetchall()
+    return found
+
+
+def are_own_views(views: Views) -> bool:
+    """Whether the views of a file are exactly those of this program."""
+    texts = []
+    for name, sql in views:
+        # DuckDB reverses the list of excluded columns each time it stores a view.
+        ordered = EXCLUDED.sub(lambda found: f"EXCLUDE ({', '.join(sorted(found[1].split(', ')))})", sql)
+        texts.append((name, ordered))
+    return _digest(texts) in VIEWS_SHA256
+
+
+def current_database(connection: Connection) -> str:
+    """The name of the connection's own database in SQL."""
+    return str(connection.execute("SELECT system.main.current_database()").fetchall()[0][0])
+
+
+def _items(connection: Connection, database: str) -> set[Item]:
+    """The tables, their columns (table, name, type, NULL and default of each) and constraints, of the schema main: a
+    file with another one is refused, but it may have a table with the name of one of ours."""
+    tables = {table for table, _ in connection.execute(TABLES, [database]).fetchall()}
+    items: set[Item] = {("table", table) for table in tables}
+    # The expression of a generated column is listed as its default, and runs when the column is read.
+    for table, *column, default in connection.execute(COLUMNS, [database]).fetchall():
+        if table in tables:
+            items.add(("column", table, *map(str, column), "None" if default == "NULL" else str(default)))
+    for table, kind, columns in connection.execute(CONSTRAINTS, [database]).fetchall():
+        items.add(("constraint", table, kind, *columns))
+    return items
+
+
+@cache
+def _known_items() -> frozenset[Item]:
+    """Every item that the tables of some version have."""
+    known: set[Item] = set()
+    with confined() as connection:
+        for step in migrations():
+            connection.execute(step.sql)
+            known |= _items(connection, current_database(connection))
+    return frozenset(known)
+
+
+def _digest(items: Iterable[Item]) -> str:
+    return hashlib.sha256(json.dumps(sorted(items)).encode()).hexdigest()
+
+
+def _foreign(path: str, kind: str, name: str) -> FormatError:
+    shown = visible(name)
+    quoted_name = quoted(shown if len(shown) <= MAX_NAME else f"{shown[:MAX_NAME]}...")
+    return FormatError(
+        f"{path}: refused before reading, since it contains the {kind} {quoted_name}, which no warehouse has: "
+        f"drop it in the DuckDB shell if it is yours, or choose another path"
+    )

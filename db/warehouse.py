@@ -21,7 +21,7 @@ from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from db import catalog, ingestion, lake, migrate, run_records
+from db import ingestion, lake, migrate, run_records
 from db.connection import (
     FILE_FORMAT,
     LOG_ENDINGS,
@@ -259,7 +259,7 @@ class Warehouse:
 
             def clear() -> None:
                 with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
-                    catalog.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
+                    migrate.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
                     lake.clear(connection, of_lake)
                 of_lake.end_watch()
 
@@ -270,7 +270,7 @@ class Warehouse:
                 turn(name, lock_timeout_s) as left_s,
                 connect(name, WRITER, read_only=False, lock_timeout_s=left_s, locked=False) as connection,
             ):
-                catalog.refuse_foreign(connection, name, is_overwritten=True)
+                migrate.refuse_foreign(connection, name, is_overwritten=True)
                 migrate.clear(connection)
         return cls.open(name, lock_timeout_s=lock_timeout_s)
 
@@ -480,7 +480,7 @@ class Warehouse:
         Not inside a transaction. Waits and raises like `open`.
         """
         with self._using() as connection, attached(connection, str(path), lock_timeout_s=lock_timeout_s) as name:
-            catalog.refuse_foreign(connection, str(path), name)
+            migrate.refuse_foreign(connection, str(path), name)
             yield name
 
     def backup(self, target: Path) -> None:
@@ -499,7 +499,7 @@ class Warehouse:
                 lake.copy_to_file(connection, path)
             return
         with self._using() as connection, new_database(connection, path) as copy:
-            connection.execute(f"COPY FROM DATABASE {quoted(catalog.current(connection))} TO {quoted(copy)}")
+            connection.execute(f"COPY FROM DATABASE {quoted(migrate.current_database(connection))} TO {quoted(copy)}")
 
     def _compact_lake(self) -> tuple[int, int]:
         assert self._lake is not None
@@ -509,11 +509,11 @@ class Warehouse:
     def _prepare(self, *, upgrades: bool = False) -> None:
         """Check the file's objects, create or upgrade the schema, and lock the settings."""
         with self._using() as connection:
-            views = catalog.refuse_foreign(connection, self.path, is_lake=self.is_lake)
+            views = migrate.refuse_foreign(connection, self.path, is_lake=self.is_lake)
             is_fresh = False
             if self._lake is not None and not self.read_only:
                 lake.prepare(connection, self._lake)
-                views = catalog.views(connection, catalog.current(connection))
+                views = migrate.stored_views(connection, migrate.current_database(connection))
             elif not self.read_only:
                 version = migrate.version_of(connection, self.path)
                 if 0 < version < migrate.latest_version() and not upgrades:
@@ -522,7 +522,7 @@ class Warehouse:
             elif not migrate.is_current(connection, self.path):
                 raise OutdatedError(self.path, migrate.version_of(connection, self.path))
             lock(connection)
-            self.has_own_views = is_fresh or catalog.are_own(views)
+            self.has_own_views = is_fresh or migrate.are_own_views(views)
             if not self.has_own_views:  # views in the file that are not ours are never used
                 connection.execute(migrate.temporary_views())
 

@@ -28,11 +28,11 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
+from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.redaction import redacted_path
-from db.analysis.recommend import SHARE
 from db.analysis.selection import Selection
 from db.commands.arguments import (
     SELECTION,
@@ -199,7 +199,7 @@ def _parser() -> Parser:
         "--share",
         type=positive_number,
         metavar="SHARE",
-        help=f"share of requests that must succeed within every limit, from 0 to 1 (default: {SHARE})",
+        help=f"share of requests that must succeed within every limit, from 0 to 1 (default: {LEAST_GOOD})",
     )
     results = parser.add_argument_group("results to compare")
     for flag, (_, text) in POINT_FLAGS.items():
@@ -233,7 +233,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
     from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
 
     limits = {REQUEST_LIMITS[name]: value for name, value in given.items()}
-    demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or SHARE)
+    demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or LEAST_GOOD)
     prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
         if not (found := _models(arguments, warehouse)):

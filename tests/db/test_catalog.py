@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
-from db import catalog, migrate, service, setup_benchmark_db
+from db import migrate, service, setup_benchmark_db
 from db.commands import compare, export_results, query, sql
 from db.commands import merge as merge_command
 from db.connection import has_triggers, quoted
@@ -212,9 +212,9 @@ def test_the_tables_and_views_of_this_version_are_recognised_at_once(rewritten, 
     for number in range(rewritten):
         plant(f"UPDATE schema_migrations SET applied_at = '2026-01-0{number + 1}'; CHECKPOINT")
     with duckdb.connect(str(database), read_only=True) as connection:
-        name = catalog.current(connection)
-        assert catalog._digest(catalog._items(connection, name)) == catalog.ITEMS_SHA256
-        assert catalog.are_own(catalog.views(connection, name))
+        name = migrate.current_database(connection)
+        assert migrate._digest(migrate._items(connection, name)) == migrate.ITEMS_SHA256
+        assert migrate.are_own_views(migrate.stored_views(connection, name))
 
 
 def test_comments_are_written_only_for_views_of_the_schema():

@@ -23,8 +23,8 @@ from benchmarking.core.errors import FormatError, LockedError, StorageError, Usa
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import Origin
 from benchmarking.core.storage_paths import LakePlace, absolute_database, without_place
-from db import catalog, lake, migrate, service, setup_benchmark_db
 from db import connection as connections
+from db import lake, migrate, service, setup_benchmark_db
 from db import warehouse as warehouses
 from db.analysis.annotations import annotate
 from db.analysis.gate.alerts import raise_alerts, set_triage
@@ -447,8 +447,8 @@ def test_a_strangers_catalog_file_is_refused_before_it_is_attached(tmp_path, pla
 
 def test_the_digest_of_the_columns_is_that_of_the_newest_tables():
     with lake.model() as model:
-        found = catalog.columns_digest(catalog._items(model, catalog.current(model)))
-        assert found == catalog.COLUMNS_SHA256, "after a change of the tables, put this digest into db/catalog.py"
+        found = migrate.columns_digest(migrate._items(model, migrate.current_database(model)))
+        assert found == migrate.COLUMNS_SHA256, "after a change of the tables, put this digest into db/migrate.py"
 
 
 def test_an_older_lake_gets_missing_tables_columns_and_comments():
@@ -480,11 +480,11 @@ def test_a_lake_of_version_12_is_upgraded_in_place(tmp_path, make_run, monkeypat
     older_steps = migrate.migrations()[:12]
     with monkeypatch.context() as older:
         older.setattr(migrate, "migrations", lambda: older_steps)
-        catalog._known_items.cache_clear()
+        migrate._known_items.cache_clear()
         with Warehouse.open(place) as warehouse:
             warehouse.ingest(replace(run, results=(bare,), origin=foreign, finished_at=run.started_at))
             assert warehouse.query("SELECT max(version) AS version FROM schema_migrations").dicts() == [{"version": 12}]
-    catalog._known_items.cache_clear()
+    migrate._known_items.cache_clear()
     with Warehouse.open(place) as warehouse:
         rows = warehouse.query(
             "SELECT iterations, warmup_iterations, finished_at"

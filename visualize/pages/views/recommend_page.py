@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.quality import ALL_QUALITY_LIMITS
 from benchmarking.core.text import visible
-from db.analysis.recommend import SHARE
 from db.analysis.recommend.measured_options import (
     Workload,
     found_name,
@@ -203,7 +203,7 @@ def _served(
         "latency": parameters.latency_ms,
     }
     limits = {name: value for name, value in given.items() if value is not None}
-    demand = Demand(request_rate=rate, limits=limits, share=SHARE)
+    demand = Demand(request_rate=rate, limits=limits, share=LEAST_GOOD)
     served = []
     for traffic, servers in servers_by_traffic(data.warehouse, models, selection, demand, None).items():
         words = servers_words(traffic, servers, demand)
