@@ -495,14 +495,14 @@ class Search:
 
 
 class _Builds(Observer):
-    """Says what is built, and why a device is waited for."""
+    """Says which builds are made or looked up, and why a device is waited for."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
     def preparing(self, track: Track, what: str) -> None:
         if what.endswith("build"):
-            self._say(f"      making {what}")
+            self._say(f"      preparing {what}")
 
     def waiting(self, message: str) -> None:
         self._say(message)
