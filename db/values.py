@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from benchmarking.core.doubts import KINDS, SEVERITIES
@@ -47,6 +48,17 @@ def plain(value: Any, kind: str = "") -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def unique_prefixes(ids: Sequence[str]) -> dict[str, str]:
+    """Each id -> its shortest prefix of at least 8 characters that no other id has: a table does not fold it."""
+    ordered = sorted(ids)
+    shared = [
+        next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+        for one, other in pairwise(ordered)
+    ]
+    least = [max(before, after, 7) + 1 for before, after in zip([0, *shared], [*shared, 0], strict=True)]
+    return {one: one[:length] for one, length in zip(ordered, least, strict=False)}
 
 
 NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}

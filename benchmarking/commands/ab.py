@@ -29,6 +29,7 @@ from time import monotonic
 from typing import Any
 
 from benchmarking.core.argument_types import non_negative_seconds, positive_int
+from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
 from benchmarking.core.command_line import (
     Parser,
@@ -44,7 +45,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, uuid7
-from benchmarking.core.records import Device, Json, Run, to_json
+from benchmarking.core.records import Device, Json, Point, Run, from_json, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.temporary import held_folder, temporary_folder
@@ -152,25 +153,59 @@ def check_metric(metric: str | None, *sides: Arm) -> None:
 
 
 def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> None:
-    """Plan each side in this process, so that a mistake in the second costs no launch of the first. Raises UsageError
-    with its message. Sides in other folders or interpreters, which may know other flags, are not checked."""
+    """Plan each side in this process, so that a mistake in the second costs no launch of the first, nor two sides that
+    have nothing in common. Raises UsageError with its message. Sides in other folders or interpreters, which may know
+    other flags, are not checked."""
+    planned: list[Sequence[Json]] = []
     for one in arms:
         name = next((name for name, words in COMMANDS.items() if one.words[: len(words)] == words), None)
         if name is None or one.folder is not None:
             continue
         module = importlib.import_module(f"benchmarking.{name}")
-        printed = io.StringIO()
+        plans, printed = io.StringIO(), io.StringIO()
         with ExitStack() as stack:
             for variable, value in one.environment.items():
                 stack.enter_context(environment_variable(variable, value))
             stack.enter_context(typed_as(name))
-            stack.enter_context(redirect_stdout(io.StringIO()))
+            stack.enter_context(redirect_stdout(plans))
             stack.enter_context(redirect_stderr(printed))
-            code = module.main([*one.words[len(COMMANDS[name]) :], "--dry-run", "--quiet"])
+            code = module.main([*one.words[len(COMMANDS[name]) :], "--dry-run", "--quiet", "--json"])
         pass_on(code)
         if code != EXIT_OK:
             *_, message = printed.getvalue().splitlines() or [one.typed]
             raise UsageError(f"{name_in_errors or one.name}: {message.partition(': error: ')[2] or message}")
+        document: Any = json.loads(plans.getvalue())
+        planned.append(document["cells"] if isinstance(document, dict) else document)
+    if len(planned) == len(LETTERS):
+        _check_common_points(*planned)
+
+
+def _check_common_points(before: Sequence[Json], after: Sequence[Json]) -> None:
+    """Raise UsageError for the plans of two sides that share no point: everything else may differ."""
+    sides = [_planned_points(before), _planned_points(after)]
+    if not all(sides) or not sides[0].keys().isdisjoint(sides[1]):
+        return
+    values = [
+        {name: list(dict.fromkeys(point.value(name) for point in side.values())) for name in AXES} for side in sides
+    ]
+    differing = [name for name in AXES if values[0][name] != values[1][name]]
+    of_both = {name: [one for one in dict.fromkeys((*values[0][name], *values[1][name])) if one] for name in differing}
+    grid = " ".join(f"{AXES[name].flag} {','.join(f'{one:g}' for one in both)}" for name, both in of_both.items())
+    field = AXES[differing[0]].selected_as if len(differing) == 1 and len(of_both[differing[0]]) == 2 else None
+    chosen = [f"{field}={one:g}" for one in of_both[differing[0]]] if field else []
+    then = f", then benchhouse compare {' '.join(chosen)}" if chosen else ", whose table has both"
+    one, other = (listed(list(side), MOST_POINTS) for side in sides)
+    raise UsageError(
+        f"A measures {one}, B {other}: ab compares equal points, so there would be nothing to compare. Measure both in "
+        f"one command: benchhouse run MODEL {grid} --save{then}"
+    )
+
+
+def _planned_points(plans: Sequence[Json]) -> dict[str, Point]:
+    """The points that plans will measure, by label."""
+    of_plans: Any = plans
+    points = ((from_json(Point, point), plan["skipped"]) for plan in of_plans for point in plan["points"])
+    return {point.label: point for point, skipped in points if point.label not in skipped}
 
 
 def looks_of(arguments: argparse.Namespace) -> tuple[int, ...]:
@@ -446,7 +481,12 @@ def check_comparison_flags(arguments: argparse.Namespace) -> None:
     if not (arguments.save or arguments.interleave):
         raise UsageError(f"{COMPARE_TO} requires --save, since it compares stored runs: add --save")
     if not stored_runs(arguments.compare_to, arguments.db_path):
-        raise UsageError(f"{COMPARE_TO} {arguments.compare_to}: no results of that run in {arguments.db_path}")
+        from db.analysis.selection import Selection, unstored
+        from db.warehouse import Warehouse
+
+        with Warehouse.open(arguments.db_path, read_only=True) as warehouse:
+            why = unstored(warehouse, Selection.parse(arguments.compare_to))
+        raise UsageError(f"{COMPARE_TO} {arguments.compare_to}: no results of that run in {arguments.db_path}{why}")
 
 
 def show_comparison(

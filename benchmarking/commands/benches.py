@@ -1,5 +1,6 @@
-"""Runs your own benchmarks in ./benches (or the examples, if there is no such folder), or with --model an exported
-ONNX model. Takes the flags of benchhouse batch; results are stored, and written in the layout of benchmark_v2 too.
+"""Runs your own benchmarks in ./benches, or with --model an exported ONNX model. Takes the flags of benchhouse batch;
+results are stored, and written in the layout of benchmark_v2 too. Without a folder ./benches our examples are run,
+and stored only with --save or --output-dir.
 
 benchhouse benches [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...
     also writes each benchmark's results to OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json, in the layout of benchmark_v2;
@@ -104,7 +105,13 @@ def main(argv: Sequence[str]) -> int:
             from benchmarking.benches.discovery import EXAMPLES as SHIPPED
 
             folder = str(SHIPPED)
-            remark = f"benchmarks: there is no folder ./{DEFAULT_BENCHES}, so the examples in {folder}"
+            keeps = {"--save", "--no-save", "--output-dir", "--dry-run"}.intersection(flags_in(words))
+            stored = "" if keeps else "; nothing is stored without --save"
+            remark = (
+                f"there is no folder ./{DEFAULT_BENCHES}: the examples in {folder} are run{stored} (--benches DIR runs "
+                "your own, --print-example prints one to copy)"
+            )
+            words = words if keeps else ["--no-save", *words]
         words = ["--benches", folder, *words]
     return batch.run(
         words,

@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, choice, command, note
+from benchmarking.core.command_names import shown_name
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
@@ -28,10 +29,12 @@ from benchmarking.sweep.plan.request import ALL, plan_runtimes, show_runtimes
 from benchmarking.sweep.run import command_session, spool
 
 NAME = "compare_onnx"
+OWN_NAME = "benchhouse compare-runtimes"
+"""Its name in our words, by which a model must be named."""
 WORDS = {"--model": ARGUMENT, "--num-runs": "--iterations"}
 """Flags of ML Runtime Profiler's script of this name -> ours."""
 DEFAULT_MODEL = "distilbert-base-uncased"
-"""The model that is compared if only its flags are given."""
+"""The model that the script compares if only its flags are given."""
 DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", spool.AUTO)
 """Its defaults, which hold if the model is given as there, with --model, or not at all."""
 EXAMPLES = """\
@@ -45,8 +48,11 @@ examples:
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
-    is_theirs = "--model" in flags_in(argv) or len(words) > len(argv)
+    words = list(argv)
+    if shown_name(NAME) != OWN_NAME:
+        words = with_default_model(argv, ("--num-runs", "--batch-size", "--output"), DEFAULT_MODEL)
+    is_default = len(words) > len(argv)
+    is_theirs = "--model" in flags_in(argv) or is_default
     arguments = _parser().parse_args(with_defaults(DEFAULTS if is_theirs else (), in_our_words(words, WORDS)))
     if arguments.launches is None:
         arguments.launches = ROUNDS_TO_PROVE
@@ -66,6 +72,9 @@ def main(argv: Sequence[str]) -> int:
     plans = flags.named_plans(arguments, planned.plans)
     model_id = plans[0].cell.workload.model_id
     output = None if arguments.output is None else spool.checked(arguments.output, "onnx_comparison", model_id)
+    if is_default:
+        written = "" if output is None else f"; the comparison is written to {output}"
+        note(f"no MODEL is given: {model_id} is taken ({shown_name(NAME)} MODEL takes another){written}")
     if arguments.dry_run:
         command_session.check_saving(arguments)
         return command_session.show_plans(plans, show)

@@ -1,7 +1,5 @@
-"""Load-tests an OpenAI-compatible server, or a model on this machine.
-
-With --request-rate, requests start on a schedule (open loop), and latency counts from then; with --concurrency, a fixed
-number is in flight (closed loop).
+"""Load-tests an OpenAI-compatible server, or a model on this machine. With --request-rate, requests start on a schedule
+(open loop), and latency counts from then; with --concurrency, a fixed number is in flight (closed loop).
 """
 
 from __future__ import annotations
@@ -300,6 +298,8 @@ def _server_load(
             raise UsageError(f"MODEL is missing: give {which}: {target.url}/models lists {len(named) or 'none'}")
         target = replace(target, model=named[0])
         say(f"the server has one model: {named[0]}")
+    if arguments.engine == LOAD["engine"].default:
+        say("the server's engine has no name: --engine NAME, such as vllm, tells its results from other servers'")
     pids = server_processes(target) if arguments.serve is None else []
     return ServerLoad(
         target=target,
@@ -348,8 +348,6 @@ def _levels(arguments: argparse.Namespace) -> list[Level]:
 
 def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
     """The traffic with each pair of lengths, in the order in which they are given."""
-    if not 0 <= arguments.shared_prefix <= 1:
-        raise UsageError(f"--shared-prefix takes a share from 0 to 1: got {arguments.shared_prefix:g}")
     if arguments.trace is not None and arguments.request_rates == (math.inf,):
         raise UsageError("--trace requires a rate such as --request-rate 2: inf starts all requests at once")
     pairs = [tuple(pair.split("/")) for pair in arguments.lengths or ()]

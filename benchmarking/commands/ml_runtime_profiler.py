@@ -314,7 +314,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from benchmarking.commands.profile import main as profile
     from benchmarking.core.command_names import typed_as
 
-    words = with_default_model(sys.argv[1:] if argv is None else argv, FLAGS, DEFAULT_MODEL)
+    given = sys.argv[1:] if argv is None else argv
+    words = with_default_model(given, FLAGS, DEFAULT_MODEL)
     has_place = any(word.partition("=")[0] in ("--output", "--output-dir") for word in words)
+    if len(words) > len(given):
+        written = "" if has_place else f"; the profile is written to {spool.RESULTS_DIR}/"
+        note(f"no MODEL is given: {DEFAULT_MODEL} is taken ({NAME} MODEL takes another){written}")
     with typed_as(NAME):
         return profile([*DEFAULTS, *(() if has_place else ("--output", AUTO)), *words])

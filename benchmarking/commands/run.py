@@ -94,7 +94,9 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
         if arguments.interleave and not arguments.dry_run:  # the stored run and this command in alternating launches
             looks = ab.planned_looks(arguments.launches or ab.DEFAULT_ROUNDS, arguments.launches or ab.MAX_ROUNDS)
             options = ab.output_options(arguments, fail_on=arguments.fail_on)
-            return ab.run_comparison(ab.arms(arguments, argv), looks, options)
+            sides = ab.arms(arguments, argv)
+            ab.check_commands(sides)
+            return ab.run_comparison(sides, looks, options)
         several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
         if several or arguments.compare_to is not None or _names_several(arguments.runtimes or ()):
             arguments.launches = arguments.launches or ROUNDS_TO_PROVE  # rather many launches than long ones

@@ -11,7 +11,7 @@ import json
 import math
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -170,6 +170,8 @@ def main(argv: Sequence[str]) -> int:
         command_session.check_saving(arguments)
         return _show_space(found, as_json=arguments.json)
     command_session.note_choices([found.candidates[0].plan])
+    if arguments.timeout != MEASURING["timeout"].default and arguments.budget == DEFAULT_BUDGET_S:
+        note("--timeout is the limit of each launch: the whole search has that of --budget, 10m")
     if device.simulated:
         note(f"{device.selector} is simulated: its times rank configurations of the simulation only")
     tagged = [race_plan(candidate, {TAG: session_id}) for candidate in found.candidates]
@@ -325,7 +327,8 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *,
                 for words in (["show", among], ["recommend", arguments.model_id, "--among", among])
             )
             print(f"\nall that was measured is stored:\n  {shown}")
-            print(f"rank it by other limits or another objective:\n  {ranked}")
+            if not search.space.candidates[0].plan.cell.device.simulated:  # which recommend leaves out
+                print(f"rank it by other limits or another objective:\n  {ranked}")
     return EXIT_OK if standing is not None else EXIT_NOT_ENOUGH_DATA
 
 
@@ -362,7 +365,7 @@ def _text(
     parts = [recommendation_text(words, page)]
     if len(shown) < len(options):
         parts.append(f"{len(options) - len(shown)} more were measured (--json lists them)")
-    if reasons := _reasons(search):
+    if reasons := _reasons(search, () if standing is None else standing.equal):
         parts.append(wrapped("\n".join(reasons[:MOST_REASONS]), page.text_width))
     if standing is not None:
         best = search.configurations[standing.best]
@@ -380,11 +383,12 @@ def _text(
     return "\n\n".join(parts)
 
 
-def _reasons(search: Search) -> list[str]:
-    """How many left the race for each kind of reason; what failed with its reason."""
-    left = [entrant for entrant in search.race.entrants.values() if entrant.out is not None]
-    count = sum(entrant.out == "no room" and not entrant.launches for entrant in left)
-    untried = f" ({count} of them for any launch)" if count else ""
+def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
+    """How many left the race for each kind of reason, but for those that are equal to the best in the end; what failed
+    with its reason."""
+    left = [
+        entrant for entrant in search.race.entrants.values() if entrant.out is not None and entrant.key not in equal
+    ]
     all_s = search.budget_for_all_s
     longer = "a longer --budget measures them"
     longer += "" if all_s is None else f", about {math.ceil(all_s / 60)}m tries all"
@@ -392,11 +396,17 @@ def _reasons(search: Search) -> list[str]:
         "behind": "behind the best",
         "misses": "cannot meet a limit",
         "unknown": "unknown in the objective or a limit, which is not met",
-        "no room": f"had no room in the budget{untried}: nothing is proven about them, {longer}",
         "failed": "failed",
     }
     counts = {out: sum(entrant.out == out for entrant in left) for out in words}
     lines = [f"{counts[out]} {text}" for out, text in words.items() if counts[out]]
+    without_room = [bool(entrant.launches) for entrant in left if entrant.out == "no room"]
+    if measured := without_room.count(True):
+        lines.append(f"{measured} had no room in the budget for more launches")
+    if untried := without_room.count(False):
+        lines.append(f"{untried} had no room in the budget for any launch")
+    if without_room:
+        lines[-1] += f": nothing is proven about them, {longer}"
     by_reason: dict[str, list[str]] = {}
     for entrant in left:
         if entrant.out == "failed":
@@ -448,7 +458,7 @@ def _document(
             {
                 "configuration": key,
                 "launches": len(entrant.launches),
-                "state": entrant.out or "finalist",
+                "state": "finalist" if standing is not None and key in standing.equal else entrant.out or "finalist",
                 "reason": entrant.reason,
                 "fits": None if one is None else one.fits,
                 "misses": [] if one is None else to_json(one.misses),

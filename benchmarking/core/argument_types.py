@@ -55,6 +55,27 @@ def positive_numbers(text: str) -> tuple[float, ...]:
     return tuple(int(value) if value.is_integer() else value for value in sorted(values))
 
 
+def positive_rate(text: str) -> float:
+    """A number above 0 per second, also with /s."""
+    return positive_number(_per_second(text))
+
+
+def share(text: str) -> float:
+    """A share from 0 to 1, also in percent: 0.95 or 95%."""
+    number, percent, rest = text.partition("%")
+    expected = "takes a share from 0 to 1, such as 0.95 or 95%"
+    value = _number(text if rest else number, expected, lambda value: value >= 0) / (100 if percent else 1)
+    if value > 1:
+        meant = f": write {number}%" if not percent and value <= 100 else ""
+        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}{meant}")
+    return value
+
+
+def percent(text: str) -> float:
+    """A number from 0 in percent: 1 or 1%."""
+    return _number(text.removesuffix("%"), "takes a number of percent from 0, such as 1%", lambda value: value >= 0)
+
+
 UNLIMITED = ("max", "maximum", "unlimited", "none", "throughput", "burst", "-1", "0")
 """What people write for a rate without a limit."""
 
@@ -63,9 +84,13 @@ def positive_rates(text: str) -> tuple[float, ...]:
     """Numbers above 0 such as 1,2.5, each also with /s, or inf alone."""
     if text.strip().lower() in UNLIMITED:
         raise argparse.ArgumentTypeError(f"takes numbers above 0, or inf to send all requests at once: got {text!r}")
+    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(_per_second(text))
+
+
+def _per_second(text: str) -> str:
     if "/m" in text or "/h" in text:
         raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}: 2 is 120 a minute")
-    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(text.replace("/s", ""))
+    return re.sub(r"(?<=\d)\s*(?:(?:req)?/s|rps|qps)\b", "", text)
 
 
 def non_negative_seconds(text: str) -> float:
@@ -148,6 +173,7 @@ def _named(text: str, form: str) -> tuple[str, str]:
     if not equals or not key.strip():
         name, colon, rest = text.partition(":")
         hint = f": write {name}={rest}" if colon and name and not equals else ""
+        hint = hint or (f", as in name={text}" if form == "key=value" and text and not equals else "")
         raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}{hint}")
     return key.strip(), value
 

@@ -31,6 +31,7 @@ from benchmarking.core.help_texts import help_text
 from benchmarking.core.suggestions import (
     ASSIGNMENT,
     HOST_AND_PORT,
+    SERVERS,
     stray_word,
     switch_value,
     unexpected_argument,
@@ -141,6 +142,9 @@ class Parser(argparse.ArgumentParser):
         if of_switch := re.search(r"(--[\w-]+): ignored explicit argument '(.*)'", message):
             message = f"argument {of_switch[1]}: {switch_value(of_switch[1], of_switch[2])}"
         named = re.match(r"argument (?:-\w/)?(--[\w-]+): ", message)
+        if named is not None and message.endswith(": expected one argument"):
+            takes = self._option_string_actions[named[1]]
+            message = f"{named[0]}expected one argument, {takes.metavar or takes.dest.upper()}"
         if named is not None:  # the flag as it was typed, which may be another spelling
             action = self._option_string_actions.get(named[1])
             typed = {word.partition("=")[0] for word in self._words}
@@ -304,6 +308,15 @@ class _OneModel(argparse.Action):
         is_own = self.stored is not None and self.stored[0] is namespace and self.stored[1] == present
         if present not in (None, values) and not is_own:
             assert isinstance(parser, Parser)
+            if "--serve" in actions and (servers := {present, values} & {*SERVERS}):
+                server, (model, *_) = (
+                    servers.pop(),
+                    [one for one in (present, values) if one not in SERVERS] or ["MODEL"],
+                )
+                parser.error(
+                    f"{server} is a server: give --url URL --engine {server} of one that runs, or its command with "
+                    f"--serve, as in --serve '{server} serve {model} --port {{port}}'"
+                )
             parser.error(
                 parser._stray(values) or parser._stray(present) or f"two models, {present} and {values}: give one"
             )

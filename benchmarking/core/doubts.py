@@ -415,7 +415,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "saturation_unknown",
         "info",
         "the level was too short to tell whether the server's queue keeps growing",
-        "raise --duration to the needed duration in the evidence, or lower the rate",
+        "raise --duration (or --num-requests, if given) to the needed duration in the evidence, or lower the rate",
     ),
     (
         "no_steady_window",
@@ -428,13 +428,13 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "short_window",
         "info",
         "the steady window is shorter than three replies, so throughput and requests in flight are imprecise",
-        "raise --duration to the needed duration in the evidence",
+        "raise --duration (or --num-requests, if given) to the needed duration in the evidence",
     ),
     (
         "unsteady",
         "noisy",
         "requests in flight differ from throughput times latency (Little's law): the server was in no steady state",
-        "look for stalls or a warm-up of the server, and use a longer --duration",
+        "look for stalls or a warm-up of the server, and use a longer --duration or more --num-requests",
     ),
     (
         "varying_rate",

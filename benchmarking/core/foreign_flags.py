@@ -184,7 +184,12 @@ TABLE = """
   --batch-sizes 1 --sequence-lengths 32; those of a graph are --dim NAME=48 :: --batch-sizes --batch-size
 --generate-kwargs --generation-kwargs :: {OUTPUTS}
 --list-backends --list-engines :: --list-runtimes
---objective --prefer --goal --metric --metrics --minimize --maximize :: --objective --prefer --metric :: stored
+--machines --replicas --instances :: if --share: the machines that serve the rate are part of the answer
+--all-runtimes --all-engines --all-backends :: if --runtimes: every runtime that can run it is --runtimes all
+--no-quantization --no-quantize --full-precision :: its precision is --precisions float32
+--vs --versus :: if --runtimes: runtimes are compared in one command: --runtimes A,B
+--objective --prefer --goal --metric --metrics --minimize --maximize :: --objective --prefer --metric :: if --again:
+  all measures are taken at once: KL divergence, top-1 agreement and, of a language model, perplexity :: stored
   results are compared by any metric: benchhouse compare --by runtime
 --optimize --optimization-level --optimise -O --simplify --onnxsim :: --prefer --objective --metric :: a runtime
   optimizes an export when it loads it: benchhouse run --help-options; benchhouse tune --objective, and recommend
@@ -380,7 +385,9 @@ TABLE = """
   its own title and axes: benchhouse charts --list; a metric is chosen by --metric
 --dpi --width --height --figsize --size --scale :: an image of any size is --format svg, or pdf
 --group-by --groupby --group :: groups are made by SQL in benchhouse query, or with compare --by
---show --open --open-browser --browser --no-browser --launch-browser --interactive :: no window is opened: open the
+--open :: if --triage: open alerts are --triage new,regression :: no window is opened: open the file or the address that
+  is printed; open alerts are listed by benchhouse alert list
+--show --open-browser --browser --no-browser --launch-browser --interactive :: no window is opened: open the
   file or the address that is printed; open alerts are listed by benchhouse alert list
 --bind --address --addr --listen --ip --server-address --server-name :: --host
 # Setting up a warehouse, and exporting models.

@@ -36,6 +36,7 @@ from benchmarking.core.argument_types import (
     positive_number,
     positive_numbers,
     positive_seconds,
+    share,
     tag,
 )
 from benchmarking.core.command_line import PART_OF_LIST, add_aliases, choice
@@ -162,6 +163,8 @@ NUMBER = Kind(
 )
 """Numbers above 0."""
 NUMBER_FROM_0 = Kind(metavar="X", python="float", parse=non_negative_number, check=_number(MAX_NUMBER, least=0))
+SHARE = Kind(metavar="X", python="float", parse=share, check=_number(1, least=0))
+"""Shares from 0 to 1."""
 SECONDS = Kind(metavar="S", python="float", parse=positive_seconds, check=_number(MAX_SECONDS))
 """Seconds above 0."""
 SECONDS_FROM_0 = Kind(metavar="S", python="float", parse=non_negative_seconds, check=_number(MAX_SECONDS, least=0))

@@ -97,7 +97,15 @@ def _default_metric() -> str:
 COMMON: Mapping[str, Setting] = MappingProxyType(
     {**SHARED}
     | table(
-        Setting(name="metric", kind=WORD, metavar="COLUMN", takes_list=True, help="metric", default=_default_metric),
+        Setting(
+            name="metric",
+            kind=WORD,
+            metavar="COLUMN",
+            takes_list=True,
+            help="metric",
+            default=_default_metric,
+            other_flags=("--metrics",),
+        ),
         Setting(
             name="across",
             kind=WORD,
@@ -168,6 +176,20 @@ EXAMPLES: Mapping[str, str] = MappingProxyType(
     }
 )
 """A limit of each kind, those that most people set first."""
+LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "tpot itl e2e": "it is a time of requests under load: benchhouse load MODEL --request-rate RATE --limit e2e:2s "
+        "measures it, benchhouse recommend MODEL --request-rate RATE --limit e2e:2s ranks what is stored",
+        "accuracy exact_match choice_accuracy": "it is of evaluations that are imported: benchhouse recommend MODEL "
+        "--limit accuracy:90% ranks by them",
+        "throughput": "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within "
+        "the limits",
+        "goodput": "99 % of the requests must hold each limit",
+        "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
+        "memory:2GB, and benchhouse recommend without --request-rate",
+    }
+)
+"""Limits that only some commands know -> which."""
 MOST_EXAMPLES = 5
 
 WORD_AT_START = re.compile(r"\w+")
@@ -222,6 +244,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             share = " (which 99 % of the requests must hold)" if "e2e" in names else ""
             shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
             meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"
+            meant += next((f"; {text}" for words, text in LIMITED_ELSEWHERE.items() if name in words.split()), "")
             raise UsageError(f"--limit {part}: {problem}{meant}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")

@@ -154,6 +154,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "memory_vs_batch_size": "memory",
             "hardware_comparison": "hardware devices comparison",
             "pareto_front": "pareto frontier",
+            "load_latency": "load load_curve latency_vs_rate",
             "load_frontier": "throughput_vs_latency latency_vs_throughput throughput_latency latency_throughput",
             "temporal_trend": "trend history time timeline",
             # Metrics.
@@ -236,6 +237,7 @@ SELECTED_BY: Mapping[str, str] = MappingProxyType(
             "branch": "--branch --branch-name",
             "family": "--family --architecture",
             "host": "--host",
+            "device_name": "--hardware --device-name --gpu-name",
         }.items()
         for flag in flags.split()
     }
@@ -325,8 +327,25 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     return f"unknown {what} {value!r}: {hint}nearest of {len(known)}: {', '.join(nearest(value, known))}{listed}"
 
 
+WITHIN_LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "ttft time_to_first_token tpot itl": (
+            "it has a limit, such as --limit ttft:200ms, within which the best is chosen"
+        ),
+        "accuracy quality kl perplexity agreement": (
+            "quality has a limit, as in --limit agreement:99%,kl:0.02, within which the best is chosen"
+        ),
+        "memory vram ram": "memory has a limit, as in --limit memory:2GB, within which the best is chosen",
+    }
+)
+"""What is not optimized but limited -> how."""
 VALUES_ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "--fail-on": {
+            "slower regressed regression": "stored loads are compared by benchhouse compare A B --fail-on slower"
+        },
+        "--objective": WITHIN_LIMITS,
+        "--prefer": WITHIN_LIMITS,
         "--profile": {
             "trace torch pytorch nsys nsight chrome perfetto tensorboard cprofile layers operators kernels memory": (
                 "benchhouse profile MODEL shows where the time goes"
@@ -459,8 +478,9 @@ def _answer(flag: str, ours: Sequence[Answer], shown: Mapping[str, str]) -> str 
     if present and isinstance(known[0], str):
         return f"unknown flag {flag}: it is called {' or '.join(present)} here"
     if advice := next((one for one in words if " " in one), None):
-        # What follows the name of a secret would be hidden as its value.
-        return f"{'unknown flag' if flag.endswith(('key', 'token')) else f'unknown flag {flag}'}: {advice}"
+        # What follows the name of a secret is hidden as its value, but for a word such as "is".
+        named = f"{flag} is no flag here" if flag.endswith(("key", "token")) else f"unknown flag {flag}"
+        return f"{named}: {advice}"
     return None
 
 

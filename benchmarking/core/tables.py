@@ -69,6 +69,10 @@ class Column(Generic[Item]):
     """Priority for dropping the column from a table that is too wide, highest first; 0: never."""
 
 
+MORE_COLUMNS = "further columns:"
+"""Before each part of a table that is too wide for the page, but for the first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """The width of a column."""
@@ -148,7 +152,7 @@ def table_text(table: Table, page: Page = PLAIN) -> str:
         numbers = [index for index, place in enumerate(places) if place in table.numbers]
         states = [index for index, place in enumerate(places) if place in table.states]
         parts.append(drawn(part, widths, page, numbers=numbers, states=states))
-    return "\n\n".join(parts)
+    return f"\n\n{MORE_COLUMNS}\n".join(parts)
 
 
 def narrowed(slots: Sequence[Slot], room: int | None) -> list[int]:

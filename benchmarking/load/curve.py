@@ -362,7 +362,7 @@ class _Search:
             if not self.has_met(least):
                 return self.failed(
                     f"not found: rates below {least:g} requests/s may be the highest within the limits"
-                    f"{self._refused()}: search lower, or with a longer --duration"
+                    f"{self._refused()}: search lower, or with a longer --duration or more --num-requests"
                 )
             answer = least
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))

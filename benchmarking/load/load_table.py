@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, HighestRate
+from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, LEAST_TO_TELL, HighestRate
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -106,6 +107,14 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
         found = HighestRate.of(search.metrics, facts_of(search))
         answer = str(search.error) if found is None else found.advice
         answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
+    found_rates = [rate for search in searches if (rate := search.metrics.get(HIGHEST_RATE)) is not None]
+    if found_rates:
+        rate, named = f"{min(found_rates):g}", shlex.join([run.cell.workload.model_id])
+        answers.append(
+            f"gate it in CI: the same command with --request-rate {rate} --fail-on missed in place of --find-rate and "
+            f"its rates; for other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} "
+            "--limit LIMITS"
+        )
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]
     lines += doubt_remarks((_level_text(result), doubt) for result in run.results for doubt in result.doubts)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 Kind = Literal["run", "result", "series", "hardware", "alert"]
+LATEST = "latest"
+"""In place of an id: the newest run."""
+NEWEST_RUN = "SELECT run_id FROM benchmark_runs ORDER BY started_at DESC, run_id DESC LIMIT 1"
 MIN_PREFIX = 8
 """Minimum characters of an id prefix."""
 MAX_LENGTH = 2000
@@ -58,12 +61,14 @@ class Annotation:
 def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = None) -> Annotation:
     """Store a note about the object with the id `target`, or a unique prefix of it.
 
-    Secrets are redacted, as in everything that is stored. Raises UsageError for an empty or too long note, and for an
-    unknown or ambiguous target.
+    `latest` is the newest run. Secrets are redacted, as in everything that is stored. Raises UsageError for an empty or
+    too long note, and for an unknown or ambiguous target.
     """
     text = str(redacted(note)).strip()
     if not text or len(text) > MAX_LENGTH:
         raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
+    if target == LATEST:
+        target = next((row["run_id"] for row in warehouse.query(NEWEST_RUN).dicts()), target)
     _check_prefix(target)
     matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": target}).dicts()]
     if not matches:

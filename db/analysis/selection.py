@@ -131,8 +131,8 @@ class Selection:
     run_values: tuple[str, ...] = ()
     is_whole_runs: bool = False
     """Whether that part is the whole selection."""
-    models: tuple[str, ...] = ()
-    """The models named in it."""
+    stated: tuple[tuple[str, str], ...] = ()
+    """The names in it, each with its field: ("model", "gpt2"), ("tag.version", "1.0")."""
 
     @classmethod
     def parse(cls, text: str) -> Selection:
@@ -151,8 +151,13 @@ class Selection:
             run_condition=" AND ".join(part.run_condition for part in parts if part.run_condition) or None,
             run_values=tuple(value for part in parts for value in part.run_values),
             is_whole_runs=bool(parts) and not has_sql and all(part.is_whole_runs for part in parts),
-            models=tuple(name for part in parts for name in part.models),
+            stated=tuple(pair for part in parts for pair in part.stated),
         )
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models named in it."""
+        return tuple(name for field, name in self.stated if field == "model")
 
     @property
     def condition(self) -> str:
@@ -202,7 +207,7 @@ def _part(word: str) -> Selection:
     if not all(values):
         raise UsageError(f"{word!r}: expected a value after =, such as runtime=eager")
     if field.startswith("tag.") and field != "tag.":
-        return _membership(word, f"tags[{literal(field[4:])}]", values, named=field)
+        return _membership(word, f"tags[{literal(field[4:])}]", values, named=field, stated=field)
     if field in ("since", "until"):
         text = text.strip()
         is_day = len(text) == len("2026-01-01")
@@ -241,33 +246,45 @@ def _part(word: str) -> Selection:
         )"""
         doubled = tuple(value for value in values for _ in range(2))
         return Selection(text=word, words=condition, values=doubled, named=frozenset({"series_id"}))
+    if field == "commit" and (names := [one for one in values if not re.fullmatch("[0-9a-f]+", one)]):
+        raise UsageError(f"{word!r}: a commit is selected by its hash: git rev-parse {names[0]} prints it")
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
         return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
     if column == "model_id":  # the path of a folder is stored in another form
         stored = list(dict.fromkeys([*values, *map(redacted_path, values)]))
-        return replace(_membership(word, column, stored, named=column), models=tuple(values))
-    return _membership(word, column, values, named=column)
+        return replace(
+            _membership(word, column, stored, named=column), stated=tuple((field, value) for value in values)
+        )
+    return _membership(word, column, values, named=column, stated=field)
 
 
-def unknown_models(warehouse: Warehouse, *selections: Selection) -> str:
-    """What an empty selection says of models that are not stored: "; no model 'gtp2' is stored: did you mean gpt2?",
-    and of runtimes by other names: "; runtime=onnx: did you mean runtime=onnxruntime?"; nothing if all are."""
-    known = [
-        str(row["model_id"])
-        for row in warehouse.query("SELECT model_id FROM benchmark_runs UNION SELECT model_id FROM profiles").dicts()
-    ]
-    named = dict.fromkeys(name for selection in selections for name in selection.models)
-    missing = [name for name in named if known and not {name, redacted_path(name)} & {*known}]
-    runtimes = plugins.names(plugins.RUNTIMES)
-    words = re.findall(r"(?:^|,)runtime=([\w.-]+)", ",".join(selection.text for selection in selections))
-    others = {word: meant_by(word, runtimes) for word in words if word not in runtimes}
-    return "".join(
-        f"; no model {name!r} is stored: did you mean {' or '.join(nearest(name, known, number=3))}?"
-        for name in missing
-    ) + "".join(
-        f"; runtime={word}: did you mean runtime={' or '.join(meant)}?" for word, meant in others.items() if meant
-    )
+def unstored(warehouse: Warehouse, *selections: Selection) -> str:
+    """What an empty selection says of names that are not stored: "; no model 'gtp2' is stored: did you mean gpt2?",
+    "; no branch 'main' is stored: there are dev, master", and of runtimes by other names: "; runtime=onnx: did you mean
+    runtime=onnxruntime?"; nothing if all are stored."""
+    texts, runtimes = list[str](), plugins.names(plugins.RUNTIMES)
+    for field, name in dict.fromkeys(pair for selection in selections for pair in selection.stated):
+        if field == "runtime" and name not in runtimes and (meant := meant_by(name, runtimes)):
+            texts.append(f"; runtime={name}: did you mean runtime={' or '.join(meant)}?")
+            continue
+        known = _stored_names(warehouse, field)
+        if {name, redacted_path(name)} & {*known} or (field == "model" and not known):
+            continue
+        near = nearest(name, known, number=3)
+        instead = f"did you mean {' or '.join(near)}?" if field == "model" else f"there are {', '.join(sorted(near))}"
+        texts.append(f"; no {field} {name!r} is stored{f': {instead}' if near else ', and no other'}")
+    return "".join(texts)
+
+
+def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
+    """The values of a field that are stored."""
+    if field == "model":
+        sql = "SELECT model_id AS name FROM benchmark_runs UNION SELECT model_id FROM profiles"
+    else:
+        column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS[field]
+        sql = f"SELECT DISTINCT {column} AS name FROM all_results WHERE {column} IS NOT NULL ORDER BY name"
+    return [str(row["name"]) for row in warehouse.query(sql).dicts()]
 
 
 def _id_condition(word: str) -> Selection:
@@ -329,7 +346,7 @@ def probable_part(word: str) -> str:
         return f"two selections, commit={first} and commit={second.removeprefix('.')}"
     if word.startswith("tag."):
         return f"{word}=VALUE"
-    if word.lower() in OTHER_NEWEST:
+    if word.lower() in OTHER_NEWEST and word.lower() != "head":
         return "latest"
     base, colon, value = word.partition(":")
     if colon and (base in FIELDS or base in OTHER_FIELDS or base.startswith("tag.")):
@@ -337,8 +354,8 @@ def probable_part(word: str) -> str:
     base = base.lower()
     if base in ("main", "master", "develop"):
         return f"branch={word}"
-    if re.match(r"head[~^@]", base):
-        return "commit=HASH, or run=ID"
+    if re.match(r"head([~^@]|$)", base):
+        return f"commit=HASH (git rev-parse {word} prints it), or latest"
     if re.match(r"(latest|last)[~^@-]", base) or base in ("previous", "before", "baseline", "base"):
         return "run=ID, or benchhouse check, which judges the newest by those before"
     for field, known in (
@@ -351,9 +368,17 @@ def probable_part(word: str) -> str:
     return f"model={word}"
 
 
-def _membership(word: str, column: str, values: list[str] | list[int], *, named: str) -> Selection:
+def _membership(
+    word: str, column: str, values: list[str] | list[int], *, named: str, stated: str | None = None
+) -> Selection:
     marks = ", ".join("?" for _ in values)
-    return Selection(text=word, words=f"{column} IN ({marks})", values=tuple(values), named=frozenset({named}))
+    return Selection(
+        text=word,
+        words=f"{column} IN ({marks})",
+        values=tuple(values),
+        named=frozenset({named}),
+        stated=() if stated is None else tuple((stated, str(value)) for value in values),
+    )
 
 
 CUSTOM_NAMES = """

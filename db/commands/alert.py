@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from db.commands.arguments import (
     print_json,
     selection_in,
 )
-from db.values import heading
+from db.values import heading, unique_prefixes
 
 NAME = "benchhouse alert"
 EXAMPLES = """
@@ -142,17 +142,6 @@ def _list(arguments: argparse.Namespace) -> int:
             print(wrapped(", ".join(table.shared), page.text_width))
         print(table_text(table, page))
     return EXIT_OK
-
-
-def unique_prefixes(ids: Sequence[str]) -> dict[str, str]:
-    """Each id -> its shortest prefix of at least 8 characters that no other id has: a table does not fold it."""
-    ordered = sorted(ids)
-    shared = [
-        next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
-        for one, other in pairwise(ordered)
-    ]
-    least = [max(before, after, 7) + 1 for before, after in zip([0, *shared], [*shared, 0], strict=True)]
-    return {one: one[:length] for one, length in zip(ordered, least, strict=False)}
 
 
 def _raise(arguments: argparse.Namespace) -> int:

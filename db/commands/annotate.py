@@ -7,9 +7,10 @@ runtime, precision, hardware. Their old values are kept with the runs.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
+from db.analysis.selection import UUID
 from db.commands.arguments import (
     SELECTION,
     add_database,
@@ -33,6 +35,7 @@ from db.commands.arguments import (
     print_json,
     selection_in,
 )
+from db.values import unique_prefixes
 
 if TYPE_CHECKING:
     from db.analysis.annotations import Annotation
@@ -53,7 +56,11 @@ def main(argv: Sequence[str]) -> int:
     parser = command_parser(NAME, __doc__, EXAMPLES)
     commands = parser.add_subparsers(dest="what", required=True, metavar="add|list|remove|label")
     adding = commands.add_parser("add", help="store a note")
-    adding.add_argument("target", metavar="ID", help="id of a run, result, series, machine or alert, or unique prefix")
+    adding.add_argument(
+        "target",
+        metavar="ID",
+        help="id of a run, result, series, machine or alert, or unique prefix; latest: the newest run",
+    )
     adding.add_argument("note", metavar="TEXT", help="text of the note, at most 2000 characters")
     adding.add_argument("--author", metavar="NAME", help="author of the note (default: none)")
     listing = commands.add_parser("list", help="show the notes, oldest first")
@@ -65,6 +72,9 @@ def main(argv: Sequence[str]) -> int:
     for subcommand in (adding, listing, removing, labelling):
         add_shared(subcommand, json="print the result as JSON")
         add_database(subcommand)
+    if argv[1:] and (argv[0] == "latest" or UUID.fullmatch(argv[0])):
+        target, text = (shlex.quote(word) for word in argv[:2])
+        raise UsageError(f"the action comes first: benchhouse annotate add {target} {text}")
     arguments = parser.parse_args(argv)
     return {"add": _add, "list": _list, "remove": _remove, "label": _label}[arguments.what](arguments)
 
@@ -89,7 +99,9 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([plain_values(asdict(annotation)) for annotation in annotations])
     else:
-        print(table_text(table_of(COLUMNS, annotations, stdout_page()), stdout_page()) if annotations else "no notes")
+        short = unique_prefixes([one.annotation_id for one in annotations])
+        shown = [replace(one, annotation_id=short[one.annotation_id]) for one in annotations]
+        print(table_text(table_of(COLUMNS, shown, stdout_page()), stdout_page()) if shown else "no notes")
     return EXIT_OK
 
 

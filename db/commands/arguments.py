@@ -111,12 +111,12 @@ def selection_in(arguments: argparse.Namespace, text: str) -> Selection:
     return Selection.parse(text).resolved(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
 
 
-def unknown_models_in(arguments: argparse.Namespace, *texts: str) -> str:
-    """What is said of models in selections without results that are not stored: see `unknown_models`."""
-    from db.analysis.selection import Selection, unknown_models
+def unstored_in(arguments: argparse.Namespace, *texts: str) -> str:
+    """What is said of names in selections without results that are not stored: see `unstored`."""
+    from db.analysis.selection import Selection, unstored
 
     with open_to_read(arguments) as warehouse:
-        return unknown_models(warehouse, *map(Selection.parse, texts))
+        return unstored(warehouse, *map(Selection.parse, texts))
 
 
 def open_to_read(arguments: argparse.Namespace, *, for_questions: bool = False) -> Warehouse:
@@ -138,7 +138,11 @@ def open_to_write(arguments: argparse.Namespace) -> Warehouse:
 def confirm(question: str, database: str) -> None:
     """Ask on the terminal. Raises UsageError for an answer other than yes."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+        raise UsageError(f"{database} was left unchanged: there is nobody to answer: --yes skips the question")
+    if answer.strip().lower() not in ("y", "yes"):
         raise UsageError(f"{database} was left unchanged")
 
 

@@ -43,10 +43,11 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
-    unknown_models_in,
+    unstored_in,
 )
 
 if TYPE_CHECKING:
+    from db.analysis.gate.candidates import Newest
     from db.analysis.gate.findings import Finding, FlaggedRun, QualityCheck, Verdict
 
 NAME = "benchhouse check"
@@ -77,18 +78,19 @@ def main(argv: Sequence[str]) -> int:
     on_stdout += ["--github"] if arguments.github is not None else []
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
-    from db.analysis.selection import OTHER_NEWEST
+    from db.analysis.selection import OTHER_NEWEST, Selection
 
-    newest = ("latest", *OTHER_NEWEST)
-    if arguments.run in newest:
+    Selection.parse(arguments.selection)  # an error also where there is no warehouse yet
+    words = ("latest", *OTHER_NEWEST)
+    if arguments.run in words:
         raise UsageError(f"--run {arguments.run}: takes a run id; without it the newest session is judged")
-    session = None if arguments.session in newest else arguments.session
+    session = None if arguments.session in words else arguments.session
     metrics = chosen_metrics(arguments, arguments.metric)
     if not database_exists(arguments.db_path):
         return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
     selection = selection_in(arguments, arguments.selection)
 
-    from db.analysis.gate.candidates import Scope, candidates
+    from db.analysis.gate.candidates import Scope, candidates, newest
     from db.analysis.gate.findings import (
         check_quality,
         confirm,
@@ -105,6 +107,9 @@ def main(argv: Sequence[str]) -> int:
     few: Verdict = "not enough data"
     scope = Scope(run=arguments.run, session=session)
     with open_to_read(arguments) as warehouse:
+        if scope == Scope() and (chosen := newest(warehouse, selection, metrics)) is not None:
+            scope = Scope(session=chosen.session_id)
+            _note_other_kinds(chosen)
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         runs = {
             finding.candidate.run_id: (finding.candidate.session_id, finding.candidate.subject) for finding in findings
@@ -119,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
             listing = (
                 'benchhouse query "FROM benchmark_runs" lists the runs' if arguments.run else "see benchhouse history"
             )
-            why = unknown_models_in(arguments, arguments.selection) or f": {listing}"
+            why = unstored_in(arguments, arguments.selection) or f": {listing}"
             raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
         return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")
     if arguments.confirm:  # regressions are measured again, in a fresh session per run
@@ -142,7 +147,11 @@ def _parser() -> Parser:
     add_selection(what)
     which = what.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="ID", help="run id or unique prefix")
-    which.add_argument("--session", metavar="ID", help="session id or unique prefix (default: the newest session)")
+    which.add_argument(
+        "--session",
+        metavar="ID",
+        help="session id or unique prefix (default: the newest, but for tune, ab and --find-rate)",
+    )
     add_metrics(what)
     confirmation = parser.add_argument_group("confirmation")
     confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
@@ -168,6 +177,21 @@ def _parser() -> Parser:
     output.add_argument("--no-alerts", action="store_true", help="store neither alerts nor change points")
     add_database(parser)
     return parser
+
+
+def _note_other_kinds(chosen: Newest) -> None:
+    """Say which session is judged, if it is not the newest of all, or measures something else each time."""
+    if chosen.newer is not None:
+        session, kind = chosen.newer
+        note(
+            f"{NAME}: judged is session {chosen.session_id}: the newer {session} is {kind}, which --session {session} "
+            "judges"
+        )
+    elif chosen.kind is not None:
+        note(
+            f"{NAME}: judged is session {chosen.session_id}, {chosen.kind}: a gate judges what is measured alike each "
+            "time, such as benchhouse run MODEL --save; --session ID judges another session"
+        )
 
 
 def _command(flagged: FlaggedRun) -> str:

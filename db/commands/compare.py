@@ -38,7 +38,7 @@ from db.commands.arguments import (
     open_to_read,
     print_json,
     selection_in,
-    unknown_models_in,
+    unstored_in,
 )
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
         note(f"{NAME}: {gate.text}")
         return gate.exit_code
     if comparison.is_empty:
-        why = unknown_models_in(arguments, *arguments.selections)
+        why = unstored_in(arguments, *arguments.selections)
         note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}{why}")
         return EXIT_NOT_ENOUGH_DATA
     return EXIT_OK
@@ -171,7 +171,11 @@ def _why_empty(comparison: Comparison) -> str:
     if comparison.findings:
         return "the reasons are given above"
     if not comparison.after:
-        return f"there is only {comparison.before}" if comparison.before else "no results are selected"
+        if not comparison.before:
+            return "no results are selected"
+        return (
+            f"there is only {comparison.before}: store another one first, as benchhouse compare-runtimes MODEL --save"
+        )
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))
     empty_sides = [f"{name} ({text}) selects no results" for name, text, singles in sides if not singles]
     return "; ".join(empty_sides) or "no point is on both sides"

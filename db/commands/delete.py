@@ -33,10 +33,10 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
-    unknown_models_in,
+    unstored_in,
 )
 from db.file_copy import publish
-from db.values import precision_words
+from db.values import precision_words, unique_prefixes
 
 NAME = "benchhouse delete"
 EXAMPLES = """
@@ -92,12 +92,13 @@ def main(argv: Sequence[str]) -> int:
         sql, values = RUNS.format(condition=selection.condition), [*selection.values, *selection.values]
         runs = warehouse.query(sql, values).dicts()
         notes = warehouse.notes_about([run["run_id"] for run in runs])
+        short = unique_prefixes([row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()])
     if not arguments.json and not runs:
-        note(f"{NAME}: no runs in {arguments.selection}{unknown_models_in(arguments, arguments.selection)}")
+        note(f"{NAME}: no runs in {arguments.selection}{unstored_in(arguments, arguments.selection)}")
     elif not arguments.json:
         rows = tuple(
             (
-                run["run_id"],
+                short[run["run_id"]],
                 f"{run['started_at']:%Y-%m-%d %H:%M}",
                 run["model_id"],
                 run["device"],

@@ -29,7 +29,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
-    unknown_models_in,
+    unstored_in,
 )
 
 NAME = "benchhouse history"
@@ -107,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
 
         note(f"{NAME}: series without a history: {excluded_results_text(without_history)}")
     if not series:
-        why = unknown_models_in(arguments, arguments.selection)
+        why = unstored_in(arguments, arguments.selection)
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}{why}")
         return EXIT_NOT_ENOUGH_DATA
     if count > len(series):

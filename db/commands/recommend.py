@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.argument_types import non_negative_number, positive_int, positive_number
+from benchmarking.core.argument_types import non_negative_number, percent, positive_int, positive_rate, share
 from benchmarking.core.command_line import (
     Parser,
     add_model_id,
@@ -87,12 +87,16 @@ OLD_LIMITS = {
 }
 """Earlier flags, each for one limit -> its name in --limit."""
 QUALITY_LIMITS = {
-    "max_kl": ("kl", "largest mean KL divergence from eager float32, in nats"),
-    "min_agreement": ("agreement", "least share of tokens on which its first choice is that of eager float32"),
-    "max_perplexity_increase": ("perplexity_increase", "largest increase of the perplexity over eager float32, in %%"),
-    "min_accuracy": ("accuracy", "least mean score of the tasks of an imported evaluation, as a share"),
+    "max_kl": ("kl", non_negative_number, "largest mean KL divergence from eager float32, in nats"),
+    "min_agreement": ("agreement", share, "least share of tokens on which its first choice is that of eager float32"),
+    "max_perplexity_increase": (
+        "perplexity_increase",
+        percent,
+        "largest increase of the perplexity over eager float32, in %%",
+    ),
+    "min_accuracy": ("accuracy", share, "least mean score of the tasks of an imported evaluation, as a share"),
 }
-"""Flags of limits on quality -> the name in --limit, help."""
+"""Flags of limits on quality -> the name in --limit, type, help."""
 CALL_FLAGS = ("--prefer", "--batch")
 """Flags that do not apply to load tests."""
 AIMS = ("latency", "throughput", "memory", "energy", "cost")
@@ -116,8 +120,8 @@ def main(argv: Sequence[str]) -> int:
         if unsuitable := [flag for flag in CALL_FLAGS if _flag_value(arguments, flag) is not None]:
             raise UsageError(f"{' and '.join(unsuitable)} does not apply with --request-rate: remove it")
         limits = _limits(arguments, tuple(REQUEST_LIMITS))
-        if arguments.share is not None and not 0 < arguments.share <= 1:
-            raise UsageError(f"--share: expected a number above 0 and at most 1: got {arguments.share:g}")
+        if arguments.share == 0:
+            raise UsageError("--share: takes a share above 0, such as 0.95 or 95%")
     words = [
         f"{field}={_flag_value(arguments, flag)}"
         for flag, (field, _) in POINT_FLAGS.items()
@@ -155,7 +159,7 @@ def main(argv: Sequence[str]) -> int:
 def _limits(arguments: argparse.Namespace, known: Sequence[str]) -> dict[Any, float]:
     """The limits of --limit and of its earlier flags. Raises UsageError for one that is not known here."""
     given: dict[Any, float] = parse_limits(",".join(arguments.limit), known) if arguments.limit else {}
-    for flag, name in {**OLD_LIMITS, **{flag: name for flag, (name, _) in QUALITY_LIMITS.items()}}.items():
+    for flag, name in {**OLD_LIMITS, **{flag: name for flag, (name, *_) in QUALITY_LIMITS.items()}}.items():
         value = getattr(arguments, flag)
         if value is None:
             continue
@@ -179,10 +183,10 @@ def _parser() -> Parser:
     add_settings(limits, COMMON, "limit", helps={"limit": what}, default_words={"limit": "none"})
     for flag in OLD_LIMITS:
         limits.add_argument(f"--{flag.replace('_', '-')}", type=non_negative_number, help=argparse.SUPPRESS)
-    for flag, (_, text) in QUALITY_LIMITS.items():
+    for flag, (_, kind, text) in QUALITY_LIMITS.items():
         action = limits.add_argument(
             f"--{flag.replace('_', '-')}",
-            type=non_negative_number,
+            type=kind,
             metavar="X",
             help=f"{text}; unknown is not met (default: none)",
         )
@@ -190,16 +194,16 @@ def _parser() -> Parser:
     load = parser.add_argument_group("servers under load")
     load.add_argument(
         "--request-rate",
-        type=positive_number,
+        type=positive_rate,
         metavar="RATE",
         help="requests per second to serve; --limit is then on ttft, tpot and e2e of each request (default: none: "
         "calls of a single caller are compared)",
     )
     load.add_argument(
         "--share",
-        type=positive_number,
+        type=share,
         metavar="SHARE",
-        help=f"share of requests that must succeed within every limit, from 0 to 1 (default: {LEAST_GOOD})",
+        help=f"share of requests that must succeed within every limit, such as 0.95 or 95%% (default: {LEAST_GOOD})",
     )
     results = parser.add_argument_group("results to compare")
     for flag, (_, text) in POINT_FLAGS.items():

@@ -30,7 +30,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
-    unknown_models_in,
+    unstored_in,
 )
 from db.values import precision_words
 
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
             table = Table(headings=headings, rows=cells, numbers=(headings.index("runs"),))
             print(table_text(table, stdout_page()))
         else:
-            why = unknown_models_in(arguments, arguments.selection)
+            why = unstored_in(arguments, arguments.selection)
             note(f"{NAME}: no series in {arguments.selection or 'this database'}{why}")
         return EXIT_OK
     from db.analysis.history.histories import alias_series, unalias_series

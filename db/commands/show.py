@@ -38,7 +38,7 @@ from db.commands.arguments import (
     plain_values,
     print_json,
     selection_in,
-    unknown_models_in,
+    unstored_in,
 )
 from db.values import doubt_word, heading, precision_words
 
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
         head, below = (wrapped(text, page.text_width) for text in texts)
         print("\n\n".join(part for part in (head, table_text(table, page), below) if part))
     if not rows:
-        why = unknown_models_in(arguments, arguments.selection)
+        why = unstored_in(arguments, arguments.selection)
         note(f"{NAME}: no results in {arguments.selection or 'this database'}{why}")
         return EXIT_NOT_ENOUGH_DATA
     if count > len(rows):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking import run_hardware_benchmark
+from benchmarking import cli, run_hardware_benchmark
 from benchmarking.commands import ab
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.records import dumps
@@ -403,3 +403,39 @@ def test_a_signal_while_a_side_is_planned_ends_the_command_as_one(number):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (128 + number, "")
     assert done.stderr.endswith(": interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (
+            "--batch-sizes 1 --sequence-lengths 16",
+            "--batch-sizes 8 --sequence-lengths 16",
+            "A measures b1 s16, B b8 s16: ab compares equal points, so there would be nothing to compare. Measure both "
+            "in one command: benchhouse run MODEL --batch-sizes 1,8 --save, then benchhouse compare batch=1 batch=8",
+        ),
+        (
+            "--batch-sizes 1 --sequence-lengths 16",
+            "--batch-sizes 2 --sequence-lengths 32",
+            "benchhouse run MODEL --batch-sizes 1,2 --sequence-lengths 16,32 --save, whose table has both",
+        ),
+    ],
+)
+def test_sides_without_a_common_point_are_refused_before_the_first_launch(first, second, said, monkeypatch, capsys):
+    monkeypatch.setattr(ab, "measure_in_turns", lambda *_: pytest.fail("it was measured"))
+    sides = [f"benchhouse run tiny-bert --device null {flags}" for flags in (first, second)]
+    assert ab.main([*sides, "--no-save"]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert ab.main([sides[0], sides[1].replace("run", "batch", 1).replace("--device", "--devices"), "--no-save"]) == 2
+    assert "nothing to compare" in capsys.readouterr().err
+
+
+def test_the_two_settings_that_ab_does_not_compare_are_compared_by_the_command_that_it_names(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = "run tiny-bert --device null --sequence-lengths 16 --batch-sizes 1,8 --iterations 3 --launches 1 --save"
+    assert cli.main(words.split()) == 0
+    capsys.readouterr()
+    assert cli.main(["compare", "batch=1", "batch=8"]) in (0, 3)
+    assert "s16" in capsys.readouterr().out

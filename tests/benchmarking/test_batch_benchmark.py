@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
+from benchmarking.batch import cell_plans
 from benchmarking.batch_benchmark import main
+from benchmarking.commands import benches
 from db.warehouse import Warehouse
 
 QUICK = ["--devices", "null", "--profile", "quick", "--weights", "random", "--quiet"]
@@ -206,3 +208,24 @@ def test_mock_benchmarks_run_when_they_are_enabled(capsys):
     arguments += ["--warmup-iterations", "1", "--no-save", "--json"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["cells_by_status"].keys() == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("words", "is_stored"), [([], False), (["--save"], True), (["--output-dir", "out"], True), (["--quiet"], False)]
+)
+def test_examples_of_ours_are_run_where_there_is_no_folder_and_stored_only_if_asked(
+    words, is_stored, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(
+        benches.batch, "run", lambda argv, name, text, finished, remark, **_: seen.append((argv, remark)) or 0
+    )
+    assert benches.main(words) == 0
+    ((argv, remark),) = seen
+    assert cell_plans.parser("run_benchmarks", None).parse_args(argv).save is is_stored
+    assert "there is no folder ./benches: the examples in " in remark
+    assert ("nothing is stored without --save" in remark) is not is_stored
+    (tmp_path / "benches").mkdir()
+    assert benches.main(words) == 0
+    assert seen[1] == (["--benches", "benches", *words], None)

@@ -4,10 +4,12 @@ exact, and all other runtimes are unsupported."""
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from benchmarking import cli, compare_onnx
+from benchmarking.commands import compare_runtimes
 from benchmarking.run_hardware_benchmark import main
 
 pytestmark = pytest.mark.forked_children
@@ -157,3 +159,26 @@ def test_benchhouse_accepts_short_command_names(capsys):
     known = capsys.readouterr().err
     assert "compare-runtimes" in known
     assert "compare_onnx" not in known
+
+
+def test_a_script_without_a_model_says_which_it_takes_and_what_it_writes(tmp_path, monkeypatch, capsys):
+    """The documents' default model is that of the script; our name of the command asks for one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare_runtimes, "DEFAULT_MODEL", "tiny-bert")
+    monkeypatch.setattr(compare_runtimes, "_compared", lambda: ("eager", "onnxruntime"))
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare_runtimes.command_session, "run_plans", stop)
+    assert compare_onnx.main([]) == 130
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith(
+        "no MODEL is given: tiny-bert is taken (compare_onnx MODEL takes another); the comparison is"
+    )
+    assert re.search(r"written to results/onnx_comparison_tiny-bert_\d+_\d+\.json$", line)
+    assert compare_onnx.main(["--num-runs", "3", "--output", "x.json"]) == 130
+    assert "the comparison is written to x.json" in capsys.readouterr().err
+    for words in ([], ["--num-runs", "3"]):
+        assert cli.main(["compare-runtimes", *words]) == 2
+        assert "MODEL is missing" in capsys.readouterr().err

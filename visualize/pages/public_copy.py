@@ -24,7 +24,7 @@ from benchmarking.core.records import Run
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import MIN_NAME_LENGTH, redacted, without_folders
 from db.analysis.history.changes import update_changes
-from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unknown_models
+from db.analysis.selection import EVERYTHING, Selection, judged_metrics, unstored
 from db.run_records import GROUP_SIZE, TABLES, selected_profiles, stored_runs
 from db.warehouse import Warehouse
 from visualize.pages.snapshot import Data
@@ -131,7 +131,7 @@ def _selected(warehouse: Warehouse, selection: Selection, name: str) -> Iterator
         return (stored_run.run for stored_run in stored_runs(warehouse, ids))
     rows = warehouse.query(CHOSEN.format(condition=selection.condition), selection.values).dicts()
     if not rows and not selected_profiles(warehouse, selection):
-        why = unknown_models(warehouse, selection)
+        why = unstored(warehouse, selection)
         raise UsageError(f"{name}: {selection.text!r} selects nothing, so there is nothing to publish{why}")
     chosen = {row["result_id"] for row in rows}
     found = stored_runs(warehouse, list(dict.fromkeys(row["run_id"] for row in rows)))

@@ -157,7 +157,10 @@ def _from_hub(model_id: str, entry: families.CatalogEntry | None, weights: Weigh
             by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(families.catalog_names())}
             if model_id.lower().endswith(FILES):
                 raise UsageError(f"--model-id {model_id}: there is no such file; as a name on the hub: {why_absent}")
-            matches = difflib.get_close_matches(model_id.rsplit("/", 1)[-1].lower(), list(by_short_name), n=3)
+            short = model_id.rsplit("/", 1)[-1].lower()
+            begun = [name for name in by_short_name if name.startswith(f"{short}-")]  # bert is bert-base-uncased first
+            near = difflib.get_close_matches(short, list(by_short_name), n=3)
+            matches = list(dict.fromkeys((*sorted(begun, key=len), *near)))[:3]
             question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
             raise UsageError(
                 f"--model-id {model_id}: {why_absent}. {question}List the built-in models, which need no hub, with "

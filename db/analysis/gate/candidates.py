@@ -18,11 +18,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import DETECTOR, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
+from db.connection import literal
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
@@ -46,9 +48,20 @@ SELECT {columns}, {value} AS value FROM all_results WHERE {condition}
 QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) = 1
 ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, result_id
 """
-NEWEST_SESSION = """session_id = (
-    SELECT session_id FROM all_results WHERE {condition} ORDER BY started_at DESC, run_id DESC LIMIT 1
-)"""
+NEWEST_SESSIONS = """
+SELECT session_id, kind FROM (
+    SELECT session_id, run_id, started_at, CASE {kinds} END AS kind FROM all_results WHERE {condition}
+)
+QUALIFY row_number() OVER (PARTITION BY kind IS NULL ORDER BY started_at DESC, run_id DESC) = 1
+ORDER BY started_at DESC, run_id DESC
+"""
+FIND_RATE = "a search by benchhouse load --find-rate"
+SEARCHES: Mapping[str, str] = {
+    "a search by benchhouse tune": "tags['tune'] IS NOT NULL",
+    "a comparison by benchhouse ab": "tags['ab'] IS NOT NULL",
+    FIND_RATE: "command LIKE '%--find-rate%'",
+}
+"""What measures something else each time -> how it is known. A gate judges what is measured alike each time."""
 SEGMENTS = """
 WITH judged AS (
     SELECT result_id AS judged_id, series_id, session_id, row(history_time, started_at, result_id) AS place
@@ -192,10 +205,44 @@ class _Alerts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The results to judge: of a run or session, given by an id prefix, or of the newest session."""
+    """The results to judge: of a run or session, given by an id prefix."""
 
     run: str | None = None
     session: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The session that is judged if none is named: the newest, but for searches and comparisons."""
+
+    session_id: str
+    kind: str | None
+    """What it is, if there are only such."""
+    newer: tuple[str, str] | None
+    """The id of a newer one, and what it is."""
+
+
+def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]) -> Newest | None:
+    """The newest session of a selection; None without any. The highest rates that searches found are judged as any
+    other metric."""
+    searches = {what: known for what, known in SEARCHES.items() if what != FIND_RATE or not _are_rates(metrics)}
+    kinds = " ".join(f"WHEN {known} THEN {literal(what)}" for what, known in searches.items())
+    sql = NEWEST_SESSIONS.format(kinds=kinds, condition=selection.condition)
+    rows = warehouse.query(sql, selection.values).dicts()
+    if not rows:
+        return None
+    first, last = rows[0], rows[-1]
+    is_newer = first["kind"] is not None and last["kind"] is None
+    judged, other = (last, first) if is_newer else (first, None)
+    return Newest(
+        session_id=judged["session_id"],
+        kind=judged["kind"],
+        newer=None if other is None else (other["session_id"], other["kind"]),
+    )
+
+
+def _are_rates(metrics: Sequence[Metric]) -> bool:
+    return all(metric.column == HIGHEST_RATE for metric in metrics)
 
 
 def candidates(
@@ -205,10 +252,8 @@ def candidates(
     condition, values = f"({selection.condition})", selection.values
     if scope.run is not None:
         condition, values = f"{condition} AND starts_with(run_id, ?)", (*values, scope.run)
-    elif scope.session is not None:
+    if scope.session is not None:
         condition, values = f"{condition} AND starts_with(session_id, ?)", (*values, scope.session)
-    else:
-        condition, values = f"{condition} AND {NEWEST_SESSION.format(condition=condition)}", values * 2
     found: list[Candidate] = []
     for metric in metrics:
         rows = _results(warehouse, condition, values, metric)

@@ -17,6 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
@@ -275,17 +276,13 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
         if finding.repeat_command is not None and finding.verdict == "regressed"
     ]
     again = [("measure again", text) for text in dict.fromkeys(commands)]
-    side = next(
-        (
-            finding.repeat_command
-            for finding in findings
-            if finding.verdict == "not enough data" and finding.repeat_command
-        ),
-        "",
-    )
-    if not side or side.startswith(NOT_POSSIBLE):
-        return again
-    words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", "--fail-on", "slower")
+    few = next((one for one in findings if one.verdict == "not enough data" and one.repeat_command), None)
+    side = "" if few is None or few.repeat_command is None else few.repeat_command
+    if few is None or few.candidate.value is None or side.startswith(NOT_POSSIBLE):
+        return again  # without a value, the same command again has none either
+    column = few.candidate.metric.column
+    metric = () if column == DEFAULT_METRIC else ("--metric", column)
+    words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", *metric, "--fail-on", "slower")
     return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]
 
 

@@ -20,7 +20,7 @@ from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.records import LOOP, Result, Run
 from benchmarking.core.terminal import data_stream
 from benchmarking.core.text import counted
-from db.analysis.selection import EVERYTHING, Selection, unknown_models
+from db.analysis.selection import EVERYTHING, Selection, unstored
 from db.driver_errors import storage_error
 from db.file_copy import publish, temporary_sibling
 from db.run_records import StoredRun, stored_runs
@@ -174,7 +174,7 @@ class Scope:
         months = [row["month"] for row in self.read(sql, whole=whole).dicts()]
         if not months:
             words = f"{self.selection.text!r} selects nothing" if self.selection.text else "nothing is stored"
-            why = unknown_models(self.warehouse, self.selection)
+            why = unstored(self.warehouse, self.selection)
             raise UsageError(f"{self.warehouse.path}: {words}: nothing to export{why}")
         return months
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import re
+from collections.abc import Iterator
 
 import pytest
 
 from benchmarking import cli
-from benchmarking.core.argument_types import positive_ints, positive_seconds
+from benchmarking.core.argument_types import percent, positive_ints, positive_rate, positive_seconds, share
 from benchmarking.core.command_line import Parser, add_aliases, add_model_id
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
@@ -16,6 +19,7 @@ from benchmarking.core.help_texts import fitted
 from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
 from db.analysis.gate.gate import DEFAULTS
 from tests.docs.cli_page import parser_of
+from tests.helpers.paths import ROOT
 
 FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
 
@@ -109,7 +113,7 @@ def test_an_unknown_flag_answers_with_ours(capsys, command, typed, answer):
         ("load m --rate-type sweep", "--find-rate"),
         ("load m --temperature 0", "requests ask for temperature 0"),
         ("load m --chat", "--endpoint chat"),
-        ("load m --api-key x", "unknown flag: the key is read from $OPENAI_API_KEY"),
+        ("load m --api-key x", "--api-key is no flag here: the key is read from $OPENAI_API_KEY"),
         ("load m --percentiles 99", "p99 of every metric"),
         ("alert --json list", "the action comes first: list, raise, set"),
         ("script report", "did you mean benchhouse cache report?"),
@@ -300,7 +304,7 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("load m --scenario SingelStream", "did you mean single-stream?"),
         ("load m --lora-modules a=b", "it is called --lora here"),
         ("charts --hardware-comparison", "it is called --chart here"),
-        ("load m --auth-token x", "unknown flag: the key is read from $OPENAI_API_KEY"),
+        ("load m --auth-token x", "--auth-token is no flag here: the key is read from $OPENAI_API_KEY"),
         ("load m --url http://127.0.0.1:9/v1 --request-rate 1-8", "a list is written 1,2,4"),
         ("load m --url http://127.0.0.1:9/v1 --request-rate 1 --limit p99:5s", "did you mean e2e?"),
         ("load m -n 100", "it is called --num-requests here"),
@@ -506,7 +510,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("compare --by backend", "did you mean runtime?"),
         ("compare --by commit", "compared by compare commit=A commit=B"),
         ("compare x.duckdb y.duckdb", "is a warehouse: select in it with --db-path x.duckdb"),
-        ("alert list --open", "open alerts are listed by benchhouse alert list"),
+        ("alert list --open", "open alerts are --triage new,regression"),
         ("bisect HEAD~5 HEAD run gpt2", "the command to measure follows --"),
         ("charts --chart throughput_vs_latency", "did you mean load_frontier?"),
         ("charts latency_vs_batch_size", "did you mean --chart latency_vs_batch_size?"),
@@ -770,6 +774,39 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
             "load m --url http://127.0.0.1:9/v1 --find-rate --request-rate 1,4 --limit e2e:2s --fail-on missed",
             "gate the rate that it found with --request-rate FOUND --fail-on missed",
         ),
+        ("tune tiny-bert --objective ttft", "it has a limit, such as --limit ttft:200ms"),
+        ("tune tiny-bert --objective memory", "memory has a limit, as in --limit memory:2GB"),
+        ("recommend tiny-bert --prefer accuracy", "quality has a limit, as in --limit agreement:99%"),
+        ("tune tiny-bert --limit accuracy:90%", "benchhouse recommend MODEL --limit accuracy:90% ranks by them"),
+        ("tune tiny-bert --limit tpot:50ms", "benchhouse load MODEL --request-rate RATE --limit e2e:2s measures it"),
+        ("recommend tiny-bert --limit e2e:2s", "benchhouse recommend MODEL --request-rate RATE --limit e2e:2s ranks"),
+        ("load m --url http://127.0.0.1:9/v1 --limit memory:2GB", "benchhouse tune MODEL --limit memory:2GB"),
+        ("recommend m --request-rate 5/min", "takes requests per second: got '5/min'"),
+        (
+            "recommend m --request-rate 5 --share 95",
+            "takes a share from 0 to 1, such as 0.95 or 95%: got '95': write 95%",
+        ),
+        ("recommend m --request-rate 5 --share 0", "takes a share above 0"),
+        ("load m --shared-prefix 50", "got '50': write 50%"),
+        ("quality m --metric perplexity", "all measures are taken at once"),
+        ("recommend m --request-rate 5 --machines 4", "the machines that serve the rate are part of the answer"),
+        ("recommend m --hardware cpu", "results are selected by --among device_name=VALUE"),
+        ("load vllm --model m --request-rate 1", "as in --serve 'vllm serve m --port {port}'"),
+        (
+            "load m --url http://127.0.0.1:9/v1 --limit ttft:1s --fail-on slower",
+            "benchhouse compare A B --fail-on slower",
+        ),
+        ("load m --url http://127.0.0.1:9/v1 --limit goodput:99%", "99 % of the requests must hold each limit"),
+        ("load m --url http://127.0.0.1:9/v1 --limit throughput:5/s", "a rate of requests is --request-rate"),
+        ("charts --chart load", "did you mean load_latency?"),
+        ("check --junit", "expected one argument, FILE"),
+        ("check commit=HEAD --db-path x.duckdb", "git rev-parse HEAD prints it"),
+        ("run tiny-bert --all-runtimes", "--runtimes all"),
+        ("run tiny-bert --vs openvino", "--runtimes A,B"),
+        ("tune tiny-bert --no-quantization", "--precisions float32"),
+        ("run tiny-bert --save --tag main", "takes key=value: got 'main', as in name=main"),
+        ("annotate latest text", "the action comes first: benchhouse annotate add latest text"),
+        ("compare latest HEAD", "did you mean commit=HASH (git rev-parse HEAD prints it), or latest?"),
     ],
 )
 def test_a_guess_of_a_newcomer_has_the_line_to_type_in_its_answer(capsys, words, answer):
@@ -920,3 +957,61 @@ def test_wrong_usage_of_the_front_door_is_one_line_and_exit_code_2(capsys, words
     assert cli.main(words) == EXIT_USAGE
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
+
+
+COMMAND = re.compile(r"benchhouse ([a-z][a-z-]*)((?: (?!and\b|or\b)[^\s,;:()`'\"]+)*)")
+"""A command in a message: its name and the words after it, up to a mark of punctuation."""
+BEFORE_THE_PARSER = {"benches": {"--print-example", "--list-models", "--num-iterations", "--seq-length"}}
+"""Flags that a command takes before its parser reads the rest."""
+
+
+def texts_of(module: ast.AST) -> Iterator[str]:
+    """The texts of a module as they are printed, X in place of what is inserted."""
+    inner = {id(part) for one in ast.walk(module) if isinstance(one, ast.JoinedStr) for part in one.values}
+    for one in ast.walk(module):
+        if isinstance(one, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in one.values)
+        elif isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in inner:
+            yield one.value
+
+
+def test_every_command_in_a_text_of_ours_takes_the_flags_that_are_named_with_it():
+    known = {}
+    for name in cli.COMMANDS:
+        parsers = [parser_of(name)]
+        parsers += [
+            parser
+            for action in parsers[0]._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for parser in action.choices.values()
+        ]
+        known[name] = {flag for parser in parsers for flag in parser._option_string_actions}
+        known[name] |= BEFORE_THE_PARSER.get(name, set())
+    texts = [
+        text if isinstance(text, str) else text[1]
+        for ours in (*other_words().values(), *((one,) if isinstance(one, str) else one for _, one in BY_PART))
+        for text in ours
+    ]
+    for folder in ("benchmarking", "db", "visualize"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.name != "foreign_flags.py":  # a table, read above
+                texts += texts_of(ast.parse(path.read_text(encoding="utf-8")))
+    named = [
+        (command, rest, word.partition("=")[0].rstrip('."?'))
+        for text in texts
+        for line in text.splitlines()
+        for command, rest in COMMAND.findall(line)
+        for word in rest.split(" -- ")[0].split()
+        if command in known and re.match(r"--[a-z]", word) and "X" not in word
+    ]
+    assert [f"benchhouse {command}{rest}" for command, rest, flag in named if flag not in known[command]] == []
+    assert len(named) > 100
+
+
+def test_shares_take_percent_and_rates_their_unit():
+    assert (share("0.95"), share("95%"), share("1"), share("100%"), share("0")) == (0.95, 0.95, 1, 1, 0)
+    assert (percent("1"), percent("1%"), positive_rate("100/s"), positive_rate("2.5")) == (1, 1, 100, 2.5)
+    assert (positive_rate("5rps"), positive_rate("5 req/s"), positive_rate("5qps")) == (5, 5, 5)
+    for read, wrong in ((share, "101%"), (share, "95% of all"), (share, "-1%"), (share, "x"), (percent, "-1%")):
+        with pytest.raises(argparse.ArgumentTypeError):
+            read(wrong)

@@ -52,6 +52,7 @@ def test_words_are_folded_before_a_table_is_split():
     assert "\n\n" not in table_text(RESULTS, Page(width=80))
     parts = [part.splitlines() for part in table_text(RESULTS, Page(width=30)).split("\n\n")]
     assert len(parts) == 3
+    assert [part[0] for part in parts[1:]] == ["further columns:"] * 2
     for part in parts:
         assert [line.split("  ")[0] for line in part if line.startswith("b")] == ["b1 s32", "b2 s32"]
 

@@ -442,6 +442,8 @@ def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(s
     ((words, rate),) = re.findall(r"highest rate within the limits is ((?:at least )?([\d.]+) requests/s)", shown)
     assert "(highest" not in shown
     assert f"deploy for up to {rate} requests/s: the highest rate" in shown
+    assert f"--request-rate {rate} --fail-on missed in place of --find-rate" in shown
+    assert f"benchhouse recommend some-model --request-rate {rate} --limit LIMITS" in shown
     arguments = ("some-model", "--request-rate", "1", "--ttft-ms", "20000", "--db-path", str(stored[2] / "a.duckdb"))
     assert recommend.main(arguments) == 0
     assert f"a search found {words}" in " ".join(capsys.readouterr().out.split())

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarking import cli
+from benchmarking.commands import tune
 from benchmarking.core.errors import LockedError
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.run import supervisor
 from benchmarking.tuning import search
-from benchmarking.tuning.race import ROUNDS, SHARES, Launch
+from benchmarking.tuning.race import ROUNDS, SHARES, Entrant, Launch, Race
 from db.warehouse import Warehouse
 
 pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
@@ -76,16 +77,18 @@ def test_the_fastest_within_the_limits_is_recommended_and_every_launch_is_stored
     assert launches["null int8, b1 s32"] >= 4
 
 
-def test_the_answer_names_the_commands_that_show_and_rank_what_was_stored(capsys, tmp_path):
+def test_the_answer_names_the_command_that_shows_what_was_stored_and_none_that_ranks_what_is_simulated(
+    capsys, tmp_path
+):
     assert cli.main([*TUNE, "--precisions", "int8", "--db-path", str(tmp_path / "my own.duckdb")]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    show, rank = (
-        next(line for line in lines if line.startswith(f"benchhouse {word} ")) for word in ("show", "recommend")
-    )
+    show = next(line for line in lines if line.startswith("benchhouse show "))
     assert cli.main(shlex.split(show)[1:]) == 0
     assert "b2 s32" in capsys.readouterr().out
-    assert cli.main([*shlex.split(rank)[1:], "--prefer", "latency"]) == 3
+    _, _, among, *there = shlex.split(show)
+    assert cli.main(["recommend", "tiny-bert", "--among", among, *there, "--prefer", "latency"]) == 3
     assert "2 results are selected, 2 simulated" in capsys.readouterr().err
+    assert not any("benchhouse recommend" in line for line in lines)  # which would find nothing to rank
     assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 0
     assert "benchhouse show" not in capsys.readouterr().out
 
@@ -249,7 +252,7 @@ def test_what_the_screening_had_no_time_for_enters_the_race_that_is_decided_earl
     shown = " ".join(capsys.readouterr().out.split())
     assert f"{14 if is_late else 8} of 14 configurations measured" in shown
     assert f"the lowest latency of {'all' if is_late else 'those measured'}, " in shown
-    assert ("6 had no room in the budget (6 of them for any launch)" in shown) != is_late
+    assert ("6 had no room in the budget for any launch: nothing is proven about them" in shown) != is_late
     if is_late:
         assert f"recommended: null device, null, {PRECISIONS[0]}, " in shown
 
@@ -429,3 +432,19 @@ def test_the_table_shows_the_next_best_where_the_recommended_one_has_no_equal(ca
     rows = [line for line in shown.splitlines() if line.startswith("null ")]
     assert len(rows) == 4
     assert "more were measured" not in shown
+
+
+def test_what_is_equal_in_the_end_is_not_counted_as_behind_and_nothing_measured_as_untried():
+    launched = {0: Launch(cost=1.0)}
+    entrants = [
+        Entrant(key="best", cell="a", launches=launched),
+        Entrant(key="equal", cell="b", launches=launched, out="behind"),
+        Entrant(key="behind", cell="c", launches=launched, out="behind"),
+        Entrant(key="once", cell="d", launches=launched, out="no room"),
+        Entrant(key="never", cell="e", out="no room"),
+    ]
+    searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0)
+    assert tune._reasons(searched, ("equal",)) == [
+        "1 behind the best, 1 had no room in the budget for more launches, 1 had no room in the budget for any launch: "
+        "nothing is proven about them, a longer --budget measures them, about 10m tries all"
+    ]

@@ -9,6 +9,7 @@ import pytest
 
 from db.analysis.gate.gate import DEFAULTS, DETECTOR
 from db.commands import alert, regressions
+from db.values import unique_prefixes
 from db.warehouse import Warehouse
 
 INSERT = f"""
@@ -169,5 +170,5 @@ def test_an_alert_for_the_same_commits_is_linked_with_the_change(tmp_path, capsy
 
 def test_the_table_shows_prefixes_of_ids_that_select_one_alert():
     ids = ["0199a3f2-aaaa-7001", "0199a3f2-aaaa-7002", "0299a3f2-bbbb-7001"]
-    assert alert.unique_prefixes(ids) == {ids[0]: ids[0], ids[1]: ids[1], ids[2]: "0299a3f2"}
-    assert alert.unique_prefixes([]) == {}
+    assert unique_prefixes(ids) == {ids[0]: ids[0], ids[1]: ids[1], ids[2]: "0299a3f2"}
+    assert unique_prefixes([]) == {}

@@ -67,3 +67,14 @@ def test_an_invalid_note_is_one_line(noted, arguments, message, capsys):
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1
+
+
+def test_the_newest_run_is_called_latest(noted, capsys):
+    path, ids = noted
+    assert run(path, "add", "latest", "the fan was replaced") == 0
+    assert f"about run {ids['run_id']}" in capsys.readouterr().out
+
+
+def test_there_is_no_latest_run_of_an_empty_warehouse(tmp_path, empty_database, capsys):
+    assert run(str(shutil.copy(empty_database, tmp_path / "empty.duckdb")), "add", "latest", "x") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

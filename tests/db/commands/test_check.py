@@ -13,11 +13,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarking.core.metrics import METRICS
+from benchmarking.core.load_doubts import HIGHEST_RATE
+from benchmarking.core.metrics import METRICS, custom_metric
 from benchmarking.core.records import Doubt
 from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
-from db.analysis.gate.candidates import Scope, candidates
+from db.analysis.gate.candidates import Scope, candidates, newest
 from db.analysis.gate.findings import judge_candidates
 from db.analysis.gate.gate import DEFAULTS
 from db.analysis.gate.gate_text import github_comment, workflow_annotations
@@ -504,3 +505,52 @@ def test_markdown_without_a_file_is_printed_instead_of_the_table(history, capsys
     assert "| " in capsys.readouterr().out
     assert check.main(["--db-path", str(history), "--no-alerts", "--markdown", "-", "--json"]) == 2
     assert "--markdown and --json all print to stdout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tags", "command", "kind"),
+    [
+        ({"tune": "x"}, (), "a search by benchhouse tune"),
+        ({"ab": "x"}, (), "a comparison by benchhouse ab"),
+        ({}, ("benchhouse", "load", "m", "--find-rate"), "a search by benchhouse load --find-rate"),
+    ],
+)
+def test_a_session_that_measures_something_else_each_time_is_judged_only_if_named(
+    tags, command, kind, checked, stored, measured, history, capsys
+):
+    run = measured(20, 1.5)
+    about = replace(run.provenance, tags={**run.provenance.tags, **tags}, command=command or run.provenance.command)
+    stored(run := replace(run, provenance=about))
+    capsys.readouterr()
+    assert check.main(["--db-path", str(history)]) == 0  # the newest of the others
+    out, err = capsys.readouterr()
+    assert run.session_id not in out
+    assert f"the newer {run.session_id} is {kind}, which --session {run.session_id} judges" in err
+    assert check.main(["--session", run.session_id, "--db-path", str(history), "--no-alerts"]) == 1
+    assert check.main([f"run={run.run_id}", "--db-path", str(history), "--no-alerts"]) == 1
+    assert f"judged is session {run.session_id}, {kind}" in capsys.readouterr().err
+
+
+def test_highest_rates_of_searches_are_judged_as_any_metric(stored, measured, history):
+    run = measured(20)
+    stored(replace(run, provenance=replace(run.provenance, command=("benchhouse", "load", "m", "--find-rate"))))
+    with Warehouse.open(history, read_only=True) as warehouse:
+        found = [
+            newest(warehouse, Selection.parse(""), [metric])
+            for metric in (METRICS["latency_median_ms"], custom_metric(HIGHEST_RATE, "requests/s", "higher"))
+        ]
+    assert [one.newer is None for one in found] == [False, True]
+    assert found[1].session_id == run.session_id
+
+
+def test_the_command_that_gates_now_has_the_metric_and_is_offered_only_if_it_would_have_a_value(
+    empty_database, measured, tmp_path, capsys
+):
+    path = shutil.copy(empty_database, tmp_path / "one.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(measured(1))
+    for metric, offered in (("throughput_samples_per_sec", True), ("latency_p95_ms", False)):
+        assert check.main(["--metric", metric, "--db-path", str(path)]) == 3
+        shown = " ".join(capsys.readouterr().out.split())
+        assert ("benchhouse ab" in shown) is offered, shown
+        assert ("--metric throughput_samples_per_sec --fail-on slower" in shown) is offered

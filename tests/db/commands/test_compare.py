@@ -163,3 +163,25 @@ def test_a_comparison_in_a_warehouse_without_results_says_so(empty_database, cap
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert err.endswith(f"not enough data: {empty_database} has no results\n")
+
+
+@pytest.mark.parametrize(
+    ("selection", "said"),
+    [
+        ("branch=dev", "; no branch 'dev' is stored: there are main"),
+        ("tag.other=x", "; no tag.other 'x' is stored, and no other"),
+        ("tag.side=x", "; no tag.side 'x' is stored: there are a, b, c"),
+        ("device=cuda", "; no device 'cuda' is stored: there are cpu"),
+        ("model=bert-base-uncase", "; no model 'bert-base-uncase' is stored: did you mean bert-base-uncased?"),
+        ("runtime=ort", "; runtime=ort: did you mean runtime=onnxruntime?"),
+        ("runtime=onnxruntime", "; no runtime 'onnxruntime' is stored: there are "),
+    ],
+)
+def test_a_name_that_is_not_stored_is_answered_with_those_that_are(selection, said, capsys, stored):
+    assert main([selection, "tag.side=a", *stored]) == 3
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_one_value_of_a_field_is_answered_with_what_stores_another(capsys, stored):
+    assert main(["tag.side=c", "--by", "runtime", *stored]) == 3
+    assert "there is only openvino: store another one first" in " ".join(capsys.readouterr().err.split())

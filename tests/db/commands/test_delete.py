@@ -168,3 +168,15 @@ def test_the_trash_replaces_no_file_of_a_command_at_the_same_time(database, tmp_
     assert (folder / ".trash" / "one.json").read_text() == "of another command"
     assert {path.name for path in (folder / ".trash").iterdir()} == {"one.json", "one.1.json"}
     assert not os.path.lexists(folder / "one.json")
+
+
+def test_a_question_that_nobody_answers_names_the_flag_that_skips_it(database, capsys, monkeypatch):
+    assert run(import_results, database, LOAD, OTHER) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert run(delete, database, "latest") == 2
+    out, err = capsys.readouterr()
+    assert "was left unchanged: there is nobody to answer: --yes skips the question" in err
+    ids = [run_id for (run_id,) in rows(database, "SELECT run_id FROM benchmark_runs")]
+    shown = [line.split()[0] for line in out.splitlines() if any(run_id.startswith(line[:8]) for run_id in ids)]
+    assert shown
+    assert all(sum(run_id.startswith(one) for run_id in ids) == 1 for one in shown)  # whole in its line
