@@ -20,6 +20,7 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import default_runtime
 from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import (
     PRECISIONS,
@@ -35,7 +36,6 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.settings import takes_settings
 from benchmarking.measure.context import Settings
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_all
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
@@ -255,8 +255,7 @@ def _silent(message: str) -> None:
 
 def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
     """The request, completed by the module's own device and precision, without aliases."""
-    from benchmarking.devices.support.kinds import device_named
-    from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
+    from benchmarking.core.plugins import device_named, runtime_named, runtime_of_device_alias
     from benchmarking.runtimes.support.torch.model_loading import describe
 
     fields = dict(request)
@@ -361,7 +360,7 @@ def _measure_model_id(
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
     from benchmarking.core.provenance import provenance
-    from benchmarking.devices.support.kinds import hardware
+    from benchmarking.devices.support.host import hardware
     from benchmarking.measure.machine_state import capture
     from benchmarking.measure.point import measure_point
     from benchmarking.runtimes.support.torch.torch_session import ModuleSession
@@ -404,7 +403,7 @@ def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     """The device of the module, opened. Raises UsageError for a device without a plugin."""
     import torch
 
-    from benchmarking.devices.support.kinds import names_with, processor
+    from benchmarking.core.plugins import names_with, processor
     from benchmarking.devices.support.select import probe_all
 
     torch_device = next(

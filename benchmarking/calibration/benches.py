@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarking.benches import BenchmarkConfig, ModelBenchmark
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.plugins import names_with
 from benchmarking.core.records import Precision
-from benchmarking.devices.support.kinds import names_with
 from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 
 CHECKED_SIZE = 8

@@ -27,9 +27,9 @@ from benchmarking.core.command_line import note
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import names_with
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
 from benchmarking.devices.support.host import free_host_bytes
-from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.select import select
 from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 from benchmarking.sweep.plan.plan import CellPlan, Machine

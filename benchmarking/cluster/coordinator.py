@@ -38,7 +38,7 @@ class ClusterMachine(Machine):
     """The machine for planning a batch, based on the offers of a cluster."""
 
     def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
-        from benchmarking.devices.support.kinds import kinds
+        from benchmarking.core.plugins import kinds
 
         super().__init__()
         self._name = name

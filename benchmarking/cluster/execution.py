@@ -40,7 +40,7 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.untrusted.redaction import expanded, redacted
-from benchmarking.devices.support.kinds import free_memory
+from benchmarking.devices.support.host import free_memory
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool

@@ -65,7 +65,7 @@ def remote_command(
     if setup.kind == "conda":
         return ("conda", "run", "--no-capture-output", "--name", setup.what, "python", *run)
     if setup.kind == "docker":
-        from benchmarking.devices.support.kinds import kinds
+        from benchmarking.core.plugins import kinds
 
         named = {name.partition(":")[0] for name in devices or ()}
         shared = [word for folder in (LOCKS, *volumes) for word in ("--volume", f"{folder}:{folder}")]

@@ -43,7 +43,7 @@ from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED
-from benchmarking.core.plugins import check_measuring
+from benchmarking.core.plugins import check_measuring, default_runtime
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Point, Run, from_json, to_json
 from benchmarking.core.settings import add_settings
@@ -52,7 +52,6 @@ from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import listed, wrapped
 from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_command
 from benchmarking.sweep.plan.measuring_settings import options_in
@@ -560,8 +559,8 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
         words = repeated_command(runs)
     except UsageError as error:
         raise UsageError(f"{INTERLEAVE}: {COMPARE_TO} {arguments.compare_to}: {error}") from error
-    from benchmarking.devices.support.host import host_facts
-    from benchmarking.devices.support.kinds import hashed_keys, processor
+    from benchmarking.core.plugins import processor
+    from benchmarking.devices.support.host import hashed_keys, host_facts
 
     machine = hashed_keys(Device(type=processor().name, selector=processor().name, found=True), host_facts())
     recorded = runs[-1].hashed_keys

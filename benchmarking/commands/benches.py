@@ -29,13 +29,12 @@ from benchmarking.commands import batch, run
 from benchmarking.core.command_line import command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.plugins import export_runtimes, processor
 from benchmarking.core.records import Result, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.scenario_file import scenario_file
 from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
 from benchmarking.core.suggestions import flags_in, in_our_words, repeated, taken, with_defaults
-from benchmarking.devices.support.kinds import processor
-from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.run import spool
 
 NAME = "run_benchmarks"

@@ -15,14 +15,13 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, choice, command, note
 from benchmarking.core.command_names import shown_name
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.plugins import check_measuring
+from benchmarking.core.plugins import check_measuring, default_runtime, export_runtimes
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Run
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with_default_model, with_defaults
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
-from benchmarking.runtimes.support.lookup import default_runtime, export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
 from benchmarking.sweep.plan.request import ALL, plan_runtimes, show_runtimes

@@ -26,7 +26,7 @@ from benchmarking.core.command_line import (
     notes,
 )
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
-from benchmarking.core.plugins import check_measuring, how_to_install, is_installed
+from benchmarking.core.plugins import check_measuring, export_runtimes, how_to_install, is_installed, processor
 from benchmarking.core.records import Cell, Point
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON, SHARED
@@ -35,7 +35,6 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import size_text
-from benchmarking.devices.support.kinds import processor
 from benchmarking.graphs.exported_model import (
     DEFAULT_OPSET,
     FORMATS,
@@ -48,7 +47,6 @@ from benchmarking.graphs.exported_model import (
     why_not,
 )
 from benchmarking.graphs.exported_model import FOLDER_PRECISIONS as EXPORTED_PRECISIONS
-from benchmarking.runtimes.support.lookup import export_runtimes
 from benchmarking.sweep.plan import flags
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of

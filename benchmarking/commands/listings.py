@@ -12,12 +12,11 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import kinds, names_with, version_of
 from benchmarking.core.records import Device, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
 from benchmarking.core.text import size_text, wrapped
-from benchmarking.devices.support.kinds import kinds, names_with
 from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.hub import cached_models, hub_cache_dir

@@ -29,7 +29,7 @@ from benchmarking.core.command_line import (
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.plugins import check_measuring
+from benchmarking.core.plugins import check_measuring, default_runtime
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, Run, to_json
 from benchmarking.core.settings import add_settings
@@ -37,7 +37,6 @@ from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.suggestions import in_our_words, lists_joined
 from benchmarking.core.terminal import Page, stdout_page
 from benchmarking.core.text import number, visible_lines
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.script_models import (
     OF_TARGETS,

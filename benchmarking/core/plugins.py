@@ -1,11 +1,12 @@
-"""Plugins, found by listing a folder (one module, one `PLUGIN`, nothing to register), and the packages they need."""
+"""Plugins, found by listing a folder (one module, one `PLUGIN`, nothing to register) and looked up by name or trait;
+and the packages they need."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -21,8 +22,11 @@ DEVICES, RUNTIMES, FAMILIES = "benchmarking.devices", "benchmarking.runtimes", "
 """The packages whose plugins are named in records."""
 
 
+LAST = (1000, "")
+"""Rank of the kinds of device that `auto` never tries."""
 HYPHENATED = frozenset({RUNTIMES})
 """Packages whose plugins have a hyphen in their names where their modules have an underscore."""
+_ALL_ASSUMED = ContextVar("_ALL_ASSUMED", default=False)
 
 
 @cache
@@ -58,6 +62,74 @@ def runtimes() -> list[Runtime]:
     return sorted(map(runtime, names(RUNTIMES)), key=lambda one: not one.is_default)
 
 
+def kinds() -> tuple[DeviceKind, ...]:
+    """Every kind: the CPU first, then in the order in which `auto` tries them, then the others."""
+    all_kinds = map(device_kind, names(DEVICES))
+    return tuple(sorted(all_kinds, key=lambda kind: (not kind.is_processor, min(kind.auto_ranks, default=LAST))))
+
+
+def kind_of(device_type: str) -> DeviceKind | None:
+    """The kind with this name; None if this version does not have it."""
+    return device_kind(device_type) if device_type in names(DEVICES) else None
+
+
+def has(device_type: str, trait: Callable[[DeviceKind], bool]) -> bool:
+    """Whether a kind has a trait; False for a kind that this version does not have."""
+    kind = kind_of(device_type)
+    return kind is not None and trait(kind)
+
+
+def is_processor(device_type: str) -> bool:
+    """Whether a kind is the machine's processor; False for a kind that this version does not have."""
+    return has(device_type, lambda kind: kind.is_processor)
+
+
+def names_with(trait: Callable[[DeviceKind], bool]) -> tuple[str, ...]:
+    """Names of the kinds that have a trait, in the order of `kinds`."""
+    return tuple(kind.name for kind in kinds() if trait(kind))
+
+
+def device_named(request: str) -> str:
+    """A `--device` value with aliases replaced by the kind's name: "cuda:1" for "nvidia:1"."""
+    name, colon, part = request.partition(":")
+    kind_name = next((kind.name for kind in kinds() if name.lower() in kind.aliases), name)
+    return f"{kind_name}{colon}{part}"
+
+
+def processor() -> DeviceKind:
+    """The CPU's kind, which every machine has."""
+    return next(kind for kind in kinds() if kind.is_processor)
+
+
+def default_runtime() -> str:
+    """The name of the runtime used by default, with which others are compared."""
+    return next(one.name for one in runtimes() if one.is_default)
+
+
+def compiling_runtime() -> str:
+    """The name of the runtime that compiles a model's code."""
+    return next(one.name for one in runtimes() if getattr(one, "compiles", False) is True)
+
+
+def export_runtimes() -> Mapping[str, str]:
+    """The usual runtime for each format of exported files."""
+    return {one.export_format: one.name for one in runtimes() if one.export_format is not None}
+
+
+def runtime_named(name: str) -> str:
+    """The runtime with a name or alias. Raises UsageError with similar names if there is none."""
+    from benchmarking.core.command_line import choice
+
+    found = next((one.name for one in runtimes() if name.lower() in one.aliases), name)
+    return choice(found, names(RUNTIMES), "runtime")
+
+
+def runtime_of_device_alias(request: str) -> str | None:
+    """The runtime that a `--device` value stands for too: ONNX Runtime's for "x86"; None for a name of ours."""
+    name = request.partition(":")[0].lower()
+    return next((one.name for one in runtimes() if name in one.device_aliases), None)
+
+
 def family_names() -> tuple[str, ...]:
     """Names of the architecture families, in their order in tables and charts."""
     families = [load(FAMILIES, name) for name in names(FAMILIES)]
@@ -68,9 +140,6 @@ def check_family(name: str | None, where: str) -> None:
     """Raise FormatError for a family without a plugin; None means no family."""
     if name is not None and name not in family_names():
         raise FormatError(f"{where}: expected one of {', '.join(family_names())}, found {name!r}")
-
-
-_ALL_ASSUMED = ContextVar("_ALL_ASSUMED", default=False)
 
 
 def is_installed(module: str) -> bool:

@@ -19,7 +19,7 @@ from benchmarking.core.device_contracts import (
     Placement,
 )
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.plugins import how_to_install
+from benchmarking.core.plugins import how_to_install, processor
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
@@ -28,7 +28,6 @@ from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import DrmGauge, NpuGauge, ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
-from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from benchmarking.core.device_contracts import STATE_NAMES, DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.plugins import processor
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
-from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.system_values import all_missing
 
 PROVIDER = "QNNExecutionProvider"

@@ -14,6 +14,7 @@ from typing import Any
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import is_processor
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     LOOP,
@@ -30,7 +31,6 @@ from benchmarking.core.records import (
     Run,
     Scalar,
 )
-from benchmarking.devices.support.kinds import is_processor
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic, judged, limits_text

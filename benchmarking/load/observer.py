@@ -35,9 +35,9 @@ from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, NS_PER_MS, bytes_to_mb
+from benchmarking.core.plugins import processor
 from benchmarking.core.records import Device, Doubt, Json, Readings, Requests, Samples, from_json, to_json
 from benchmarking.devices.support.gauges import ProcessTree, SeveralGauge, open_gauge
-from benchmarking.devices.support.kinds import processor
 from benchmarking.load.connections import Target
 from benchmarking.measure.monitor import (
     RESIDENT,

@@ -41,8 +41,7 @@ from benchmarking.core.records import (
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.redaction import pseudonym
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
-from benchmarking.devices.support.host import host_facts
-from benchmarking.devices.support.kinds import hardware
+from benchmarking.devices.support.host import hardware, host_facts
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.load.connections import Target
 from benchmarking.load.generator import Count, Level, run_level

@@ -14,6 +14,7 @@ from typing import Any
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.doubts import SEVERITIES, doubt, of_slow_calls
 from benchmarking.core.metrics import MS_PER_S
+from benchmarking.core.plugins import kind_of
 from benchmarking.core.records import Device, Doubt, Json, Readings, Severity, Workload
 from benchmarking.core.sample_statistics import (
     IQR_ERROR,
@@ -26,7 +27,6 @@ from benchmarking.core.sample_statistics import (
     slow_calls,
 )
 from benchmarking.devices.support.handles import CLOCK_BELOW_MAXIMUM, CLOCKS_SETTING
-from benchmarking.devices.support.kinds import kind_of
 from benchmarking.workloads.support.families import family_named
 
 LEVEL = 0.01

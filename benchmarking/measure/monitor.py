@@ -32,6 +32,7 @@ from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, bytes_to_mb, ns_to_s
+from benchmarking.core.plugins import has, kinds, names_with, processor
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,
@@ -47,7 +48,6 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.devices.support.gauges import ProcessTree, open_gauge
-from benchmarking.devices.support.kinds import has, kinds, names_with, processor
 from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.memory import PassResult, memory_pass
 from benchmarking.measure.timing import run_untimed

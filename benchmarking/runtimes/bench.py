@@ -41,6 +41,7 @@ from benchmarking.core.errors import (
     out_of_memory,
 )
 from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, CustomMetric
+from benchmarking.core.plugins import has, kind_of, names_with
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
@@ -53,7 +54,6 @@ from benchmarking.core.records import (
     Scalar,
     Workload,
 )
-from benchmarking.devices.support.kinds import has, kind_of, names_with
 from benchmarking.measure.timing import LATENCY_WALL, TimingResult
 from benchmarking.runtimes.support.torch.counting import BY_DEVICE
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Option, Session
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.plugins import has
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
-from benchmarking.devices.support.kinds import has
 from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
 

@@ -23,9 +23,8 @@ from benchmarking.core.errors import (
     is_out_of_memory,
     memory_errors,
 )
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.devices.support.kinds import is_processor
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine

@@ -22,10 +22,9 @@ from benchmarking.core.errors import (
     UnsupportedError,
     UsageError,
 )
-from benchmarking.core.plugins import is_installed
+from benchmarking.core.plugins import has, is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines import llama_cpp_python

@@ -27,11 +27,10 @@ from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
-from benchmarking.devices.support.kinds import is_processor
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.engine_session import (

@@ -16,10 +16,9 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.plugins import how_to_install, is_installed
+from benchmarking.core.plugins import has, how_to_install, is_installed, is_processor, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import import_openvino
-from benchmarking.devices.support.kinds import has, is_processor, names_with
 from benchmarking.workloads.support.exported_folder import export_facts, is_export
 from benchmarking.workloads.support.families import plugin_of
 

@@ -14,9 +14,8 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import has, names_with, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
-from benchmarking.devices.support.kinds import has, names_with
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.onnxruntime import ort_runtime

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from benchmarking.core.plugins import is_processor, processor
 from benchmarking.core.records import Device, Precision, Workload
-from benchmarking.devices.support.kinds import is_processor, processor
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser_runtime import BrowserRuntime
 

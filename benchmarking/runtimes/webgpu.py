@@ -11,8 +11,8 @@ from typing import Any
 from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.plugins import is_processor
 from benchmarking.core.records import Cell, Device, Point, Precision, Workload
-from benchmarking.devices.support.kinds import is_processor
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser_runtime import (
     FLOAT16_FEATURE,

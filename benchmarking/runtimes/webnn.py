@@ -13,9 +13,8 @@ from typing import Any
 from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.plugins import are_all_assumed
+from benchmarking.core.plugins import are_all_assumed, has, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.graphs.exported_model import why_not_forward
 from benchmarking.runtimes.support.browser.browser_runtime import (
     Adapter,

@@ -14,11 +14,10 @@ from benchmarking.core.command_line import note
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import device_named, runtime_named, runtime_of_device_alias
 from benchmarking.core.records import PRECISIONS, Precision, Run
 from benchmarking.core.text import counted
-from benchmarking.devices.support.kinds import device_named
 from benchmarking.devices.support.select import check_known, select
-from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
 from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
 from benchmarking.sweep.plan.measuring_settings import AUTO

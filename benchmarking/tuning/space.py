@@ -30,6 +30,7 @@ from benchmarking.core.device_contracts import Placement
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
+from benchmarking.core.plugins import default_runtime
 from benchmarking.core.quality import QUALITY_LIMITS, Quality
 from benchmarking.core.records import PRECISIONS, Device, Precision, Result, Scalar, Workload
 from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES
@@ -37,7 +38,6 @@ from benchmarking.core.settings import TEXT
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.input_files import Node, read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell

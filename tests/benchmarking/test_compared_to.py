@@ -15,7 +15,7 @@ from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.devices.support import host as host_module
-from benchmarking.devices.support import kinds
+from benchmarking.devices.support.host import hashed_keys
 from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
 from tests.docs.cli_page import parser_of
@@ -50,7 +50,7 @@ RUN = MeasuredRun(
 def stored(monkeypatch):
     """A function that makes these the runs that are stored; of this machine unless keys say otherwise."""
     host = host_module.host_facts()
-    here = kinds.hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
+    here = hashed_keys(Device(type="cuda", selector="cuda", found=True, name="GPU"), host)
     monkeypatch.setattr(host_module, "host_facts", lambda: host)
 
     def store(*runs, **keys):

@@ -19,9 +19,8 @@ from benchmarking import benchit, benchmark_model, benchmark_script, cli
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.devices.support.kinds import device_named
+from benchmarking.core.plugins import device_named, runtime_named
 from benchmarking.measure.context import PROFILES
-from benchmarking.runtimes.support.lookup import runtime_named
 from benchmarking.runtimes.support.torch.model_loading import verify
 from benchmarking.scripts import script_models, states
 from benchmarking.scripts.analysis import (

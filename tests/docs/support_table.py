@@ -16,9 +16,8 @@ from pathlib import Path
 
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.plugins import all_assumed
+from benchmarking.core.plugins import all_assumed, kinds
 from benchmarking.core.records import PRECISIONS, Device, Precision, Readings, Workload
-from benchmarking.devices.support.kinds import kinds
 from benchmarking.sweep.plan.measuring_settings import option_meaning, runtime_options, runtimes_by_values
 from tests.helpers.paths import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarking import BenchmarkConfig, run_hardware_benchmark
 from benchmarking.cli import COMMANDS
 from benchmarking.core import plugins
-from benchmarking.runtimes.support.lookup import runtime_named, runtime_of_device_alias
+from benchmarking.core.plugins import runtime_named, runtime_of_device_alias
 from db.warehouse import Warehouse
 from tests.docs.cli_page import parser_of
 from tests.documents import test_lines

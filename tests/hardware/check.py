@@ -131,7 +131,7 @@ class Machine:
     @cached_property
     def handle(self) -> Any:
         """The device, opened by the program."""
-        from benchmarking.devices.support.kinds import kind_of
+        from benchmarking.core.plugins import kind_of
 
         kind = kind_of(self.device.type)
         assert kind is not None

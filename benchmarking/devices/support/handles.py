@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.device_contracts import (
@@ -22,14 +22,18 @@ from benchmarking.core.device_contracts import (
     STATE_NAMES,
     ColdCache,
     DeviceHandle,
+    DeviceKind,
     DeviceTimer,
 )
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import names_with
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings, from_json, to_json
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
-from benchmarking.devices.support.kinds import names_with
 from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather
+
+if TYPE_CHECKING:
+    from benchmarking.core.contracts import Runtime
 
 HOST_DOMAINS = ("cpu_pkg", "dram")
 
@@ -289,6 +293,17 @@ def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceH
             handle.close()
         raise
     return SeveralHandle(handles)
+
+
+def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:
+    """Open the device for a runtime: without torch if neither the runtime nor the device needs it."""
+    if len(devices := parts(device)) > 1:
+        return open_several(devices, lambda one: _open_one(runtime, plugin, one, devices))
+    return _open_one(runtime, plugin, device)
+
+
+def _open_one(runtime: Runtime, plugin: DeviceKind, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
+    return plugin.watch(device, together) if runtime.needs_no_torch else plugin.open(device)
 
 
 def _combine_readings(

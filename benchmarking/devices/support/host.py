@@ -1,4 +1,5 @@
-"""Facts of the machine, independent of the measured device: `host_facts`, with the names in `NAMES`.
+"""Facts of the machine, independent of the measured device (`host_facts`, with the names in `NAMES`), and with them the
+hardware record, identity and free memory of a device.
 
 `system_values` reads them on Linux. This module reads sysctl on macOS; on Windows the registry, psutil and kernel32.
 `cpu_cores` are physical cores, `cpu_threads` logical processors.
@@ -15,7 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.plugins import has, kind_of
+from benchmarking.core.records import (
+    NO_PERMISSION,
+    NOT_APPLICABLE,
+    NOT_SUPPORTED,
+    Device,
+    Hardware,
+    Json,
+    Readings,
+    canonical_hash,
+)
 from benchmarking.devices.support.system_values import (
     RunCommand,
     UnreadableError,
@@ -24,6 +35,21 @@ from benchmarking.devices.support.system_values import (
     gather,
     run_command,
 )
+
+HASH_VERSION = 1
+"""Incremented whenever `hashed_keys` changes, which changes every id."""
+HOST_FIELDS = ("cpu_model", "cpu_cores", "cpu_threads", "memory_bytes")
+"""Host facts that are fields of Hardware; the others go into its `host`."""
+
+WHOLE_COMPUTE, WHOLE_MEMORY = ("SPX", "N/A", ""), ("NPS1", "N/A", "")
+"""Modes of an AMD GPU that is not partitioned."""
+
+SOFTWARE_RENDERERS = ("swiftshader", "llvmpipe", "lavapipe", "warp", "microsoft basic render")
+"""Words in the names of renderers that run on the CPU."""
+
+FREE = "free_memory_bytes"
+"""Name of the reading, and of the fact in which a probe may report it."""
+TOTAL = "device_memory_bytes"
 
 NAMES = (
     "cpu_model",
@@ -241,3 +267,89 @@ def _count(value: int | None) -> int:
 def _windows_virtual_machine(registry: ReadRegistry) -> str | None:
     product = f"{registry(BIOS_KEY, 'SystemManufacturer')} {registry(BIOS_KEY, 'SystemProductName')}"
     return product if any(mark in product for mark in VIRTUAL_PRODUCTS) else None
+
+
+def is_software(name: str) -> bool:
+    """Whether the name of a GPU is that of a renderer on the CPU."""
+    return any(word in name.lower() for word in SOFTWARE_RENDERERS)
+
+
+def hardware(device: Device, host: Readings | None = None) -> Hardware:
+    """The hardware record of a device, in this machine or in the one with the given facts."""
+    host = host_facts() if host is None else host
+    keys = hashed_keys(device, host)
+    return Hardware(
+        hardware_id=canonical_hash(keys)[:16],
+        hash_version=HASH_VERSION,
+        hashed_keys=keys,
+        device=device,
+        cpu_model=text_fact(host, "cpu_model"),
+        cpu_cores=int_fact(host, "cpu_cores"),
+        cpu_threads=int_fact(host, "cpu_threads"),
+        memory_bytes=int_fact(host, "memory_bytes"),
+        host=Readings(
+            values={name: value for name, value in host.values.items() if name not in HOST_FIELDS},
+            missing=host.missing,
+        ),
+    )
+
+
+def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
+    """The input of the hardware id's hash: what must be equal for numbers to be comparable.
+
+    It holds only what takes a screwdriver to change: no clocks, power caps, drivers, host names or free memory. Memory
+    is included as its size class.
+    """
+    # Memory that may belong to the host is counted once, as the host's.
+    shares_memory = has(device.type, lambda kind: kind.memory != "own")
+    has_own_memory = not shares_memory and device.memory_bytes is not None
+    memory_bytes = int_fact(host, "memory_bytes")
+    return {
+        "device_type": device.type,
+        "device_name": device.name,
+        "device_count": device.count,
+        "device_memory_class_bytes": memory_class_bytes(device.memory_bytes or 0) if has_own_memory else None,
+        "cpu_model": text_fact(host, "cpu_model"),
+        "cpu_cores": int_fact(host, "cpu_cores"),
+        "cpu_threads": int_fact(host, "cpu_threads"),
+        "numa_nodes": int_fact(host, "numa_nodes"),
+        "memory_class_bytes": None if memory_bytes is None else memory_class_bytes(memory_bytes),
+        **_partition(device),
+    }
+
+
+def _partition(device: Device) -> dict[str, Json]:
+    """What part of a GPU the device is; empty for a whole one, whose ids are those from before parts were told apart.
+
+    A MIG instance has its profile, memory and multiprocessors; a partition of an AMD GPU its modes, and the number of
+    compute units, which all partitions of a GPU share.
+    """
+    facts = device.facts.values
+    if (profile := facts.get("mig_profile")) is not None:
+        return {"partition": [profile, device.memory_bytes, facts.get("multiprocessors")]}
+    modes = [facts.get("compute_partition"), facts.get("memory_partition")]
+    is_whole = modes[0] in (None, *WHOLE_COMPUTE) and modes[1] in (None, *WHOLE_MEMORY)
+    return {} if is_whole else {"partition": [*modes, facts.get("compute_units")]}
+
+
+def memory_class_bytes(memory_bytes: int) -> int:
+    """The memory rounded up to 4, 5, 6 or 7 times a power of two: 23.5 GiB is in the 24 GiB class.
+
+    Memory is sold in these sizes, and kernel, firmware and ECC can only reduce it, so rounding up is stable: up to an
+    eighth may be missing, except for sizes between the classes (11 GiB is in the 12 GiB class).
+    """
+    step = 1 << max(memory_bytes.bit_length() - 3, 0)
+    return -(-memory_bytes // step) * step
+
+
+def free_memory(device: Device) -> Readings:
+    """`free_memory_bytes` of the device, or why it is unknown along with its upper bound `device_memory_bytes`."""
+    kind = kind_of(device.type)
+    if kind is not None and kind.memory == "host":
+        return Readings(values={FREE: free_host_bytes()})
+    if kind is None or kind.memory != "own":
+        return Readings(missing={FREE: f"{NOT_APPLICABLE}: it is unknown which memory {device.type} uses"})
+    if isinstance(free := device.facts.values.get(FREE), int):
+        return Readings(values={FREE: free})
+    total = {} if device.memory_bytes is None else {TOTAL: device.memory_bytes}
+    return Readings(values=total, missing={FREE: f"{NOT_SUPPORTED}: {device.selector} does not report it"})

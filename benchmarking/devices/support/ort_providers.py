@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import kind_of
 from benchmarking.core.records import Device, Precision
-from benchmarking.devices.support.kinds import kind_of
 
 SUFFIX = "ExecutionProvider"
 HOST_MEMORY = "cpu"

@@ -20,10 +20,10 @@ from benchmarking.core import plugins
 from benchmarking.core.child_process import OWN_PYTHON, start
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
+from benchmarking.core.plugins import kinds, names_with
 from benchmarking.core.records import Device, from_json, to_json
 from benchmarking.core.suggestions import meant_by
 from benchmarking.devices.support.handles import SEPARATOR, combine_devices, selectors
-from benchmarking.devices.support.kinds import kinds, names_with
 
 AUTO = "auto"
 TIME_LIMIT_S = 60.0

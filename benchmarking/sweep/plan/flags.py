@@ -17,6 +17,7 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import add_model_id
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.plugins import default_runtime
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import INT32_MOST, Point, Scalar
 from benchmarking.core.settings import add_settings
@@ -24,7 +25,6 @@ from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SH
 from benchmarking.core.storage_paths import check_folder
 from benchmarking.core.text import visible
 from benchmarking.measure.context import COLD_CACHE, Settings, settings
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.plan.measuring_settings import (
     CALLS,
     GRAPH_INPUTS,

@@ -176,13 +176,13 @@ class Machine:
 
     def hardware(self, device: Device) -> Hardware:
         """The identity of the machine with one of its devices."""
-        from benchmarking.devices.support.kinds import hardware
+        from benchmarking.devices.support.host import hardware
 
         return hardware(device, self.host)
 
     def free_memory(self, device: Device) -> Readings:
         """The free memory of one of its devices."""
-        from benchmarking.devices.support.kinds import free_memory
+        from benchmarking.devices.support.host import free_memory
 
         return free_memory(device)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES, FURTHER
@@ -19,6 +19,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import WorkloadFamily
+from benchmarking.core.plugins import default_runtime, has, is_processor
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     Cell,
@@ -36,9 +37,7 @@ from benchmarking.core.records import (
 from benchmarking.core.settings import TAGS
 from benchmarking.core.terminal import Page
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has, is_processor
 from benchmarking.measure.context import Settings
-from benchmarking.runtimes.support.lookup import check_numbers, default_runtime, why_not_requests
 from benchmarking.sweep.plan.measuring_settings import (
     AUTO,
     MEASURING,
@@ -49,6 +48,9 @@ from benchmarking.sweep.plan.measuring_settings import (
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.sweep.run.command_session import Show
 from benchmarking.workloads.support.families import no_axis, plugin_of
+
+if TYPE_CHECKING:
+    from benchmarking.core.contracts import Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,3 +438,29 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
         return {"runs": [to_json(run) for run in runs], "comparison": comparison}
 
     return replace(show, text=text, document=document)
+
+
+def check_numbers(runtime: Runtime, mode: Mapping[str, Scalar], numbers: Sequence[int] | None) -> None:
+    """Raise UnsupportedError if none of the requested numbers of concurrent requests is possible, UsageError if one is
+    needed but not given (None): it is part of what is measured, so there is no default."""
+    if not runtime.runs_at_once(mode):
+        if numbers is not None and 1 not in numbers:
+            raise UnsupportedError(_one_at_a_time(runtime))
+    elif numbers is None and runtime.concurrency_flag:
+        raise UsageError(
+            f"runtime {runtime.name} keeps several requests in flight with these settings: set --concurrency, "
+            "such as 1,2,4"
+        )
+
+
+def why_not_requests(cell: Cell, point: Point) -> str | None:
+    """None, or why a point cannot have its number of requests in flight."""
+    if point.concurrency == 1:
+        return None
+    runtime = plugins.runtime(cell.runtime)
+    return None if runtime.runs_at_once(cell.runtime_mode) else _one_at_a_time(runtime)
+
+
+def _one_at_a_time(runtime: Runtime) -> str:
+    how = f": use {runtime.concurrency_flag} for more" if runtime.concurrency_flag else ""
+    return f"runtime {runtime.name} runs one request at a time here{how}"

@@ -19,12 +19,10 @@ from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
 from benchmarking.core.metrics import ns_to_s
-from benchmarking.core.plugins import version_of
+from benchmarking.core.plugins import default_runtime, has, processor, version_of
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild, StandIn
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has, processor
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.run.quality_pass import kind_of, logits_key, quality_point, write_logits
 from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of

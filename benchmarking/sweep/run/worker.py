@@ -37,8 +37,8 @@ from benchmarking.core.records import (
     Readings,
 )
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
+from benchmarking.devices.support.handles import open_device
 from benchmarking.devices.support.system_values import last_xid
-from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.run.process import (
     SLOTS,
     Job,

@@ -13,6 +13,7 @@ from statistics import geometric_mean
 from benchmarking.core.doubts import SEVERITIES
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
+from benchmarking.core.plugins import default_runtime
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
@@ -20,7 +21,6 @@ from benchmarking.core.text import counted, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.core.verdicts.words import verdict_sentence
-from benchmarking.runtimes.support.lookup import default_runtime
 from benchmarking.sweep.show.report import left_out
 from benchmarking.workloads.support.families import is_given
 

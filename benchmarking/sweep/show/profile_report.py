@@ -17,6 +17,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
+from benchmarking.core.plugins import compiling_runtime, default_runtime
 from benchmarking.core.profiles import (
     ATTENTION,
     COMPILE_S,
@@ -34,7 +35,6 @@ from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, visible, wrapped
 from benchmarking.measure.context import settings
-from benchmarking.runtimes.support.lookup import compiling_runtime, default_runtime
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_points
 from benchmarking.sweep.run.profile_launch import COPY_RATE

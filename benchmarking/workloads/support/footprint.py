@@ -24,8 +24,7 @@ from pathlib import Path
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
-from benchmarking.devices.support.host import free_host_bytes
-from benchmarking.devices.support.kinds import FREE, TOTAL, free_memory
+from benchmarking.devices.support.host import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.runtimes.support.torch.several_devices import weight_copies
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.transformers_models import EAGER

@@ -38,7 +38,7 @@ def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
     lookups = {
         name: counted(monkeypatch, name)
         for name in (
-            "benchmarking.devices.support.kinds.host_facts",
+            "benchmarking.devices.support.host.host_facts",
             "benchmarking.measure.machine_state.capture",
             "benchmarking.core.provenance.provenance",
             "benchmarking.devices.support.select.Probes",

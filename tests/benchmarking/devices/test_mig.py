@@ -9,7 +9,7 @@ import pytest
 
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.records import Device, Readings
-from benchmarking.devices.support.kinds import hardware, hashed_keys
+from benchmarking.devices.support.host import hardware, hashed_keys
 from tests.helpers.paths import ROOT
 
 LIBRARY = r"""

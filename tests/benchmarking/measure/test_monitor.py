@@ -16,9 +16,9 @@ import pytest
 from benchmarking import CPUMonitor, GPUMonitor
 from benchmarking.core.contracts import Operation
 from benchmarking.core.errors import UsageError
+from benchmarking.core.plugins import processor
 from benchmarking.core.records import Device
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.devices.support.kinds import processor
 from benchmarking.measure.context import MeasureContext, Settings
 from benchmarking.measure.monitor import (
     MODULE,

@@ -14,13 +14,13 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Point, Readings
 from benchmarking.devices import cuda, rocm
+from benchmarking.devices.support.handles import open_device
 from benchmarking.devices.support.torch_gpu import WatchedGpuHandle
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import Bundle, Graph, Tensor
 from benchmarking.measure.context import PROFILES
 from benchmarking.runtimes import qnn, tensorrt
 from benchmarking.runtimes.eager import PLUGIN as EAGER
-from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as ort_runtime
 from benchmarking.sweep.plan.request import Request, _unsupported_reason
 from benchmarking.workloads.support.resolve import resolve

@@ -15,7 +15,7 @@ import pytest
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Readings, Workload
 from benchmarking.devices import cuda, rocm
-from benchmarking.devices.support.handles import combine_devices
+from benchmarking.devices.support.handles import combine_devices, open_device
 from benchmarking.runtimes import llamacpp, onnxruntime_genai, openvino_genai
 from benchmarking.runtimes.support.engines import llama_cpp_python
 from benchmarking.runtimes.support.engines.engine_runtime import why_not_available
@@ -29,7 +29,6 @@ from benchmarking.runtimes.support.engines.llama_cpp_python import (
     placement,
 )
 from benchmarking.runtimes.support.engines.weight_files import gguf_build
-from benchmarking.runtimes.support.lookup import open_device
 from tests.helpers.engines import CPU, POINT, installed, opened
 
 H100 = "NVIDIA H100 80GB HBM3"

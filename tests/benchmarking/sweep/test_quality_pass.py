@@ -19,10 +19,10 @@ from benchmarking.core import plugins
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.quality import Quality, QualitySettings, quality_lines
 from benchmarking.core.records import Cell, Point, run_from_json
+from benchmarking.devices.support.handles import open_device
 from benchmarking.load.connections import Target
 from benchmarking.load.server_quality import server_quality
 from benchmarking.run_hardware_benchmark import main
-from benchmarking.runtimes.support.lookup import open_device
 from benchmarking.sweep.plan.measuring_settings import measured_by
 from benchmarking.sweep.run.quality_pass import (
     end_tokens,

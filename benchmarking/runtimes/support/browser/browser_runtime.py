@@ -23,8 +23,9 @@ from benchmarking.core.contracts import Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import has, is_processor, kind_of, names_with, processor
 from benchmarking.core.records import Cell, Device, Json, Point, Rebuild
-from benchmarking.devices.support.kinds import has, is_processor, is_software, kind_of, names_with, processor
+from benchmarking.devices.support.host import is_software
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, Site, find_browser, why_no_browser
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import num_threads

@@ -34,7 +34,7 @@ from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle, DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.model_contracts import Modality
-from benchmarking.core.plugins import are_all_assumed, is_installed
+from benchmarking.core.plugins import are_all_assumed, has, is_installed, is_processor, names_with, processor
 from benchmarking.core.records import (
     NOT_SUPPORTED,
     Cell,
@@ -49,7 +49,6 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import has, is_processor, names_with, processor
 from benchmarking.runtimes.support.engines.engine_session import (
     COMMON,
     QUANTIZATION,

@@ -27,9 +27,10 @@ from benchmarking.core.errors import (
     is_out_of_memory,
 )
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.plugins import is_processor, kind_of
 from benchmarking.core.records import Device, Json, Point
 from benchmarking.devices.support.handles import parts
-from benchmarking.devices.support.kinds import is_processor, is_software, kind_of
+from benchmarking.devices.support.host import is_software
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_session import (
     Arrivals,

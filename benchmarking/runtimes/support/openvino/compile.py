@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import is_installed
+from benchmarking.core.plugins import is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.openvino import import_openvino, last_line, plain
-from benchmarking.devices.support.kinds import is_processor
 from benchmarking.graphs.bundle import (
     MANIFEST,
     QUANTIZED_TYPES,

@@ -15,9 +15,8 @@ from typing import Any
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import are_all_assumed, version_of
+from benchmarking.core.plugins import are_all_assumed, kind_of, names_with, version_of
 from benchmarking.core.records import Device, Json, Precision, Workload
-from benchmarking.devices.support.kinds import kind_of, names_with
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE, is_gpu_in_use
 from benchmarking.workloads.support.families import plugin_of
 

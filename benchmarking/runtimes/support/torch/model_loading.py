@@ -13,10 +13,9 @@ from typing import Any
 
 from benchmarking.core.contracts import Option
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line, memory_errors
-from benchmarking.core.plugins import is_installed, version_of
+from benchmarking.core.plugins import has, is_installed, is_processor, names_with, version_of
 from benchmarking.core.records import Device, Json, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import SEPARATOR
-from benchmarking.devices.support.kinds import has, is_processor, names_with
 from benchmarking.runtimes.support.torch.torch_settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.quantized_weights import quantization_of

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import TOKEN
 from benchmarking.core.metrics import ns_to_ms
+from benchmarking.core.plugins import processor
 from benchmarking.core.profiles import (
     COMPILE_S,
     OTHER,
@@ -36,7 +37,6 @@ from benchmarking.core.profiles import (
     classify_modules,
 )
 from benchmarking.core.records import NOT_APPLICABLE, Json
-from benchmarking.devices.support.kinds import processor
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 from benchmarking.runtimes.support.torch import trace
 from benchmarking.runtimes.support.torch.counting import count_work

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.plugins import how_to_install
+from benchmarking.core.plugins import has, how_to_install, kind_of, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.devices.support.kinds import has, kind_of, names_with
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC

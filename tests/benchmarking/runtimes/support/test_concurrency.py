@@ -28,10 +28,9 @@ from benchmarking.measure.timing import (
 from benchmarking.runtimes.eager import PLUGIN as EAGER
 from benchmarking.runtimes.onnxruntime import PLUGIN as ONNXRUNTIME
 from benchmarking.runtimes.openvino import PLUGIN as OPENVINO
-from benchmarking.runtimes.support.lookup import check_numbers, why_not_requests
 from benchmarking.runtimes.support.worker_threads import WorkersOperation
 from benchmarking.sweep.plan.plan import grid
-from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.plan.request import Request, check_numbers, plan_cell, why_not_requests
 from benchmarking.sweep.run.reference import reference_key
 from benchmarking.workloads.support.footprint import activation_bytes
 from benchmarking.workloads.support.resolve import resolve

@@ -20,9 +20,9 @@ import pytest
 
 from benchmarking import api, batch_benchmark, run_hardware_benchmark
 from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.plugins import processor
 from benchmarking.core.run_file import read_file
 from benchmarking.devices.null import PLUGIN as NULL
-from benchmarking.devices.support.kinds import processor
 from benchmarking.sweep.run import lock
 from benchmarking.sweep.run.lock import device_lock, device_locks
 

@@ -16,11 +16,11 @@ import pytest
 from benchmarking import run_hardware_benchmark
 from benchmarking.core.codec import dumps
 from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.plugins import processor
 from benchmarking.core.profiles import TRACE_FILE, Profile
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Point
 from benchmarking.core.sample_statistics import describe
-from benchmarking.devices.support.kinds import processor
 from benchmarking.sweep.run.profile_launch import profile_point, with_bounds
 from benchmarking.sweep.show.profile_report import advice, profile_text
 from benchmarking.workloads.support.resolve import resolve

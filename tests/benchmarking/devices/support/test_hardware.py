@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from benchmarking.core.records import Device, Readings, canonical_hash
-from benchmarking.devices.support import kinds
-from benchmarking.devices.support.kinds import HASH_VERSION, free_memory, hardware, memory_class_bytes
+from benchmarking.devices.support import host
+from benchmarking.devices.support.host import HASH_VERSION, free_memory, hardware, memory_class_bytes
 from benchmarking.devices.support.select import probe_all
 
 GIB = 1 << 30
@@ -176,7 +176,7 @@ def device(kind, memory_bytes=None, **facts):
 
 @pytest.mark.parametrize("kind", ["cpu", "mps"])
 def test_free_memory_of_a_device_in_host_memory_is_the_hosts(monkeypatch, kind):
-    monkeypatch.setattr(kinds, "free_host_bytes", lambda: 7 * GB)
+    monkeypatch.setattr(host, "free_host_bytes", lambda: 7 * GB)
     assert free_memory(device(kind, 16 * GB)).values == {"free_memory_bytes": 7 * GB}
 
 
