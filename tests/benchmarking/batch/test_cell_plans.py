@@ -50,7 +50,7 @@ def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
                  skip_unsupported=True)  # fmt: skip
     assert len(plans) == 40
     assert {name.rsplit(".", 1)[1]: len(calls) for name, calls in lookups.items()} == {
-        "host_facts": 0,
+        "host_facts": 1,
         "capture": 1,
         "provenance": 1,
         "Probes": 2,
