@@ -19,7 +19,7 @@ from benchmarking.sweep.run.command_turns import TurnError
 from benchmarking.sweep.run.warehouse_process import StoredComparison
 from tests.helpers.git_repositories import GitRepository
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(shutil.which("git") is None, reason="needs git")]
 
 SCATTER = (0.0, 0.004, -0.004, 0.002, -0.002, 0.006, -0.006, 0.003)
 COMMAND = ["--", "run_hardware_benchmark", "--model-id", "m"]

@@ -26,6 +26,8 @@ from benchmarking.runtimes.support.onnxruntime.ort_runtime import SessionSetting
 from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, load_graphs, runner_of
 from benchmarking.workloads.support.families import plugin_of
 
+pytestmark = pytest.mark.forked_children
+
 SETTINGS = SessionSettings(provider=cpu.ORT_PROVIDER, precision="float32", num_threads=1)
 VOCABULARY = 50_257
 SEED = 3
