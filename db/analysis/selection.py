@@ -273,8 +273,11 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
             continue
         near = nearest(name, known, number=3)
         instead = f"did you mean {' or '.join(near)}?" if field == "model" else f"there are {', '.join(sorted(near))}"
-        texts.append(f"; no {field} {name!r} is stored{f': {instead}' if near else ', and no other'}")
+        texts.append(f"; no {field} {name!r} is stored{f': {instead}' if near else ': none is'}")
     return "".join(texts)
+
+
+STORED = "SELECT DISTINCT {column} AS name FROM all_results WHERE {column} IS NOT NULL ORDER BY name"
 
 
 def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
@@ -283,7 +286,7 @@ def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
         sql = "SELECT model_id AS name FROM benchmark_runs UNION SELECT model_id FROM profiles"
     else:
         column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS[field]
-        sql = f"SELECT DISTINCT {column} AS name FROM all_results WHERE {column} IS NOT NULL ORDER BY name"
+        sql = STORED.format(column=column)
     return [str(row["name"]) for row in warehouse.query(sql).dicts()]
 
 

@@ -140,6 +140,10 @@ def test_runs_of_several_runtimes_are_stored(capsys, tmp_path):
 def test_compare_runtimes_needs_two_supported_runtimes(capsys):
     assert compare_onnx.main(["tiny-bert", *NULL]) == 2
     assert "3 of 3 runtimes are unsupported" in capsys.readouterr().err
+    assert cli.main(["compare-runtimes", "tiny-bert", *NULL, "--runtimes", "all"]) == 2
+    shown = capsys.readouterr().err
+    assert re.search(r" and \d+ more; benchhouse run --list-runtimes shows what each runs on$", shown.strip())
+    assert len(shown) < 1000
     assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null"]) == 2
     assert "a comparison needs two or more" in capsys.readouterr().err
 

@@ -202,7 +202,7 @@ def why_not_proven(rounds: int, is_first: Sequence[bool] = ()) -> str:
 
 def rounds_words(count: int, more: str = "") -> str:
     """How many rounds decide, with the flags that measure them: of a command with several runtimes, and of ab."""
-    return f"{more}{count} rounds decide (--launches {count}; of benchhouse ab: --max-rounds {count})"
+    return f"{more}{count} rounds decide (in benchhouse ab --max-rounds {count}, elsewhere --launches {count})"
 
 
 def order_p(differences: Sequence[float]) -> float:

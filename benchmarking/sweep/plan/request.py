@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES, FURTHER
 from benchmarking.core.command_line import choice
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import WorkloadFamily
@@ -36,6 +37,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.settings import TAGS
 from benchmarking.core.terminal import Page
+from benchmarking.core.text import first_few
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.measuring_settings import (
@@ -352,6 +354,8 @@ def _longest_grid(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> 
 
 
 ALL = "all"
+MOST_REASONS = 4
+"""Reasons why runtimes are unsupported that an error lists; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +417,8 @@ def plan_runtimes(
         by_reason: dict[str, list[str]] = {}
         for name, why in refused.items():
             by_reason.setdefault(str(why), []).append(name)
-        reasons = "; ".join(f"{', '.join(same)}: {reason}" for reason, same in by_reason.items())
+        reasons = first_few([f"{', '.join(same)}: {why}" for why, same in by_reason.items()], MOST_REASONS, "; ")
+        reasons += f"; {as_typed('run')} --list-runtimes shows what each runs on" * (len(by_reason) > MOST_REASONS)
         how = "" if may_refuse else "; use --skip-unsupported to skip them and measure the others"
         raise UnsupportedError(
             f"nothing measured: {len(refused)} of {len(runtimes)} runtimes are unsupported: {reasons}{how}"

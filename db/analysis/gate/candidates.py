@@ -50,7 +50,7 @@ ORDER BY model_id, device, runtime, precision, sequence_length, batch_size, resu
 """
 NEWEST_SESSIONS = """
 SELECT session_id, kind FROM (
-    SELECT session_id, run_id, started_at, CASE {kinds} END AS kind FROM all_results WHERE {condition}
+    SELECT session_id, run_id, started_at, CASE {which} END AS kind FROM all_results WHERE {condition}
 )
 QUALIFY row_number() OVER (PARTITION BY kind IS NULL ORDER BY started_at DESC, run_id DESC) = 1
 ORDER BY started_at DESC, run_id DESC
@@ -226,8 +226,8 @@ def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]
     """The newest session of a selection; None without any. The highest rates that searches found are judged as any
     other metric."""
     searches = {what: known for what, known in SEARCHES.items() if what != FIND_RATE or not _are_rates(metrics)}
-    kinds = " ".join(f"WHEN {known} THEN {literal(what)}" for what, known in searches.items())
-    sql = NEWEST_SESSIONS.format(kinds=kinds, condition=selection.condition)
+    which = " ".join(f"WHEN {known} THEN {literal(what)}" for what, known in searches.items())
+    sql = NEWEST_SESSIONS.format(which=which, condition=selection.condition)
     rows = warehouse.query(sql, selection.values).dicts()
     if not rows:
         return None

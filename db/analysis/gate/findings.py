@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Source
-from benchmarking.core.records import Point
+from benchmarking.core.records import TOO_FEW_SAMPLES, Point
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import Night
 from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
@@ -287,7 +287,11 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     if candidate.unfit is not None:
         return Finding(candidate=candidate, verdict="unfit", reason=candidate.unfit)
     if judgement is None:
-        reason = f"no {candidate.metric.column}: {candidate.missing or 'not measured'}"
+        missing = (candidate.missing or "not measured").replace("_", " ")
+        more = ": measure more calls (--iterations, or --num-requests of a load)" * (
+            candidate.missing == TOO_FEW_SAMPLES
+        )
+        reason = f"no {candidate.metric.column}: {missing}{more}"
         return Finding(candidate=candidate, verdict="not enough data", reason=reason)
     why = judgement.why
     if why is None and judgement.outcome == "trend":

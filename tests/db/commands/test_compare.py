@@ -169,7 +169,7 @@ def test_a_comparison_in_a_warehouse_without_results_says_so(empty_database, cap
     ("selection", "said"),
     [
         ("branch=dev", "; no branch 'dev' is stored: there are main"),
-        ("tag.other=x", "; no tag.other 'x' is stored, and no other"),
+        ("tag.other=x", "; no tag.other 'x' is stored: none is"),
         ("tag.side=x", "; no tag.side 'x' is stored: there are a, b, c"),
         ("device=cuda", "; no device 'cuda' is stored: there are cpu"),
         ("model=bert-base-uncase", "; no model 'bert-base-uncase' is stored: did you mean bert-base-uncased?"),

@@ -163,7 +163,7 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
     [
         ((MODEL, "--request-rate", "5", "--memory-mb", "10"), 2, "--memory-mb does not apply with --request-rate"),
         ((MODEL, "--tpot-ms", "5"), 2, "--tpot-ms requires --request-rate"),
-        ((MODEL, "--request-rate", "5", "--share", "2"), 2, "expected a number above 0 and at most 1"),
+        ((MODEL, "--request-rate", "5", "--share", "2"), 2, "takes a share from 0 to 1, such as 0.95 or 95%: got '2'"),
         (("closed", "--request-rate", "5"), 3, "1 from closed loops, which have no request rate"),
         (
             (MODEL,),

@@ -303,7 +303,7 @@ def test_a_difference_that_few_rounds_cannot_prove_names_the_rounds_not_the_inte
     assert few.verdict == "not judged"
     assert few.low > 0.1
     assert few.reason.startswith("3 rounds are too few to be sure of the difference: ")
-    assert few.reason.endswith("8 rounds decide (--launches 8; of benchhouse ab: --max-rounds 8)")
+    assert few.reason.endswith("8 rounds decide (in benchhouse ab --max-rounds 8, elsewhere --launches 8)")
     (wide,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 9.0), (9.9, 13.9)))], LATENCY)
     assert wide.reason.endswith("tell a change of 2% from none")
 
@@ -311,6 +311,8 @@ def test_a_difference_that_few_rounds_cannot_prove_names_the_rounds_not_the_inte
 def test_a_wide_interval_names_the_rounds_that_would_narrow_it_to_two_percent():
     """8 rounds with -4.52 to +4.41 %: the logarithms' half-width is 4.47 %, and 8 x (4.47 / 1.98)^2 = 40.8."""
     (wide,) = judge([Pair(rounds=tuple((10.003, 10 + step) for step in (0.5, -0.5) * 4))], LATENCY)
-    assert wide.reason.endswith("from none: about 41 rounds decide (--launches 41; of benchhouse ab: --max-rounds 41)")
+    assert wide.reason.endswith(
+        "from none: about 41 rounds decide (in benchhouse ab --max-rounds 41, elsewhere --launches 41)"
+    )
     (hopeless,) = judge([Pair(rounds=tuple((10.003, 10 + step) for step in (2.0, -2.0) * 4))], LATENCY)
     assert hopeless.reason.endswith("tell a change of 2% from none")

@@ -118,7 +118,11 @@ def test_worst_comes_first():
         ({"status": "failed", "error": "no", "segment": ()}, "not enough data", "failed: no"),
         ({"status": "skipped", "error": "too big"}, "not enough data", "skipped: too big"),
         ({"validity": "invalid", "doubts": ("nan",)}, "unfit", "invalid: nan"),
-        ({"missing": "too_few_samples"}, "not enough data", "no latency_median_ms: too_few_samples"),
+        (
+            {"missing": "too_few_samples"},
+            "not enough data",
+            "no latency_median_ms: too few samples: measure more calls (--iterations, or --num-requests of a load)",
+        ),
         ({}, "not enough data", "no latency_median_ms: not measured"),
     ],
 )
