@@ -15,6 +15,8 @@ from db.query import questions
 from db.query.questions import AnswerLimit, TimeLimitError, answering, answering_in_parquet, error_position
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 
 @pytest.fixture
 def ask(asked_database):

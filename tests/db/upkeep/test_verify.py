@@ -3,6 +3,8 @@
 import gzip
 import hashlib
 import os
+import shutil
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,11 +19,19 @@ from db.warehouse import Warehouse
 ONE = {"batch_sizes": (1,), "sequence_lengths": (32,)}
 
 
+@pytest.fixture(scope="module")
+def filled_file(tmp_path_factory, empty_database, make_run):
+    path = Path(shutil.copy(empty_database, tmp_path_factory.mktemp("filled") / "filled.duckdb"))
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run(with_failed=True, with_doubtful=True))
+        warehouse.ingest(make_run(family="decoder-only", model_id="gpt2"))
+    return path
+
+
 @pytest.fixture
-def filled(warehouse, make_run):
-    warehouse.ingest(make_run(with_failed=True, with_doubtful=True))
-    warehouse.ingest(make_run(family="decoder-only", model_id="gpt2"))
-    return warehouse
+def filled(filled_file, tmp_path):
+    with Warehouse.open(shutil.copy(filled_file, tmp_path / "filled.duckdb")) as warehouse:
+        yield warehouse
 
 
 def kinds(warehouse):
