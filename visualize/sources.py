@@ -40,12 +40,11 @@ class Source:
 
 
 def opened(files: Sequence[str] | None, database: str | None, lock_timeout_s: float) -> Source:
-    """The run files, or else the database, by default the usual one. Raises as `open_files` and `open_database`."""
-    return open_files(files) if files else open_database(database or default_database(), lock_timeout_s)
-
-
-def open_database(path: str, lock_timeout_s: float) -> Source:
-    """Open a database read-only. Raises StorageError if it is missing, locked, foreign or empty."""
+    """The run files, in memory, or else the database, by default the usual one, read-only. Raises as `_of_files`, and
+    StorageError if the database is missing, locked, foreign or empty."""
+    if files:
+        return _of_files(files)
+    path = database or default_database()
     warehouse = Warehouse.open(path, read_only=True, lock_timeout_s=lock_timeout_s)
     if not _values(warehouse, "run_id"):
         warehouse.close()
@@ -57,7 +56,7 @@ def open_database(path: str, lock_timeout_s: float) -> Source:
     return Source(warehouse=warehouse, name=path)
 
 
-def open_files(patterns: Sequence[str]) -> Source:
+def _of_files(patterns: Sequence[str]) -> Source:
     """Load run files (or folders, or glob patterns) into memory. Raises UsageError if there is none, StorageError if
     none can be read."""
     named: dict[Path, None] = {}  # in order, without duplicates

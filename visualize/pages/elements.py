@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
-from benchmarking.core.text import first_few, number, visible
+from benchmarking.core.text import first_few, number, size_text, visible
 from db.values import heading
 from visualize.drawing.rows import settings
 from visualize.drawing.words import short_point
@@ -261,6 +261,11 @@ def filled(columns: Mapping[str, Callable[[Any], Cell]], rows: Sequence[Any]) ->
 def column(name: str) -> Callable[[Any], Cell]:
     """The cells of a column of the warehouse, as text."""
     return lambda row: text_cell(row[name])
+
+
+def size_column(name: str) -> Callable[[Any], Cell]:
+    """The cells of a column of the warehouse with sizes in bytes."""
+    return lambda row: text_cell(None if row[name] is None else size_text(row[name]))
 
 
 def facts(given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import ENERGY, METRICS, Metric, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
 from benchmarking.core.records import NOT_APPLICABLE
-from benchmarking.core.text import duration, listed, number, size_text, visible
+from benchmarking.core.text import duration, listed, number, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from db.run_records import qualities
@@ -50,6 +50,7 @@ from visualize.pages.elements import (
     grid,
     number_cell,
     point_text,
+    size_column,
     state_cell,
     text_cell,
     time_text,
@@ -462,9 +463,6 @@ def _grid(rows: Sequence[Row], numbers: Mapping[str, int], sides: Mapping[str, s
 
 
 def _machines(runs: Sequence[Row]) -> Grid:
-    def size(name: str) -> Callable[[Row], Cell]:
-        return lambda run: text_cell(None if run[name] is None else size_text(run[name]))
-
     def state(run: Row) -> Cell:
         read = json.loads(run["environment"])
         values, missing, named = read.get("values", {}), read.get("missing", {}), MACHINE_STATE.items()
@@ -475,11 +473,11 @@ def _machines(runs: Sequence[Row]) -> Grid:
     columns: Mapping[str, Callable[[Row], Cell]] = {
         "device": lambda run: text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),
         "name": column("device_name"),
-        "memory": size("memory_bytes"),
+        "memory": size_column("memory_bytes"),
         "driver": column("driver"),
         "CPU": column("cpu_model"),
         "cores / threads": lambda run: text_cell(f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"),
-        "machine memory": size("system_memory_bytes"),
+        "machine memory": size_column("system_memory_bytes"),
         "state at the start": state,
     }
     devices = {(run["hardware_id"], run["device"]): run for run in runs}

@@ -22,10 +22,10 @@ from visualize.pages.elements import (
     Cell,
     Chart,
     Grid,
-    Heading,
     Link,
     column,
     grid,
+    grid_of,
     separated,
     state_cell,
     text_cell,
@@ -174,13 +174,7 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
     return ABResult(
         summary=comparison.sentence if comparison.findings else words.summary,
         head=words.head,
-        grid=Grid(
-            headings=tuple(
-                Heading(text=name, is_number=place in table.numbers) for place, name in enumerate(table.headings)
-            ),
-            rows=tuple(rows),
-            caption="Points of both sides, worst first",
-        ),
+        grid=replace(grid_of(table, "Points of both sides, worst first"), rows=tuple(rows)),
         chart=_chart(words),
         notes=tuple(note for note in words.notes if note != comparison.sentence),
         is_empty=comparison.is_empty,

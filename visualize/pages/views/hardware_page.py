@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
-from benchmarking.core.text import size_text, visible
+from benchmarking.core.text import visible
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
@@ -29,6 +29,7 @@ from visualize.pages.elements import (
     column,
     grid,
     number_text,
+    size_column,
     started_text,
     text_cell,
     time_text,
@@ -100,13 +101,11 @@ MACHINE_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     ),
     "selector": lambda row: text_cell(", ".join(map(words.stated, row["selectors"]))),
     "CPU": column("cpu_model"),
-    "device memory": lambda row: text_cell(None if row["memory_bytes"] is None else size_text(row["memory_bytes"])),
+    "device memory": size_column("memory_bytes"),
     "cores / threads": lambda row: text_cell(
         None if row["cpu_cores"] is None else f"{row['cpu_cores']} / {row['cpu_threads'] or '-'}"
     ),
-    "memory": lambda row: text_cell(
-        None if row["system_memory_bytes"] is None else size_text(row["system_memory_bytes"])
-    ),
+    "memory": size_column("system_memory_bytes"),
     "runs": lambda row: text_cell(f"{row['runs']:,}"),
     "newest run (UTC)": lambda row: text_cell(time_text(row["newest"])),
 }
