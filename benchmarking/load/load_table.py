@@ -107,9 +107,8 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
         found = HighestRate.of(search.metrics, facts_of(search))
         answer = str(search.error) if found is None else found.advice
         answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
-    found_rates = [rate for search in searches if (rate := search.metrics.get(HIGHEST_RATE)) is not None]
-    if found_rates:
-        rate, named = f"{min(found_rates):g}", shlex.join([run.cell.workload.model_id])
+    if rates := [one.metrics[HIGHEST_RATE] for one in searches if HIGHEST_RATE in one.metrics]:
+        rate, named = f"{min(rates):g}", shlex.quote(run.cell.workload.model_id)
         answers.append(
             f"gate it in CI: the same command with --request-rate {rate} --fail-on missed in place of --find-rate and "
             f"its rates; for other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} "
