@@ -131,8 +131,7 @@ def count_by_shapes(
     if on_dispatch is not None:
         for name in names:
             on_dispatch(name)
-    readings: Readings = counter.readings()
-    return readings
+    return _readings(counter)
 
 
 def count_work(
@@ -162,8 +161,7 @@ def count_work(
     except Exception as error:  # noqa: BLE001 - a call that cannot be counted loses only its counts
         why = f"{FAILED}: while counting: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Readings(missing=dict.fromkeys(NAMES, why))
-    readings: Readings = counter.readings()
-    return readings
+    return _readings(counter)
 
 
 def _run_counted(counter: Any, call: Callable[[], Any]) -> None:
@@ -172,6 +170,26 @@ def _run_counted(counter: Any, call: Callable[[], Any]) -> None:
 
     with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
         call()
+
+
+def _readings(counter: Any) -> Readings:
+    """What a counter has counted, with a reason for each count that would be incomplete."""
+    values: dict[str, Json] = {BY_DEVICE: dict[str, Json](counter.flops_by_device)}
+    missing: dict[str, str] = {}
+    if uncounted := counter.uncounted:
+        listed = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
+        more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
+        missing["flops"] = f"{NOT_SUPPORTED}: operators without a FLOP count: {listed}{more}"
+    elif counter.flops == 0:
+        why = f"{NOT_APPLICABLE}: torch sees no matrix product, convolution or attention in the call"
+        missing["flops"] = why
+    else:
+        values["flops"] = counter.flops
+    if counter.bytes_accessed == 0:
+        missing["bytes_accessed"] = f"{NOT_APPLICABLE}: the call runs no torch operator"
+    else:
+        values["bytes_accessed"] = counter.bytes_accessed
+    return Readings(values=values, missing=missing)
 
 
 @cache
@@ -232,25 +250,6 @@ def _counter_class() -> type[Any]:
             zeros = _zeros(func, args, kwargs)
             self.has_skipped = True
             return zeros
-
-        def readings(self) -> Readings:
-            """The counts."""
-            values: dict[str, Json] = {BY_DEVICE: dict[str, Json](self.flops_by_device)}
-            missing: dict[str, str] = {}
-            if uncounted := self.uncounted:
-                listed = ", ".join(f"{name} ({why})" for name, why in list(uncounted.items())[:MAX_NAMED])
-                more = f" and {len(uncounted) - MAX_NAMED} more" if len(uncounted) > MAX_NAMED else ""
-                missing["flops"] = f"{NOT_SUPPORTED}: operators without a FLOP count: {listed}{more}"
-            elif self.flops == 0:
-                why = f"{NOT_APPLICABLE}: torch sees no matrix product, convolution or attention in the call"
-                missing["flops"] = why
-            else:
-                values["flops"] = self.flops
-            if self.bytes_accessed == 0:
-                missing["bytes_accessed"] = f"{NOT_APPLICABLE}: the call runs no torch operator"
-            else:
-                values["bytes_accessed"] = self.bytes_accessed
-            return Readings(values=values, missing=missing)
 
         def _formula(self, func: Any) -> Callable[..., int] | None:
             return self._formulas.get(getattr(func, "_overloadpacket", func))
