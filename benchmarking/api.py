@@ -255,8 +255,9 @@ def _silent(message: str) -> None:
 
 def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
     """The request, completed by the module's own device and precision, without aliases."""
-    from benchmarking.core.plugins import device_named, runtime_named, runtime_of_device_alias
+    from benchmarking.core.plugins import device_named, runtime_of_device_alias
     from benchmarking.runtimes.support.torch.model_loading import describe
+    from benchmarking.sweep.plan.request import runtime_named
 
     fields = dict(request)
     if fields.get("device") is None:

@@ -22,7 +22,7 @@ from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
 from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import default_runtime, export_runtimes, processor, runtime_named
+from benchmarking.core.plugins import default_runtime, export_runtimes, processor
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import FAILED, Json, to_json
@@ -34,7 +34,7 @@ from benchmarking.core.text import number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan
-from benchmarking.sweep.plan.request import Request, plan_cell, workload_of
+from benchmarking.sweep.plan.request import Request, plan_cell, runtime_named, workload_of
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.profile_launch import NOT_CALIBRATED
 from benchmarking.sweep.run.spool import AUTO

@@ -116,14 +116,6 @@ def export_runtimes() -> Mapping[str, str]:
     return {one.export_format: one.name for one in runtimes() if one.export_format is not None}
 
 
-def runtime_named(name: str) -> str:
-    """The runtime with a name or alias. Raises UsageError with similar names if there is none."""
-    from benchmarking.core.command_line import choice
-
-    found = next((one.name for one in runtimes() if name.lower() in one.aliases), name)
-    return choice(found, names(RUNTIMES), "runtime")
-
-
 def runtime_of_device_alias(request: str) -> str | None:
     """The runtime that a `--device` value stands for too: ONNX Runtime's for "x86"; None for a name of ours."""
     name = request.partition(":")[0].lower()

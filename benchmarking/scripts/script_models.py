@@ -14,7 +14,7 @@ from benchmarking.core.command_line import note
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import device_named, runtime_named, runtime_of_device_alias
+from benchmarking.core.plugins import device_named, runtime_of_device_alias
 from benchmarking.core.records import PRECISIONS, Precision, Run
 from benchmarking.core.text import counted
 from benchmarking.devices.support.select import check_known, select
@@ -22,7 +22,7 @@ from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import Request, plan_points
+from benchmarking.sweep.plan.request import Request, plan_points, runtime_named
 from benchmarking.workloads.support.given_modules import GivenModule
 
 Say = Callable[[str], None]

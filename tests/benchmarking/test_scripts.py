@@ -19,7 +19,7 @@ from benchmarking import benchit, benchmark_model, benchmark_script, cli
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
-from benchmarking.core.plugins import device_named, runtime_named
+from benchmarking.core.plugins import device_named
 from benchmarking.measure.context import PROFILES
 from benchmarking.runtimes.support.torch.model_loading import verify
 from benchmarking.scripts import script_models, states
@@ -35,7 +35,7 @@ from benchmarking.scripts.analysis import (
 )
 from benchmarking.scripts.script_models import targets
 from benchmarking.sweep.plan.plan import check_loaded_plan
-from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.plan.request import Request, plan_cell, runtime_named
 from benchmarking.workloads.support.given_modules import PLUGIN, BuildSequence, read_sequence
 from benchmarking.workloads.support.script_runs import capture_module, module_hash
 from db.warehouse import Warehouse

@@ -11,7 +11,8 @@ import pytest
 from benchmarking import BenchmarkConfig, run_hardware_benchmark
 from benchmarking.cli import COMMANDS
 from benchmarking.core import plugins
-from benchmarking.core.plugins import runtime_named, runtime_of_device_alias
+from benchmarking.core.plugins import runtime_of_device_alias
+from benchmarking.sweep.plan.request import runtime_named
 from db.warehouse import Warehouse
 from tests.docs.cli_page import parser_of
 from tests.documents import test_lines

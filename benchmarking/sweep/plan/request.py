@@ -445,6 +445,12 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
     return replace(show, text=text, document=document)
 
 
+def runtime_named(name: str) -> str:
+    """The runtime with a name or alias. Raises UsageError with similar names if there is none."""
+    found = next((runtime.name for runtime in plugins.runtimes() if name.lower() in runtime.aliases), name)
+    return choice(found, plugins.names(plugins.RUNTIMES), "runtime")
+
+
 def check_numbers(runtime: Runtime, mode: Mapping[str, Scalar], numbers: Sequence[int] | None) -> None:
     """Raise UnsupportedError if none of the requested numbers of concurrent requests is possible, UsageError if one is
     needed but not given (None): it is part of what is measured, so there is no default."""
