@@ -1,5 +1,7 @@
-"""Plugins, found by listing a folder (one module, one `PLUGIN`, nothing to register) and looked up by name or trait;
-and the packages they need."""
+"""Plugins, found by listing a folder and looked up by name or trait; and the packages they need.
+
+A module of a plugin folder has one `PLUGIN`, or `PLUGINS` where several are of one kind; there is nothing to register.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +45,14 @@ def load(package: str, name: str) -> Any:
         raise KeyError(name)
     module = name.replace("-", "_") if package in HYPHENATED else name
     return importlib.import_module(f"{package}.{module}").PLUGIN
+
+
+@cache
+def by_name(package: str) -> Mapping[str, Any]:
+    """Every plugin in `package` by its own name, sorted: the `PLUGIN` of each module, or its `PLUGINS`."""
+    modules = [importlib.import_module(f"{package}.{name}") for name in names(package)]
+    found = [one for module in modules for one in getattr(module, "PLUGINS", ()) or (module.PLUGIN,)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
 def device_kind(name: str) -> DeviceKind:

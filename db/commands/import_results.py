@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
             what = "is an address: download it first" if re.match("https?:/", str(path)) else "does not exist"
             raise UsageError(f"{path} {what}: give a result file, or a folder of them")
     if arguments.format is not None:
-        choice(arguments.format, plugins.names("db.importers"), "format")
+        choice(arguments.format, tuple(plugins.by_name("db.importers")), "format")
     if arguments.dry_run:
         check_database(arguments.db_path)
     again: list[str] = []

@@ -1,7 +1,8 @@
-"""The JSON of transformers' benchmark_v2: one entry for each result that generated text, with times in seconds.
+"""The JSON of transformers' benchmark_v2: one entry for each result, with times in seconds.
 
-The format covers torch only and has no field for device or precision: results of other runtimes are left out, and
-further facts are in the metadata of each entry under "benchhouse".
+The format covers torch only and has no field for device or precision: only results of torch that generated text have an
+entry, and further facts are in the metadata of each entry under "benchhouse". Its first layout (`core.scenario_file`)
+has one scenario for each result of any runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result, Run
-from benchmarking.core.scenario_file import raw_values
+from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.exporters.support.exporting import (
     ExportRequest,
     RunResult,
@@ -116,4 +117,29 @@ def _entry(chosen: RunResult) -> tuple[str, dict[str, Any]]:
     return key, {"metadata": metadata, "measurements": measurements, "config": config}
 
 
-PLUGIN = TransformersExporter()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenariosExporter:
+    """One JSON object: the names of the models, and a scenario for each result."""
+
+    name: str = "benchmark_scenarios"
+    summary: str = "benchmark_v2's first layout (model_name, benchmark_scenarios, gpu_metrics)"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_scenario)
+        measured = [(run_result.run, run_result.result) for run_result in chosen]
+        names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
+        document = scenario_file(", ".join(names), measured)
+        with text_output(request.file) as stream:
+            json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
+            stream.write("\n")
+        return request.output_paths
+
+
+def _why_no_scenario(run: Run, result: Result) -> str | None:
+    if reason := why_no_calls(run, result):
+        return reason
+    return None if raw_values(result, "latency_wall") else "no raw samples stored"
+
+
+PLUGINS = (TransformersExporter(), ScenariosExporter())

@@ -1,36 +1,65 @@
-"""AIPerf's JSON and CSV (profile_export_aiperf.json, .csv): one load, with GenAI-Perf's metrics and further ones.
+"""NVIDIA's load generators: AIPerf, and GenAI-Perf before it.
 
-The first versions have the metrics under "records". The CSV has no settings. The file of a sweep
-(profile_export_aiperf_sweep.json) has the means of each combination of parameters, without model and settings; it is
-read if the files of its runs are not in the same folder.
+Their JSON has metrics, metric -> {"unit": ..., "avg": ..., "p50": ..., ...}, and the input settings they were measured
+with; the first versions of AIPerf have the metrics under "records". The CSV has the same metrics without the settings;
+GenAI-Perf's are rounded to two digits, and the name of its folder describes the load. GenAI-Perf's files have no date,
+version or device.
+
+The file of a sweep of AIPerf (profile_export_aiperf_sweep.json) has the means of each combination of parameters,
+without model and settings; it is read if the files of its runs are not in the same folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json, Result
-from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.building import UNNAMED, ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_clients import (
-    EXPORT_DEFINITIONS,
-    export_result,
-    export_task,
-    exported_table,
-    is_export,
-    model_names,
+from db.importers.support.measures import MS_PER_UNIT
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_lines,
+    find_header,
+    parsed_number,
+    shortened,
+    top_fields,
+    understood,
 )
-from db.importers.support.names import is_amd
-from db.importers.support.reading import Fields, csv_header, top_fields, understood
-from db.importers.support.serving import load_mode, server_host
+from db.importers.support.serving import Columns, latency_columns, load_mode, load_result, server_host
 
-INPUT = {"loadgen", "phases"}
+EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
+"""Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
+TIMES_MS = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S, "milliseconds": 1.0}
+SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
+"""Unit in the file -> unit in a metric's name, and the factor to it."""
+SIGNS = {"%": "percent", "°C": "celsius"}
+EXPORT_COLUMNS: Columns = {
+    **latency_columns("request_latency", {"mean": "avg", "median": "p50"}),
+    ("request_throughput", "avg"): "throughput_samples_per_sec",
+    ("output_token_throughput", "avg"): "throughput_tokens_per_sec",
+    ("time_to_first_token", "p50"): "time_to_first_token_ms",
+}
+NAMES = ("request_latency", "request_throughput")
+EXPORT_DEFINITIONS = {
+    "latency": "request_latency: from sending a request to its last response",
+    "throughput_samples_per_sec": "request_throughput: requests over the time of the whole load",
+    "throughput_tokens_per_sec": "output_token_throughput: output tokens over the time of the whole load",
+    "std": "standard deviations are of the population",
+}
+CSV_METRIC = re.compile(r"([A-Z][\w %/-]*?)(?: \(([^)]+)\))?")
+"""Title of a row: "Time To First Token (ms)", "OSL Mismatch Diff % (%)"."""
+
+AIPERF_INPUT = {"loadgen", "phases"}
 """Fields of the input settings; every version has one of them."""
 RUN_FILE = "profile_export_aiperf.json"
 ARRIVALS = ("poisson", "gamma", "constant")
 OURS = {("inter_token_latency", "p50"): "time_per_output_token_ms"}
-MEANINGS = {
+AIPERF_MEANINGS = {
     **EXPORT_DEFINITIONS,
     "time_to_first_token_ms": "median of time_to_first_token: from the start of a request to its first response with "
     "content",
@@ -40,14 +69,25 @@ MEANINGS = {
     "inter_chunk_latency": "gap between two responses of the stream, each of which may be of several tokens",
 }
 
+GENAI_INPUT = {"perf_analyzer", "service_kind", "concurrency", "request_rate", "stimulus"}
+"""Fields of the input settings; every version has one of them."""
+GENAI_MEANINGS = {
+    **EXPORT_DEFINITIONS,
+    "time_to_first_token_ms": "median of time_to_first_token: from sending a request to its first response",
+    "inter_token_latency": "of each request (latency - time to first token) / (output tokens - 1), in older versions "
+    "the gap between two responses / tokens of the later one: the file does not say which",
+}
+CSV_HEADER = ["Metric", "avg", "min", "max", "p99"]
+FOLDER = re.compile(r".*(concurrency|request_rate)(\d+(?:\.\d+)?)")
 
-def recognises(file: ForeignFile) -> bool:
+
+def is_aiperf(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
-        return bool(csv_header(file, _is_header))
+        return bool(csv_header(file, _is_aiperf_header))
     if _of_several_runs(data) is not None:
         return True
-    return is_export(data) and ("aiperf_version" in data or bool(INPUT & data["input_config"].keys()))
+    return _is_export(data) and ("aiperf_version" in data or bool(AIPERF_INPUT & data["input_config"].keys()))
 
 
 def _of_several_runs(data: Any) -> str | None:
@@ -61,20 +101,20 @@ def _of_several_runs(data: Any) -> str | None:
     return str(words[0]) if words and ("num_profile_runs" in data or "aiperf_version" in data) else None
 
 
-def _is_header(cells: list[str]) -> bool:
+def _is_aiperf_header(cells: list[str]) -> bool:
     """Whether the cells are the header of the CSV; GenAI-Perf's has a percentile and no standard deviation."""
     statistics = set(cells[1:])
     return cells[0] == "Metric" and {"avg", "min", "max"} <= statistics and ("std" in statistics or len(cells) == 4)
 
 
-def read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     if (aggregated := _of_several_runs(file.json)) is not None:
         yield _of_sweep(file, aggregated)
         return
     if file.json is None:  # the CSV, which has no settings
         file.give_way_to(file.path.with_suffix(".json"))
         settings = {"input_config": {"endpoint": {"model_names": [UNNAMED]}}}
-        top = Fields(file, {**exported_table(file, _is_header), **settings})
+        top = Fields(file, {**_exported_table(file, _is_aiperf_header), **settings})
     else:
         top = top_fields(file)
     # The first versions have the metrics under "records", newer ones beside the settings.
@@ -86,7 +126,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if (models := config.fields("models")) is not None:
         model_id = ", ".join(entry.required(entry.text, "name") for entry in models.required(models.objects, "items"))
     else:
-        model_id = model_names(endpoint, "model_names", endpoint.required(endpoint.any, "model_names"))
+        model_id = _model_names(endpoint, "model_names", endpoint.required(endpoint.any, "model_names"))
     # The settings of the load: those of the profiling phase in newer versions.
     measuring = [
         phase
@@ -98,7 +138,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     evidence: dict[str, Json] = {"cancelled": cancelled, "reason": reason}
     is_cut_short = cancelled or complete is False
-    result = export_result(
+    result = _export_result(
         top,
         columns=OURS,
         concurrency=load.count("concurrency"),
@@ -119,7 +159,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         command=(info.text("cli_command"),),
         **_gpus(top),
         model_id=model_id,
-        task=export_task(top),
+        task=_task(top),
         results=[result],
         kept=top.rest(),
     )
@@ -169,7 +209,7 @@ def _of_combination(combination: Fields) -> Result:
         {name.rpartition(".")[2]: parameters.any(name) for name in parameters},
         parameters.path,
     )
-    return export_result(
+    return _export_result(
         combination.required(combination.fields, "metrics"),
         columns=OURS,
         concurrency=named.count("concurrency"),
@@ -177,11 +217,176 @@ def _of_combination(combination: Fields) -> Result:
     )
 
 
-PLUGIN = Format(
+def is_genai_perf(file: ForeignFile) -> bool:
+    data = file.json
+    if data is None:
+        return bool(csv_header(file, _is_genai_header))
+    return _is_export(data) and "aiperf_version" not in data and bool(GENAI_INPUT & data["input_config"].keys())
+
+
+def _is_genai_header(cells: list[str]) -> bool:
+    return cells[: len(CSV_HEADER)] == CSV_HEADER and "std" not in cells  # which AIPerf has
+
+
+def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
+    if file.json is None:  # the CSV, in the form of the JSON
+        file.give_way_to(file.path.with_suffix(".json"))
+        load = FOLDER.fullmatch(file.path.absolute().parent.name)
+        settings = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
+        top = Fields(file, {**_exported_table(file, _is_genai_header), "input_config": settings})
+    else:
+        top = top_fields(file)
+    config = top.required(top.fields, "input_config")
+    endpoint = config.fields("endpoint") or config
+    analyzer = config.fields("perf_analyzer") or config
+    stimulus = analyzer.fields("stimulus") or config
+    result = _export_result(
+        top,
+        columns={},
+        concurrency=stimulus.count("concurrency"),
+        request_rate=stimulus.number("request_rate", low=0),
+    )
+    named = "model_names" if "model_names" in config else "model"
+    models = config.required(config.any, named)
+    yield ForeignRun(
+        model_id=_model_names(config, named, models if isinstance(models, list) else [models]),
+        task=_task(top),
+        runtime_mode={**({"endpoint": kind} if (kind := endpoint.text("type")) else {}), **load_mode(result)},
+        results=[result],
+        kept=top.rest(),
+    )
+
+
+def _is_export(data: Any) -> bool:
+    """Whether the JSON has request metrics as objects with units, and the input settings they were measured with."""
+    if not isinstance(data, dict) or not isinstance(data.get("input_config"), dict):
+        return False
+    metrics = data["records"] if isinstance(data.get("records"), dict) else data
+    return any(isinstance(metrics.get(name), dict) and "unit" in metrics[name] for name in NAMES)
+
+
+def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -> dict[str, Any]:
+    """The metrics of such a file's CSV in the form of the JSON. It has a table of distributions, one of single values,
+    and one for the GPUs, whose other columns say which GPU a row is of."""
+    found: dict[str, Any] = {}
+    header: list[str] = []
+    for number, cells in csv_lines(file, start=find_header(file, is_header)[0]):
+        if cells[0] in ("Metric", "GPU", "Endpoint"):
+            header = ["avg" if name == "Value" else name for name in cells]
+            continue
+        row = dict(zip(header, cells, strict=False))
+        title = CSV_METRIC.fullmatch(row.get("Metric", ""))
+        if title is None or len(cells) != len(header):
+            expected = f"expected a metric and {len(header) - 1} values, found {','.join(cells)[:60]!r}"
+            file.leave_out(f"line {number}", expected)
+            continue
+        place = {name: cell for name, cell in row.items() if name[:1].isupper()}
+        values = {name: parsed_number(cell.replace(",", "")) for name, cell in row.items() if name not in place}
+        numbers = {name: value for name, value in values.items() if value not in ("N/A", "")}
+        metric, unit = re.sub(r"\W+", "_", title[1].lower()).strip("_"), title[2] or ""
+        if "GPU" in place:
+            of_gpus = found.setdefault("telemetry_stats", {}).setdefault(metric, {"unit": unit})
+            of_gpus[f"gpu{place['GPU']}"] = numbers
+        elif "Endpoint" in place:
+            endpoints = found.setdefault("telemetry_data", {"endpoints": {}})["endpoints"]
+            gpus = endpoints.setdefault(place["Endpoint"], {"gpus": {}})["gpus"]
+            named = {name.lower(): cell for name, cell in place.items() if name not in ("Endpoint", "Metric")}
+            key = f"gpu_{place.get('GPU_Index')}"
+            if key in gpus and gpus[key].get("gpu_uuid") != named.get("gpu_uuid"):
+                key = named["gpu_uuid"]  # several machines behind one endpoint have GPUs of the same index
+            gpu = gpus.setdefault(key, {**named, "metrics": {}})
+            gpu["metrics"][metric] = {"unit": unit, **numbers}
+        else:
+            found[metric] = {"unit": unit, **numbers}
+    return found
+
+
+def _export_result(
+    top: Fields,
+    *,
+    columns: Columns,
+    concurrency: int | None,
+    request_rate: float | None,
+    doubts: Sequence[Doubt] = (),
+) -> Result:
+    """The result of the one load in such a file. `columns` are the tool's columns in addition to `EXPORT_COLUMNS`."""
+    requests = _mean_value(top, "request_count")
+    columns = {**EXPORT_COLUMNS, **columns}
+    metrics: dict[str, float] = {}
+    for name in [name for name in top if _is_metric(top.peek(name))]:
+        metric = top.required(top.fields, name)
+        unit = metric.text("unit") or ""
+        # "tokens/sec/user" is tokens_per_sec_per_user; a unit in the metric's name is not repeated.
+        word = SIGNS.get(unit, re.sub(r"[^a-z0-9]+", "_", unit.lower().replace("/", "_per_")).strip("_"))
+        word = "" if "/" not in unit and unit.rstrip("s") in name else word
+        word, factor = SCALES.get(unit, (word, 1.0))
+        wanted = dict.fromkeys((*EXPORTED, *(statistic for of_metric, statistic in columns if of_metric == name)))
+        found = {statistic: metric.scaled(statistic, factor) for statistic in wanted}
+        values = {statistic: value for statistic, value in found.items() if value is not None}
+        if name in NAMES[:1] and word != "ms":
+            metric.refuse("unit", f"expected a time, found {shortened(unit)}")
+        for statistic, value in values.items():
+            parts = (name, "" if len(values) == 1 else statistic, word)
+            metrics[columns.get((name, statistic), "_".join(filter(None, parts)))] = value
+    return load_result(
+        concurrency=concurrency,
+        request_rate=request_rate,
+        prompt_tokens=_common_value(top, "input_sequence_length"),
+        prompt_tokens_mean=_mean_value(top, "input_sequence_length"),
+        new_tokens=_common_value(top, "output_sequence_length"),
+        requests=requests,
+        failed=_mean_value(top, "error_request_count"),
+        doubts=doubts,
+        metrics={},
+        stated=metrics,
+    )
+
+
+def _task(top: Fields) -> str:
+    """The task: only text generation has output tokens."""
+    return "text-generation" if "output_sequence_length" in top else "feature-extraction"
+
+
+def _model_names(fields: Fields, name: str, value: Any) -> str:
+    """The names of the models in a list, joined. Raises FormatError for a list of anything else."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+        fields.refuse(name, f"expected model names, found {value!r:.60}")
+    return ", ".join(value)
+
+
+def _common_value(top: Fields, name: str) -> int | None:
+    """The value of a metric if it is the same whole number from 1 for all requests, otherwise None."""
+    metric = top.peek(name)
+    if not _is_metric(metric) or metric.get("min") is None or metric.get("min") != metric.get("max"):
+        return None
+    return Fields(top.file, metric, name).count("min") if metric["min"] >= 1 else None
+
+
+def _mean_value(top: Fields, name: str) -> float | None:
+    """The mean of a metric over the requests; None without the metric."""
+    metric = top.peek(name)
+    return Fields(top.file, metric, name).number("avg") if _is_metric(metric) else None
+
+
+def _is_metric(value: Any) -> bool:
+    return isinstance(value, dict) and "unit" in value and isinstance(value.get("avg"), int | float)
+
+
+AIPERF = Format(
     name="aiperf",
     summary="AIPerf: profile_export_aiperf.json and .csv, and profile_export_aiperf_sweep.json",
     definition="aiperf",
-    definitions=MEANINGS,
-    recognises=recognises,
-    read=read,
+    definitions=AIPERF_MEANINGS,
+    recognises=is_aiperf,
+    read=read_aiperf,
 )
+GENAI_PERF = Format(
+    name="genai_perf",
+    summary="GenAI-Perf: profile_export_genai_perf.json and .csv",
+    definition="genai-perf",
+    definitions=GENAI_MEANINGS,
+    recognises=is_genai_perf,
+    read=read_genai_perf,
+)
+
+PLUGINS = (AIPERF, GENAI_PERF)

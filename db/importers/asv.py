@@ -23,10 +23,9 @@ from typing import Any, Literal
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Result
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import block, foreign_result, in_ms
-from db.importers.support.names import Argument, Arguments, arguments_of
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields, understood
 
 VERSION = 2

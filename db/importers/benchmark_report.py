@@ -11,9 +11,8 @@ from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Result, Scalar
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.names import is_amd
 from db.importers.support.reading import Fields, yaml_object
 from db.importers.support.serving import (
     engine_name,

@@ -13,10 +13,9 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.records import Json, Result, Scalar
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import MS_PER_UNIT, block, foreign_result
-from db.importers.support.names import Arguments, arguments_of
 from db.importers.support.reading import (
     Fields,
     csv_header,

@@ -1,7 +1,13 @@
-"""llama.cpp's llama-bench: JSON, JSON lines, CSV, SQL and Markdown, from versions with 33, 38 and 41 columns.
+"""llama.cpp's llama-bench and llama-batched-bench, and ik_llama.cpp's llama-sweep-bench.
 
-The rows of all five outputs are read under their JSON names. Our own exports in SQL have further columns: runtime,
-precision, batch size and device.
+llama-bench writes JSON, JSON lines, CSV, SQL and Markdown, in versions with 33, 38 and 41 columns. The rows of all five
+outputs are read under their JSON names. Our own exports in SQL have further columns: runtime, precision, batch size and
+device.
+
+The others print a Markdown table, or JSON lines (--output-format jsonl). A row of llama-batched-bench is one call for a
+batch of sequences, measured once: the prompts, then the new tokens step by step. A row of llama-sweep-bench is two
+measurements of one sequence with N_KV tokens in the cache: a prompt, and new tokens. The table names neither the model
+nor the device; what the program printed, or somebody wrote, above it may.
 """
 
 from __future__ import annotations
@@ -16,11 +22,21 @@ from statistics import fmean
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
-from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Family, Json, Point, Precision, Result, Scalar
-from db.importers.support.building import ForeignRun, Format, iso
+from benchmarking.core.records import (
+    NOT_APPLICABLE,
+    NOT_SUPPORTED,
+    PRECISIONS,
+    Doubt,
+    Family,
+    Json,
+    Point,
+    Precision,
+    Result,
+    Scalar,
+)
+from db.importers.support.building import UNNAMED, ForeignRun, Format, family_of, iso, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, block, foreign_result, measured, median_of
-from db.importers.support.names import GPU, cells_of, end_of_table, family_of, is_heading, model_name, precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
 
 DEFINITIONS = {
@@ -97,8 +113,64 @@ SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:(?:\s*±\s*|\s+[^\d\s.,]{1,4}\s+)(\d+(?:\
 is none of them: 1,955 is no speed of 1.)"""
 DEVICE = re.compile(r"(?:^|[/,;])\s*((?!auto|none)[A-Za-z]+)(?=\d|\[)")
 """The backend of a device that was chosen: ROCm0, CUDA0/CUDA1, RPC0."""
+TEST_COLUMNS = {"model", "test", "t/s"}
 GROUP_OF_THREE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+BATCHED_NEEDED = {"pp", "tg", "t_pp", "speed_pp", "t_tg", "speed_tg"}
+SIZES = {"pl", "n_kv"}
+"""A row has the number of sequences, or in llama-sweep-bench the tokens in the cache alone."""
+COLUMNS = {
+    "PP": "pp",
+    "TG": "tg",
+    "B": "pl",
+    "N_KV": "n_kv",
+    "T_PP s": "t_pp",
+    "S_PP t/s": "speed_pp",
+    "T_TG s": "t_tg",
+    "S_TG t/s": "speed_tg",
+    "T s": "t",
+    "S t/s": "speed",
+}
+"""Heading -> field of the JSON lines."""
+HEADINGS = {"PP", "TG", "T_PP s", "T_TG s"}
+SETTING = re.compile(r"\b(n_kv_max|n_batch|n_ubatch|flash_attn|is_pp_shared|n_gpu_layers|n_threads) = (-?\d+)")
+"""A setting in the line above the table."""
+MODE = ("n_batch", "n_ubatch", "flash_attn", "is_pp_shared", "n_gpu_layers", "n_threads_batch", "table")
+"""Fields that distinguish series; one of several tables of unnamed models has its number."""
+LOADED = re.compile(
+    r"loaded meta data with .* from (?P<log>\S+) \(version|"
+    r"(?:batched|sweep)-bench\b[^\n`]*? (?:(?:-m|--model)[ =](?P<command>[^\s`]+)|"
+    r"(?:-hfr?|--hf-repo)[ =](?P<repo>[^\s`]+))|"
+    r"\bbatched-bench(?:\.exe)? (?P<first>[^\s`-][^\s`]*\.gguf)|"
+    r"^#+ (?P<heading>[\w.-]+/(?=[^\s/]*\d)[\w.-]+)[ \t]*$|"
+    r"^Model: *https://huggingface\.co/(?P<page>[\w.-]+/[\w.-]+)",
+    re.MULTILINE,
+)
+"""The model's file in the log of loading it or in the command, or the model in a report with tables of several."""
+BATCHED_DEFINITIONS = {
+    "latency": "t: the prompts of all sequences of the batch, then all their new tokens; one call, measured once",
+    "time_to_first_token_ms": "t_pp: processing the prompts of all sequences",
+    "time_per_output_token_ms": "t_tg / tg: a step, which gives each sequence a token",
+    "prefill_tokens_per_sec": "speed_pp: prompt tokens of the batch (of one sequence if they share it) over t_pp",
+    "decode_tokens_per_sec": "speed_tg: new tokens of all sequences over t_tg",
+    "total_tokens_per_sec": "speed: all of these tokens over t",
+}
+TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one by one"
+ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
+
+GPU = re.compile(
+    r"^\s*Device \d+: (?P<cuda>[^,\n]+),|^ggml_vulkan: \d+ = (?P<vulkan>[^|\n]+?) \([^()|\n]*\) \||"
+    r"^ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
+    re.MULTILINE,
+)
+"""A device as the backends print it: its name; Vulkan adds the driver's name."""
+SEPARATOR = re.compile(r"[|\s:-]+")
+"""The line under the headings of a Markdown table."""
+QUOTE = re.compile(r"^[\s>#]+(?=\|)")
+"""What stands before a table in a quoted mail or a comment."""
+SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+"""Part number in the file name of a split model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +184,7 @@ class _Test:
     started_at: datetime | None
 
 
-def read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read_llama_bench(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each model, build and setting; a repeated test belongs to another run."""
     groups: dict[tuple[object, int], list[_Test]] = {}
     seen: Counter[tuple[object, str]] = Counter()
@@ -162,7 +234,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     number = row.any("build_number")
     version = str(number) if isinstance(number, int | str) else None
     return {
-        "model_id": model_name(filename) or model_type or "unknown",
+        "model_id": _model_name(filename) or model_type or "unknown",
         "family": family,
         "model_config": {"model_type": model_type} if model_type else {},
         "parameter_count": row.integer("model_n_params"),
@@ -269,7 +341,7 @@ def _test(row: Fields) -> _Test:
     return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
 
 
-def recognises(file: ForeignFile) -> bool:
+def is_llama_bench(file: ForeignFile) -> bool:
     """Whether the file is one of the five outputs."""
     data = file.json
     if data is not None:
@@ -277,7 +349,7 @@ def recognises(file: ForeignFile) -> bool:
     if file.json_lines:
         return mostly(file.json_lines, _is_row)
     text = file.text or ""
-    return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or any(_headers(text.splitlines()))
+    return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or _has_table(text, TEST_COLUMNS)
 
 
 def _is_row(row: Any) -> bool:
@@ -301,8 +373,8 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
                 yield Fields(file, row, f"INSERT {number}", numbers_are_text=True)
             else:
                 file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
-    elif any(_headers(text.splitlines())):
-        yield from _markdown_rows(file, text.splitlines())
+    elif _has_table(text, TEST_COLUMNS):
+        yield from _markdown_rows(file, text)
     else:
         file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
 
@@ -311,33 +383,16 @@ def _inserts(text: str) -> list[re.Match[str]]:
     return [found for line in text.splitlines() if (found := INSERT.fullmatch(line.strip()))]
 
 
-def _headers(lines: Sequence[str]) -> Iterator[int]:
-    """The numbers, from 1, of the separator lines under the headings of Markdown tables of tests."""
-    for place in range(len(lines)):
-        if is_heading(lines, place, {"model", "test", "t/s"}):
-            yield place + 2
-
-
-def _markdown_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
-    """The rows of all tables, each read to its end across lines that were printed in between. Devices are printed above
-    a table, the build below it."""
-    starts, end = list(_headers(lines)), 0
-    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
-        following = end_of_table(lines, start, following)
-        names = cells_of(lines[start - 2])
-        gpus = list(GPU.finditer("\n".join(lines[end:start])))
-        own = [number for number in range(start, following) if len(cells_of(lines[number])) == len(names)]
-        end = own[-1] + 1 if own else start
-        build = BUILD.search("\n".join(lines[end:following])) or BUILD.search("\n".join(lines))
+def _markdown_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
+    """The rows of all tables of tests. Devices are printed above a table, the build below it."""
+    for above, below, rows in _tables(file, text.splitlines(), TEST_COLUMNS):
+        gpus = list(GPU.finditer(above))
+        build = BUILD.search(below) or BUILD.search(text)
         shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
-        for number in range(start, following):
-            cells = cells_of(lines[number])
-            if number in own:
-                row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in zip(names, cells, strict=True)}
-                about = {**shared, **_gpus(row, gpus)}
-                yield from understood(file, [row], lambda row, at=number + 1, by=about: _of_table(file, at, by, row))  # type: ignore[misc]
-            elif cells or (number < end and lines[number].strip()):
-                file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
+        for number, cells in rows:
+            row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in cells.items()}
+            about = {**shared, **_gpus(row, gpus)}
+            yield from understood(file, [row], lambda row, at=number, by=about: _of_table(file, at, by, row))  # type: ignore[misc]
 
 
 def _gpus(row: Mapping[str, str], printed: Sequence[re.Match[str]]) -> dict[str, str]:
@@ -379,11 +434,167 @@ def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int
         return None
 
 
-PLUGIN = Format(
+def is_batched_bench(file: ForeignFile) -> bool:
+    if file.json_lines or isinstance(file.json, dict):
+        return mostly(
+            file.json_lines or (file.json,),
+            lambda one: isinstance(one, dict) and one.keys() >= BATCHED_NEEDED and not SIZES.isdisjoint(one),
+        )
+    text = file.text or ""
+    return "T_PP s" in text and _has_table(text, HEADINGS)
+
+
+def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
+    text = file.text or ""
+    if file.json_lines or isinstance(file.json, dict):
+        rows = list(json_objects(file, file.json_lines or (file.json,), "line"))
+    else:
+        rows = list(_batched_table_rows(file, text.splitlines()))
+    if not rows and not file.left_out:
+        file.without_results("a table without rows: the program ended before its first result")
+    groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
+    seen: Counter[tuple[str, str]] = Counter()
+    for setup, result in understood(file, rows, _batched_row):
+        place = (f"{setup}", result.point.label)
+        # A repeated row, as of another build, belongs to another run.
+        key = f"{setup} {seen[place]}" if seen[place] else f"{setup}"
+        groups.setdefault(key, []).append((setup, result))
+        seen[place] += 1
+    gpus = [name for found in GPU.finditer(text) for name in found.groups() if name]
+    for key, own in groups.items():
+        yield ForeignRun(
+            key=key,
+            task="text-generation",
+            results=[result for _, result in own],
+            device_name=", ".join(dict.fromkeys(name.strip() for name in gpus)) or None,
+            device_count=max(len(gpus), 1) if len(set(gpus)) == 1 else 1,
+            runtime="llama.cpp",
+            **own[0][0],
+        )
+
+
+def _batched_table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
+    """The rows of all tables, with the settings and the model that are printed above them."""
+    model = None
+    for place, (above, _, rows) in enumerate(_tables(file, lines, HEADINGS), 1):
+        settings = dict(SETTING.findall(above))
+        for found in LOADED.finditer(above):
+            named = next(filter(None, found.group("heading", "page", "repo")), None)
+            model = named or _model_name(found["log"] or found["command"] or found["first"])
+        settings |= {"model": model} if model else {"table": str(place)} if place > 1 else {}
+        for number, cells in rows:
+            row = {**settings, **{COLUMNS.get(name, name): cell for name, cell in cells.items()}}
+            yield Fields(file, row, f"line {number}", numbers_are_text=True)
+
+
+def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
+    prompt, new, batch = (row.sure(row.integer, name) for name in ("pp", "tg", "pl"))
+    is_sweep = "pl" not in row and "n_kv" in row
+    batch = 1 if is_sweep else batch
+    if not batch or not (prompt or new):
+        row.refuse("pl", "expected a batch of prompts or new tokens")
+    total_s, first_s, others_s = (row.number(name, low=0) for name in ("t", "t_pp", "t_tg"))
+    depth = row.sure(row.integer, "n_kv") if is_sweep else None
+    parts = [took for count, took in ((prompt, first_s), (new, others_s)) if count]
+    if total_s is None and None not in parts:
+        total_s = sum(filter(None, parts)) or None
+    total_s = None if is_sweep else total_s
+    mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
+    setup = {
+        "model_id": row.text("model") or UNNAMED,
+        "runtime_mode": mode,
+        "num_threads": row.count("n_threads"),
+    }
+    result = foreign_result(
+        Point(
+            batch_size=batch,
+            sequence_length=prompt or None,
+            new_tokens=new or None,
+            axes={"depth": depth} if depth else {},
+        ),
+        samples=[block(0, (total_s * MS_PER_S,))] if total_s else [],
+        metrics={
+            "time_to_first_token_ms": first_s * MS_PER_S if first_s and prompt else None,
+            "time_per_output_token_ms": others_s * MS_PER_S / new if others_s and new else None,
+            "prefill_tokens_per_sec": row.number("speed_pp", low=0) if prompt else None,
+            "decode_tokens_per_sec": row.number("speed_tg", low=0) if new else None,
+            "total_tokens_per_sec": row.number("speed", low=0),
+            "throughput_tokens_per_sec": batch * new / total_s if total_s and new else None,
+            "throughput_samples_per_sec": batch / total_s if total_s else None,
+        },
+        doubts=(ONE_CALL,),
+        missing={"latency_median_ms": TWO_CALLS} if is_sweep else {},
+        kept=row.rest(),
+    )
+    return setup, result
+
+
+def _has_table(text: str, columns: set[str]) -> bool:
+    """Whether a Markdown table with these columns begins in the text."""
+    lines = text.splitlines()
+    return any(_is_heading(lines, place, columns) for place in range(len(lines)))
+
+
+Rows = Iterator[tuple[int, dict[str, str]]]
+"""The number of each row's line, from 1, and its cells by heading."""
+
+
+def _tables(file: ForeignFile, lines: Sequence[str], columns: set[str]) -> Iterator[tuple[str, str, Rows]]:
+    """The tables with these columns, each read to its end across lines that were printed in between, which are left
+    out: what was printed since the rows of the one before, what was printed after its own, and its rows."""
+    starts = [place + 2 for place in range(len(lines)) if _is_heading(lines, place, columns)]
+    end = 0
+    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=True):
+        last = next((at for at in range(start, following) if _is_heading(lines, at, set())), following)
+        names, above = _cells_of(lines[start - 2]), "\n".join(lines[end:start])
+        own = [number for number in range(start, last) if len(_cells_of(lines[number])) == len(names)]
+        end = own[-1] + 1 if own else start
+
+        def rows(start: int = start, end: int = end, last: int = last, names: Sequence[str] = names) -> Rows:
+            for number in range(start, last):
+                cells = _cells_of(lines[number])
+                if len(cells) == len(names):
+                    yield number + 1, dict(zip(names, cells, strict=True))
+                elif cells or (number < end and lines[number].strip()):
+                    file.leave_out(f"line {number + 1}", f"not a row of the table: {lines[number].strip()[:60]!r}")
+
+        yield above, "\n".join(lines[end:last]), rows()
+
+
+def _cells_of(line: str) -> list[str]:
+    """The cells of a line of a Markdown table, without emphasis; empty for any other line."""
+    line = QUOTE.sub("", line).replace("**", "")
+    return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
+
+
+def _is_heading(lines: Sequence[str], at: int, names: set[str]) -> bool:
+    """Whether a Markdown table with these columns begins at this line."""
+    separator = QUOTE.sub("", lines[at + 1]) if at + 1 < len(lines) else ""
+    return names <= set(_cells_of(lines[at])) and bool(SEPARATOR.fullmatch(separator))
+
+
+def _model_name(path: str | None) -> str | None:
+    """The name of the model in a file's path, without its part number."""
+    name = re.split(r"[/\\]", path or "")[-1]
+    return SPLIT.sub("", name.removesuffix(".gguf")) or None
+
+
+LLAMA_BENCH = Format(
     name="llama_bench",
     summary="llama.cpp's llama-bench: -o json, jsonl, csv, sql and md",
     definition="llama-bench",
     definitions=DEFINITIONS,
-    recognises=recognises,
-    read=read,
+    recognises=is_llama_bench,
+    read=read_llama_bench,
 )
+BATCHED_BENCH = Format(
+    name="llama_batched_bench",
+    summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl; "
+    "ik_llama.cpp's llama-sweep-bench: its table and its JSON lines",
+    definition="llama-batched-bench",
+    definitions=BATCHED_DEFINITIONS,
+    recognises=is_batched_bench,
+    read=read_batched_bench,
+)
+
+PLUGINS = (LLAMA_BENCH, BATCHED_BENCH)

@@ -17,10 +17,9 @@ from typing import Any
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Doubt, Json, Point, Scalar, canonical_hash
 from benchmarking.core.sample_statistics import exact_share_interval
-from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, top_fields
 from db.importers.support.serving import server_host
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar, Severity
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import foreign_result
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, csv_lines, understood
 
 DEFINITIONS = {

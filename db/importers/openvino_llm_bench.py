@@ -15,10 +15,9 @@ from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Scalar
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, measured, median_of
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, top_fields, understood
 
 CSV_FIELDS = {

@@ -17,9 +17,8 @@ from typing import Any
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json, Point, Precision, Scalar
 from db.importers.support import optimum
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import ForeignRun, Format, family_of, is_amd, precision_of
 from db.importers.support.files import ForeignFile
-from db.importers.support.names import family_of, is_amd, precision_of
 from db.importers.support.reading import INT32_MAX, Fields, csv_header, understood
 
 DEFINITIONS = {

@@ -12,10 +12,9 @@ from datetime import datetime
 
 from benchmarking.core.metrics import BYTES_PER_MIB
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result, Samples
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, mostly
 
 COMMAND = re.compile(r"^&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)

@@ -18,7 +18,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.judging import Pair, Session, judge, log_variance
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
 from benchmarking.sweep.run.command_turns import order
-from db.analysis.compare.series_sessions import session_scatter
+from db.analysis.compare.stored_results import session_scatter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -132,12 +130,9 @@ class ChartPlugin:
                 yield not_drawn(self, key, drawn) if isinstance(drawn, str) else drawn
 
 
-@cache
 def charts() -> Mapping[str, ChartPlugin]:
-    """All charts by name, sorted: the `PLUGIN` of each module of the folder, or its `PLUGINS`."""
-    modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in plugins.names(PACKAGE)]
-    found = [one for module in modules for one in getattr(module, "PLUGINS", ()) or (module.PLUGIN,)]
-    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+    """All charts by name, sorted."""
+    return plugins.by_name(PACKAGE)
 
 
 COMMAND = "coalesce(run.tags['ab'], run.session_id) AS command_id"

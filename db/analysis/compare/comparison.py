@@ -34,8 +34,7 @@ from db.analysis.compare.matching import (
     match,
     why_not_compared,
 )
-from db.analysis.compare.series_sessions import session_mean, session_scatter
-from db.analysis.compare.stored_results import Details, read_details, read_results
+from db.analysis.compare.stored_results import Details, read_details, read_results, session_mean, session_scatter
 from db.analysis.gate.gate import Shift, common_shift
 from db.analysis.selection import Selection
 from db.run_records import evaluations_beside, qualities

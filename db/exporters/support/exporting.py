@@ -1,4 +1,4 @@
-"""An export: the request, the exporters (one module per target, each with a `PLUGIN`), their output, and the rows and
+"""An export: the request, the exporters, their output, and the rows and
 runs of a selection, read month by month.
 
 The output is stdout, a new file or a new folder. It appears under its name when complete, and never replaces anything.
@@ -65,7 +65,7 @@ class ExportRequest:
 
 
 class Exporter(Protocol):
-    """The contract of a module's `PLUGIN`."""
+    """The contract of an exporter: a `PLUGIN` of its module."""
 
     name: str
     """The value of `--format`."""
@@ -84,8 +84,7 @@ class Exporter(Protocol):
 
 def exporters() -> tuple[Exporter, ...]:
     """All exporters, by name."""
-    found: list[Exporter] = [plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE)]
-    return tuple(sorted(found, key=lambda exporter: exporter.name))
+    return tuple(plugins.by_name(PACKAGE).values())
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""The contract of an importer, and the records built from what it finds in a file.
+"""The contract of an importer, the records built from what it finds in a file, and other tools' words for models,
+tasks, precisions and arguments in the warehouse's terms.
 
 Ids are hashes of the file's content, so reading the same file again gives the same run.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from benchmarking.core.axes import POINT_FIELDS
+from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
 from benchmarking.core.quality import Quality
@@ -27,6 +28,7 @@ from benchmarking.core.records import (
     Hardware,
     Json,
     Origin,
+    Point,
     Precision,
     Provenance,
     Readings,
@@ -42,14 +44,85 @@ from benchmarking.core.records import (
 from benchmarking.core.run_file import MAX_RAW, LargeSamples, large_samples
 from db.importers.support.files import ForeignFile, LeftOut, NoResultsError
 from db.importers.support.measures import NO_NUMBER, RANK, with_reasons, without_numbers
-from db.importers.support.names import precision_of
-from db.importers.support.reading import INT32_MAX, INT64_MAX, ROW_ERRORS, short_name, shortened, without_zone
+from db.importers.support.reading import (
+    INT32_MAX,
+    INT64_MAX,
+    ROW_ERRORS,
+    parsed_number,
+    short_name,
+    shortened,
+    without_zone,
+)
 
 HASH_VERSION = 1
 """Version of the keys that are hashed into an imported hardware_id."""
 INDEX = re.compile(r":\d+$")
 """The index in a selector such as cuda:1, which is not part of the hardware; the GPU in openvino:GPU is."""
 
+MODEL_TYPES: dict[Family, str] = {
+    "encoder-only": (
+        "albert bert camembert deberta deberta-v2 distilbert electra ernie mobilebert modernbert mpnet roberta "
+        "roformer xlm-roberta xlm-roberta-xl"
+    ),
+    "decoder-only": (
+        "bloom codegen cohere cohere2 falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo gpt_neox gptj granite "
+        "llama mistral mpt olmo olmo2 opt phi phi2 phi3 qwen qwen2 qwen3 smollm3 stablelm starcoder starcoder2 gemma3 "
+        "gemma3n baichuan chatglm command-r exaone exaone4 glm4 internlm2 llama4_text minicpm nemotron orion plamo "
+        "refact seed-oss xverse hunyuan-dense ernie4-5 smollm apertus"
+    ),
+    "encoder-decoder": "bart blenderbot blenderbot-small longt5 m2m_100 marian mbart mt5 pegasus plbart t5 umt5",
+    "vision": "beit convnext convnextv2 deit dinov2 mobilenet_v2 mobilevit resnet swin swinv2 vit",
+    "vision-text": "align altclip blip chinese_clip clip siglip siglip2",
+    "speech": "data2vec-audio hubert moonshine sew speech_to_text unispeech wav2vec2 whisper",
+    "multimodal": "idefics idefics2 idefics3 llava llava_next paligemma qwen2_vl qwen2_5_vl",
+    "diffusion": "flux latent-consistency stable-diffusion stable-diffusion-3 stable-diffusion-xl",
+    "mixture-of-experts": (
+        "deepseek_v2 deepseek_v3 deepseek2 dbrx gpt_oss granitemoe jamba mixtral olmoe phimoe qwen2_moe qwen3_moe "
+        "switch_transformers arctic bailingmoe dots1 ernie4-5-moe glm4moe grok hunyuan-moe llama4 minimax-m2 qwen3next"
+    ),
+    "state-space": "falcon_mamba mamba mamba2 rwkv rwkv6 rwkv7",
+}
+"""Model types of transformers, and optimum's of diffusers' pipelines, by family."""
+TASKS: dict[str, Family] = {
+    "text2text-generation": "encoder-decoder",
+    "translation": "encoder-decoder",
+    "summarization": "encoder-decoder",
+    "fill-mask": "encoder-only",
+    "image-classification": "vision",
+    "zero-shot-image-classification": "vision-text",
+    "automatic-speech-recognition": "speech",
+    "audio-classification": "speech",
+    "image-text-to-text": "multimodal",
+    "text-to-image": "diffusion",
+    "image-to-image": "diffusion",
+    "inpainting": "diffusion",
+}
+"""Tasks that only one family has. (Three families generate text, and all extract features.)"""
+WORDS_OF_AXES: Mapping[str, str] = {
+    **dict.fromkeys(("batch", "batch_size", "batchsize", "bs"), "batch_size"),
+    **dict.fromkeys(("seq", "seq_len", "seqlen", "seq_length", "sequence_length", "isl"), "sequence_length"),
+    **dict.fromkeys(("input_len", "input_length", "input_tokens", "prompt_len", "prompt_tokens"), "sequence_length"),
+    **dict.fromkeys(("output_len", "output_length", "output_tokens", "new_tokens", "max_new_tokens"), "new_tokens"),
+    **dict.fromkeys(("tokens", "num_tokens", "n_tokens", "osl"), "new_tokens"),
+    **dict.fromkeys(("concurrency", "max_concurrency", "num_concurrent"), "concurrency"),
+    **dict.fromkeys(("threads", "num_threads", "n_threads", "nthreads"), "num_threads"),
+    **dict.fromkeys(("precision", "dtype"), "precision"),
+    **dict.fromkeys(("model", "model_id", "model_name"), "model_id"),
+    **dict.fromkeys(("device", "device_type"), "device_selector"),
+}
+"""Name of a benchmark's parameter -> field of the point or the run that it is stored in."""
+IN_NAME = re.compile(r"[\[({,;:/|\s_-]*\b([A-Za-z_][\w-]*)=([^\s,;:/|\])}]+)[\])}]*")
+WORDS: dict[str, Precision] = {
+    **dict.fromkeys(("float32", "fp32", "f32"), "float32"),
+    "tf32": "tf32",
+    **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
+    **dict.fromkeys(("float16", "fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("float8_e4m3", "float8_e4m3fn", "fp8_e4m3", "f8e4m3", "e4m3"), "float8_e4m3"),
+    **dict.fromkeys(("int8", "i8"), "int8"),
+    **dict.fromkeys(("int4", "i4"), "int4"),
+}
+
+Argument = int | float | str
 Limit = tuple[str, int | None, int, int]
 """Name of a whole number, its value, and the range of its column."""
 
@@ -126,7 +199,7 @@ class ForeignRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """An importer: the `PLUGIN` of its module.
+    """An importer: a `PLUGIN` of its module.
 
     It produces the same records as our own measurements, so imported results are stored, queried and drawn like all
     others. It follows four rules.
@@ -139,7 +212,7 @@ class Format:
     """
 
     name: str
-    """The value of `--format`: the module's name."""
+    """The value of `--format`."""
     summary: str
     """The tool and its files, in one line."""
     definition: str
@@ -370,3 +443,111 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     for name, value, low, high in limits:
         if value is not None and not low <= value <= high:
             file.refuse(f"{where}{name} is {shortened(value)}, expected {low} to {high}")
+
+
+def family_of(model_type: str | None, task: str | None = None) -> Family | None:
+    """The family; None if neither the type nor the task implies one."""
+    word = re.sub(r"[-_]", "", (model_type or "").lower())
+    for family, types in MODEL_TYPES.items():
+        if word and word in re.sub(r"[-_]", "", types).split():
+            return family
+    return TASKS.get(task or "") if model_type is None or task in TASKS else None
+
+
+def split_arguments(arguments: Mapping[str, Argument]) -> tuple[dict[str, int | float], str | None]:
+    """A benchmark's numeric arguments, which are axes, and the others as "name=value, ..." (None without any), which
+    make a variant.
+
+    A number that the axis's column cannot store (half a step) counts as one of the others.
+    """
+
+    def fits(name: str, value: int | float) -> bool:
+        if (isinstance(value, int) and abs(value) > INT64_MAX) or not math.isfinite(value):
+            return False
+        is_whole = float(value).is_integer() and abs(value) <= INT32_MAX
+        return name not in FURTHER or FURTHER[name].kind is float or is_whole
+
+    axes = {name: value for name, value in arguments.items() if not isinstance(value, str) and fits(name, value)}
+    others = [f"{name}={value}" for name, value in arguments.items() if name not in axes]
+    return axes, ", ".join(others) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The arguments of a benchmark, each where it is selected by."""
+
+    point: Point
+    setup: Mapping[str, Any]
+    """Fields of the run: model, precision, threads, device."""
+    mode: Mapping[str, Scalar]
+    """The others that are not numbers, and the name of a benchmark whose model is an argument."""
+
+    @property
+    def key(self) -> str:
+        """Equal for results of one run, and part of its id: arguments that are stored by name extend it."""
+        variant, others = self.mode.get("variant"), {name: one for name, one in self.mode.items() if name != "variant"}
+        stored = {name: one for name, one in self.setup.items() if name != "model_id"}
+        name = others.get("benchmark", self.setup["model_id"])
+        return f"{name} {variant}" + (f" {self.setup['model_id']} {sorted(stored.items())}" if stored or others else "")
+
+
+def _field_of(name: str) -> str:
+    return WORDS_OF_AXES.get(name.lower().replace("-", "_"), "")
+
+
+def is_argument(name: str) -> bool:
+    """Whether a parameter of this name has a field of its own."""
+    return bool(_field_of(name))
+
+
+def named_arguments(name: str) -> tuple[str, dict[str, Argument]]:
+    """A benchmark's name without the arguments in it ("decode[batch=8, dtype=float16]"), and the arguments."""
+    found = {argument: parsed_number(value) for argument, value in IN_NAME.findall(name)}
+    return (IN_NAME.sub("", name).strip() or name) if found else name, found
+
+
+def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments:
+    """The arguments of the benchmark of this name, which is the model unless an argument names one."""
+    fields: dict[str, Any] = {}
+    others: dict[str, Argument] = {}
+    for name, value in arguments.items():
+        field = _field_of(name)
+        found: Any = None
+        if field in (*POINT_FIELDS, "num_threads"):  # a whole number from 1
+            number = value if isinstance(value, int | float) else parsed_number(value)
+            is_count = isinstance(number, int | float) and 1 <= number <= INT32_MAX and float(number).is_integer()
+            found = int(number) if is_count else None
+        elif field and isinstance(value, str):
+            found = value.strip() or None
+        if found is None or field in fields:
+            others[name] = value
+        else:
+            fields[field] = found
+    axes, variant = split_arguments(others)
+    mode: dict[str, Scalar] = {"variant": variant} if variant else {}
+    setup: dict[str, Any] = {"model_id": benchmark}
+    if "model_id" in fields:
+        setup["model_id"] = fields["model_id"]
+        mode["benchmark"] = benchmark
+    if (word := fields.get("precision")) is not None:
+        setup["precision"] = precision_of(word)
+        if setup["precision"] == "other":
+            mode["precision"] = word
+    if (device := fields.get("device_selector")) is not None:
+        setup |= {"device_selector": device, "device_type": device.partition(":")[0]}
+    if (threads := fields.get("num_threads")) is not None:
+        setup["num_threads"] = threads
+    sizes = {name: fields[name] for name in POINT_FIELDS if name in fields}
+    return Arguments(point=Point(**{"batch_size": 1, **sizes}, axes=axes), setup=setup, mode=mode)
+
+
+def precision_of(word: str | None) -> Precision:
+    """The precision that a word means: "unknown" without a word, "other" for a word that is not in the table."""
+    if word is None or word.strip().lower() in ("", "auto", "unspecified", "unknown", "none", "n/a"):
+        return "unknown"
+    return WORDS.get(word.strip().lower().removeprefix("torch."), "other")
+
+
+def is_amd(gpu: str) -> bool:
+    """Whether a GPU's name is one of AMD's."""
+    return any(word in gpu.lower() for word in ("amd", "radeon", "instinct"))

@@ -524,7 +524,7 @@ def read_file(path: Path) -> ForeignFile:
 
 def importers() -> tuple[Format, ...]:
     """All importers, by name."""
-    return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
+    return tuple(plugins.by_name(PACKAGE).values())
 
 
 def recognising(file: ForeignFile) -> tuple[Format, ...]:
@@ -537,7 +537,7 @@ def importers_for(file: ForeignFile, format_name: str | None = None) -> tuple[Fo
     Raises FormatError if none does, several recognize the same JSON, or the named one does not; KeyError for an unknown
     name."""
     if format_name is not None:
-        importer: Format = plugins.load(PACKAGE, format_name)
+        importer: Format = plugins.by_name(PACKAGE)[format_name]
         if not importer.recognises(file):
             file.refuse(file.json_problem or f"not a file of format {format_name} ({importer.summary})")
         return (importer,)

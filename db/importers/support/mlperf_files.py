@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision
+from db.importers.support.building import precision_of
 from db.importers.support.files import ForeignFile, read_file
-from db.importers.support.names import precision_of
 from db.importers.support.reading import Fields, shortened
 
 MODELS: dict[str, tuple[Family | None, str]] = {

@@ -49,7 +49,7 @@ def test_one_run_may_be_one_file_and_several_may_not(export, tmp_path):
 
 
 def test_names_of_run_files_are_safe_and_sort_by_start(make_run):
-    from db.exporters.run_files import file_name
+    from db.exporters.files import file_name
 
     run = make_run(model_id="../../org/model: x", started_at="2026-01-02T03:04:05.678Z")
     assert file_name(run) == f"20260102T030405Z_..-..-org-model-x_cpu_eager_float32_{run.run_id}.json"

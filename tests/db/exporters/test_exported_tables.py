@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from benchmarking.core.quality import Quality, QualityValue
-from db.exporters import csv_tables
+from db.exporters import files
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
 
@@ -42,11 +42,11 @@ def test_csv_has_every_result_and_every_digit(export, asked_warehouse, hostile_t
 def test_wide_rows_are_written_in_small_parts(export, monkeypatch, tmp_path):
     export("csv", tmp_path / "whole.csv")
     converted = []
-    original = csv_tables._csv_text
-    monkeypatch.setattr(csv_tables, "PART_BYTES", 1)
-    monkeypatch.setitem(csv_tables.ROWS_AT_ONCE, "all_results", 2)
+    original = files._csv_text
+    monkeypatch.setattr(files, "PART_BYTES", 1)
+    monkeypatch.setitem(files.ROWS_AT_ONCE, "all_results", 2)
     monkeypatch.setattr(
-        csv_tables, "_csv_text", lambda rows, **others: converted.append(len(rows)) or original(rows, **others)
+        files, "_csv_text", lambda rows, **others: converted.append(len(rows)) or original(rows, **others)
     )
     export("csv", tmp_path / "parts.csv")
     assert (tmp_path / "parts.csv").read_text() == (tmp_path / "whole.csv").read_text()

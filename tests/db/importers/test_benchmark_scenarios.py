@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from db.importers.benchmark_scenarios import PLUGIN
 from db.importers.support.files import read_file
+from db.importers.transformers_benchmark_v2 import FIRST_LAYOUT
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -14,7 +14,7 @@ FILE = FIXTURES / "imports/benchmark_scenarios/gpt2_benchmark_20250915_101500.js
 
 @pytest.fixture(scope="module")
 def imported():
-    return list(PLUGIN.runs(read_file(FILE)))
+    return list(FIRST_LAYOUT.runs(read_file(FILE)))
 
 
 def test_seconds_become_milliseconds_and_gpu_utilization_has_its_columns(imported):
@@ -62,4 +62,4 @@ def test_a_wrong_field_is_named_with_its_place(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text(FILE.read_text().replace('"gpu_utilization_mean": 81.5', '"gpu_utilization_mean": "high"'))
     with left_out("gpu_utilization_mean"):
-        list(PLUGIN.runs(read_file(path)))
+        list(FIRST_LAYOUT.runs(read_file(path)))

@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 from benchmarking.core.errors import FormatError
-from db.importers.aiperf import PLUGIN as AIPERF
-from db.importers.genai_perf import PLUGIN as GENAI_PERF
+from db.importers.aiperf import AIPERF, GENAI_PERF
 from db.importers.support.files import NoResultsError, read_file, recognising
 from tests.helpers.paths import FIXTURES
 

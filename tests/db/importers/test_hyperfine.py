@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from db.importers.hyperfine import PLUGIN
 from db.importers.support.files import read_file
+from db.importers.timers import HYPERFINE
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/hyperfine"
 
 
 def runs(name):
-    return list(PLUGIN.runs(read_file(FOLDER / name)))
+    return list(HYPERFINE.runs(read_file(FOLDER / name)))
 
 
 def test_each_command_is_a_run_with_its_times_in_milliseconds():
@@ -37,7 +37,7 @@ def test_the_parameter_of_an_older_version_has_no_name(edited):
         for result in data["results"]:
             result["parameter"] = result.pop("parameters")["n"]
 
-    found = list(PLUGIN.runs(read_file(edited(FOLDER / "parameters.json", older))))
+    found = list(HYPERFINE.runs(read_file(edited(FOLDER / "parameters.json", older))))
     assert [run.results[0].point.label for run in found] == ["b1 parameter=10", "b1 parameter=20"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from db.analysis.selection import Selection
 from db.exporters.llama_bench_sql import PLUGIN as EXPORTER
 from db.exporters.support.exporting import ExportRequest
-from db.importers.llama_bench import PLUGIN
+from db.importers.llama_bench import LLAMA_BENCH
 from db.importers.support.files import read_file
 from db.warehouse import Warehouse
 from tests.helpers.left_out import left_out
@@ -22,7 +22,7 @@ FOLDER = FIXTURES / "imports/llama_bench"
 
 
 def only_run(name):
-    (run,) = PLUGIN.runs(read_file(FOLDER / name))
+    (run,) = LLAMA_BENCH.runs(read_file(FOLDER / name))
     return run
 
 
@@ -47,7 +47,7 @@ def test_a_mean_of_speeds_far_from_tokens_over_time_is_a_doubt(tmp_path):
     rows = json.loads((FOLDER / "33_columns.json").read_text())[:1]
     rows[0] |= {"samples_ns": [10_000_000, 90_000_000], "avg_ts": (512 / 0.01 + 512 / 0.09) / 2}
     (tmp_path / "uneven.json").write_text(json.dumps(rows))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "uneven.json"))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "uneven.json"))
     (doubt,) = (one for one in run.results[0].doubts if one.kind == "mean_of_ratios")
     assert doubt.evidence == {"field": "avg_ts", "tokens_over_time": pytest.approx(1024 / 0.1)}
 
@@ -66,8 +66,8 @@ def test_raw_speeds_stand_for_raw_times_that_a_script_left_out(tmp_path):
     for row in rows:
         del row["samples_ns"]
     (tmp_path / "short.json").write_text(json.dumps(rows))
-    whole = list(PLUGIN.runs(read_file(FOLDER / "33_columns.json")))
-    short = list(PLUGIN.runs(read_file(tmp_path / "short.json")))
+    whole = list(LLAMA_BENCH.runs(read_file(FOLDER / "33_columns.json")))
+    short = list(LLAMA_BENCH.runs(read_file(tmp_path / "short.json")))
     for one, other in zip(whole, short, strict=True):
         for result, again in zip(one.results, other.results, strict=True):
             assert again.samples[0].values == pytest.approx(result.samples[0].values, rel=1e-3)
@@ -137,14 +137,14 @@ def test_possibly_automatic_flash_attention_is_a_doubt():
 def test_precision_and_family_come_from_the_model_type(tmp_path, model_type, precision, family):
     rows = json.loads((FOLDER / "33_columns.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps([{**rows[0], "model_type": model_type}]))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
     assert (run.cell.precision, run.cell.workload.family) == (precision, family)
 
 
 def test_a_repeated_test_is_another_run(tmp_path):
     rows = json.loads((FOLDER / "33_columns.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps([*rows, rows[0]]))
-    first, again = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    first, again = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
     assert (len(first.results), len(again.results)) == (3, 1)
     assert first.run_id != again.run_id
 
@@ -152,7 +152,7 @@ def test_a_repeated_test_is_another_run(tmp_path):
 def test_the_processor_is_the_device_where_no_accelerator_was_used(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"backends": "CPU", "gpu_info": ""}
     (tmp_path / "a.json").write_text(json.dumps([row]))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
     assert (run.cell.device.type, run.cell.device.name) == ("cpu", "AMD Ryzen 7 7800X3D 8-Core Processor")
 
 
@@ -160,13 +160,13 @@ def test_a_test_without_prompt_and_generation_is_refused(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"n_prompt": 0}
     (tmp_path / "a.json").write_text(json.dumps([row]))
     with left_out(r"row 0\.n_prompt: neither a prompt nor tokens to generate"):
-        list(PLUGIN.runs(read_file(tmp_path / "a.json")))
+        list(LLAMA_BENCH.runs(read_file(tmp_path / "a.json")))
 
 
 def test_sql_with_more_values_than_columns_is_refused(tmp_path):
     (tmp_path / "a.sql").write_text("INSERT INTO test (a, build_commit) VALUES ('it', 's', 'x');\n")
     with left_out("INSERT 1: 3 values for 2 columns"):
-        list(PLUGIN.runs(read_file(tmp_path / "a.sql")))
+        list(LLAMA_BENCH.runs(read_file(tmp_path / "a.sql")))
 
 
 def test_first_versions_write_a_space_in_a_test():
@@ -177,7 +177,7 @@ def test_first_versions_write_a_space_in_a_test():
 
 
 def test_every_table_of_a_file_is_read_with_its_own_columns_device_and_build():
-    first, second = PLUGIN.runs(read_file(FOLDER / "two_tables.md"))
+    first, second = LLAMA_BENCH.runs(read_file(FOLDER / "two_tables.md"))
     assert [one.point.label for one in first.results] == ["b1 s512", "b1 n128"]
     assert [one.point.label for one in second.results] == ["b1 s2048 depth=32768", "b1 n32 depth=32768"]
     assert second.results[0].metrics["prefill_tokens_per_sec"] == 691.94
@@ -211,7 +211,7 @@ def test_a_mix_of_quantizations_is_a_known_word():
 def test_a_model_in_several_files_is_named_without_the_part(tmp_path):
     row = json.loads((FOLDER / "33_columns.json").read_text())[0] | {"model_filename": "m/Big-Q4-00001-of-00003.gguf"}
     (tmp_path / "a.json").write_text(json.dumps([row]))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+    (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
     assert run.cell.workload.model_id == "Big-Q4"
 
 
@@ -220,7 +220,7 @@ def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
     modes = []
     for value in ("auto", "mlock"):
         (tmp_path / "a.json").write_text(json.dumps([row | {"load_mode": value}]))
-        (run,) = PLUGIN.runs(read_file(tmp_path / "a.json"))
+        (run,) = LLAMA_BENCH.runs(read_file(tmp_path / "a.json"))
         modes.append(run.cell.runtime_mode.get("load_mode"))
     assert modes == [None, "mlock"]
 
@@ -228,13 +228,13 @@ def test_a_way_of_loading_other_than_the_default_is_another_series(tmp_path):
 @pytest.mark.parametrize("name", ["38_columns.sql", "33_columns.json", "two_tables.md", "first_version.json"])
 def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database, name):
     database = shutil.copy(empty_database, tmp_path / "w.duckdb")
-    runs = list(PLUGIN.runs(read_file(FOLDER / name)))
+    runs = list(LLAMA_BENCH.runs(read_file(FOLDER / name)))
     with Warehouse.open(database) as warehouse:
         for run in runs:
             warehouse.ingest(run)
         request = ExportRequest(selection=Selection.parse(""), output=tmp_path / "out.sql", notify=pytest.fail)
         EXPORTER.export(warehouse, request)
-    again = list(PLUGIN.runs(read_file(tmp_path / "out.sql")))
+    again = list(LLAMA_BENCH.runs(read_file(tmp_path / "out.sql")))
     expected = {cell_of(run): results_of(run) for run in runs}
     assert {cell_of(run): results_of(run) for run in again} == expected
 
@@ -279,7 +279,7 @@ def test_a_speed_is_read_without_its_deviation_with_another_sign_or_in_bold(tmp_
     text = re.sub(r" ± [\d.]+", "", text) if sign is None else text.replace(" ± ", sign)
     (tmp_path / "table.md").write_text(text)
     found, expected = (
-        [one.metrics for run in PLUGIN.runs(read_file(path)) for one in run.results]
+        [one.metrics for run in LLAMA_BENCH.runs(read_file(path)) for one in run.results]
         for path in (tmp_path / "table.md", FOLDER / "table.md")
     )
     assert found == expected
@@ -290,4 +290,4 @@ def test_a_speed_in_another_notation_is_left_out_instead_of_cut(tmp_path, speed)
     text = (FOLDER / "table.md").read_text()
     (tmp_path / "table.md").write_text(re.sub(r"[\d.]+ ± [\d.]+", speed, text))
     with left_out("expected a test such as pp512 and a speed"):
-        list(PLUGIN.runs(read_file(tmp_path / "table.md")))
+        list(LLAMA_BENCH.runs(read_file(tmp_path / "table.md")))

@@ -128,7 +128,7 @@ def test_a_damaged_file_gives_runs_or_a_reason(importer):
     check()
 
 
-@pytest.mark.parametrize("name", plugins.names("db.importers"))
+@pytest.mark.parametrize("name", plugins.by_name("db.importers"))
 def test_recorded_files_are_recognised_only_by_their_own_importer(name):
     for path in files_of(name):
         assert [importer.name for importer in recognising(read_file(path))] == [name], path

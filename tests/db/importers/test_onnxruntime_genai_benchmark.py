@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from db.importers.onnxruntime_genai_benchmark import PLUGIN
+from db.importers.onnxruntime_benchmarks import GENAI
 from db.importers.support.building import is_unnamed
 from db.importers.support.files import NoResultsError, read_file
 from tests.helpers.left_out import left_out
@@ -17,7 +17,7 @@ FOLDER = FIXTURES / "imports/onnxruntime_genai_benchmark"
 
 
 def only_run(path):
-    (run,) = PLUGIN.runs(read_file(path))
+    (run,) = GENAI.runs(read_file(path))
     return run
 
 

@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 
 from benchmarking.core.errors import FormatError
-from db.importers.pyperf import PLUGIN
 from db.importers.support.files import read_file
+from db.importers.timers import PYPERF
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -19,13 +19,13 @@ FOLDER = FIXTURES / "imports/pyperf"
 
 @pytest.fixture(scope="module")
 def suite():
-    return list(PLUGIN.runs(read_file(FOLDER / "suite.json")))
+    return list(PYPERF.runs(read_file(FOLDER / "suite.json")))
 
 
 @pytest.fixture
 def changed(edited):
     """Applies a function to the JSON of the suite; returns the runs of the result."""
-    return lambda change: list(PLUGIN.runs(read_file(edited(FOLDER / "suite.json", change))))
+    return lambda change: list(PYPERF.runs(read_file(edited(FOLDER / "suite.json", change))))
 
 
 def processes(index):
@@ -82,7 +82,7 @@ def test_a_time_without_a_zone_is_a_doubt(suite):
 
 
 def test_tracked_memory_is_not_a_latency():
-    (run,) = PLUGIN.runs(read_file(FOLDER / "memory.json"))
+    (run,) = PYPERF.runs(read_file(FOLDER / "memory.json"))
     (result,) = run.results
     assert result.metrics == {"process_peak_rss_mb": 20.062208, "memory_peak_mb": pytest.approx(12.509184)}
     assert [(one.metric, one.unit, one.values) for one in result.samples] == [
@@ -122,7 +122,7 @@ def test_a_gzipped_suite_gives_the_same_runs(suite, tmp_path):
     (tmp_path / "suite.json.gz").write_bytes(gzip.compress(content))
     file = read_file(tmp_path / "suite.json.gz")
     assert file.sha256 == read_file(FOLDER / "suite.json").sha256
-    assert [run.results for run in PLUGIN.runs(file)] == [run.results for run in suite]
+    assert [run.results for run in PYPERF.runs(file)] == [run.results for run in suite]
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from db.importers.pytest_benchmark import PLUGIN
 from db.importers.support.files import read_file
+from db.importers.timers import PYTEST_BENCHMARK
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/pytest_benchmark"
 
 
 def runs(name):
-    return list(PLUGIN.runs(read_file(FOLDER / name)))
+    return list(PYTEST_BENCHMARK.runs(read_file(FOLDER / name)))
 
 
 def test_a_round_is_a_raw_value_and_a_numeric_parameter_an_axis():
@@ -60,5 +60,5 @@ def test_older_versions_call_the_processor_brand(edited):
         cpu = data["machine_info"]["cpu"]
         cpu["brand"] = cpu.pop("brand_raw", "Demo CPU")
 
-    run, _ = PLUGIN.runs(read_file(edited(FOLDER / "data.json", older)))
+    run, _ = PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", older)))
     assert run.cell.device.name == runs("data.json")[0].cell.device.name

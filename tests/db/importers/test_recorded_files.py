@@ -18,7 +18,7 @@ IMPORTS = FIXTURES / "imports"
 
 def runs_of_each():
     """(file, run) of the first recorded file of each importer that has runs in it."""
-    for name in plugins.names("db.importers"):
+    for name in plugins.by_name("db.importers"):
         files = map(read_file, sorted(path for path in (IMPORTS / name).rglob("*") if path.is_file()))
         found = ((file, runs_in(file, name)) for file in files)
         file, runs = next(((file, runs) for file, runs in found if runs), (None, []))
@@ -46,6 +46,12 @@ def test_a_warehouse_of_all_recorded_files_verifies(imported):
     stored = {row["run_id"] for row in imported.query("SELECT run_id FROM benchmark_runs").dicts()}
     assert stored == {run.run_id for _, run in runs_of_each()}
     assert verify(imported) == []
+
+
+def test_every_recorded_format_has_an_importer_also_where_several_share_a_module():
+    recorded = {path.name for path in IMPORTS.iterdir() if path.is_dir()}
+    assert recorded == recorded & set(plugins.by_name("db.importers"))
+    assert len(plugins.by_name("db.importers")) > len(plugins.names("db.importers"))
 
 
 def test_importing_again_adds_nothing(imported, row_counts):

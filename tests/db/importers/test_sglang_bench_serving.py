@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from db.importers.sglang_bench_serving import PLUGIN
+from db.importers.serving_clients import SGLANG
 from db.importers.support.files import read_file
 from db.importers.support.measures import median_of
 from tests.helpers.paths import FIXTURES
@@ -15,7 +15,7 @@ FOLDER = FIXTURES / "imports/sglang_bench_serving"
 
 
 def runs(name):
-    return list(PLUGIN.runs(read_file(FOLDER / name)))
+    return list(SGLANG.runs(read_file(FOLDER / name)))
 
 
 def test_each_line_is_a_load_with_its_own_statistics():
@@ -64,7 +64,7 @@ def test_details_are_samples_in_milliseconds_and_an_endless_rate_is_no_axis():
 def test_a_load_in_which_no_request_succeeded_failed(tmp_path):
     line = json.loads((FOLDER / "appended.jsonl").read_text().splitlines()[0])
     (tmp_path / "a.jsonl").write_text(json.dumps(line | {"completed": 0}) + "\n")
-    (run,) = PLUGIN.runs(read_file(tmp_path / "a.jsonl"))
+    (run,) = SGLANG.runs(read_file(tmp_path / "a.jsonl"))
     assert (run.status, run.results[0].error) == ("failed", "no request succeeded")
 
 
@@ -86,7 +86,7 @@ def test_an_infinite_rate_is_none(tmp_path):
     load = {**json.loads(line), "request_rate": float("inf"), "max_concurrency": None}
     (tmp_path / "out.jsonl").write_text(json.dumps(load) + "\n")
     file = read_file(tmp_path / "out.jsonl")
-    (run,) = PLUGIN.runs(file)
+    (run,) = SGLANG.runs(file)
     assert "request_rate" not in run.results[0].point.axes
     assert run.cell.runtime_mode["loop"] == "open"
     assert file.left_out == {}

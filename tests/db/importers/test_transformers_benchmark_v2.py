@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from db.importers.support.files import read_file
-from db.importers.transformers_benchmark_v2 import PLUGIN
+from db.importers.transformers_benchmark_v2 import BENCHMARK_V2
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -17,7 +17,7 @@ FOLDER = FIXTURES / "imports/transformers_benchmark_v2"
 
 
 def runs(path):
-    return list(PLUGIN.runs(read_file(path)))
+    return list(BENCHMARK_V2.runs(read_file(path)))
 
 
 def test_seconds_become_milliseconds_and_tokens_have_their_own_gaps():

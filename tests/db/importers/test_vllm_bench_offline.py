@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from db.importers.serving_clients import OFFLINE
 from db.importers.support.files import NoResultsError, read_file
-from db.importers.vllm_bench_offline import PLUGIN
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
 
@@ -16,7 +16,7 @@ FOLDER = FIXTURES / "imports/vllm_bench_offline"
 
 
 def runs(name):
-    return list(PLUGIN.runs(read_file(FOLDER / name)))
+    return list(OFFLINE.runs(read_file(FOLDER / name)))
 
 
 LATENCIES = (2010.0, 1990.0, 2000.0, 2030.0, 1980.0, 2000.0)
@@ -64,7 +64,7 @@ def test_the_plain_file_is_skipped_if_a_more_detailed_one_is_in_its_folder(tmp_p
     shutil.copy(FOLDER / "latency.json", tmp_path / "latency_8.json")
     shutil.copy(FOLDER / "latency_8.pytorch.json", tmp_path)
     with pytest.raises(NoResultsError, match=r"all its numbers are in latency_8\.pytorch\.json"):
-        list(PLUGIN.runs(read_file(tmp_path / "latency_8.json")))
+        list(OFFLINE.runs(read_file(tmp_path / "latency_8.json")))
 
 
 def test_a_loads_records_for_pytorch_are_the_load(tmp_path):

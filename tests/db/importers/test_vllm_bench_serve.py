@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from db.importers.serving_clients import SERVE
 from db.importers.support.files import NoResultsError, read_file
-from db.importers.vllm_bench_serve import PLUGIN
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -15,7 +15,7 @@ FOLDER = FIXTURES / "imports/vllm_bench_serve"
 
 
 def runs_of(path):
-    return list(PLUGIN.runs(read_file(path)))
+    return list(SERVE.runs(read_file(path)))
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_a_detailed_file_of_the_client_itself_has_no_latencies_but_what_adds_up_
     load = {"model_id": "demo", "num_prompts": 3, "completed": 2, "failed": 1, "duration": 2.0, "max_concurrency": 2}
     load |= {"request_rate": "inf", "request_throughput": 1.0, "output_throughput": 2.5, "median_ttft_ms": 187.5}
     (tmp_path / "detailed.json").write_text(json.dumps(load | lists))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "detailed.json"))
+    (run,) = SERVE.runs(read_file(tmp_path / "detailed.json"))
     (result,) = run.results
     assert {one.metric: list(one.values) for one in result.samples if one.metric != "inter_chunk_latency"} == {
         "latency_wall": [250, 750],
@@ -291,6 +291,6 @@ def test_a_request_without_a_first_token_takes_no_other_with_it(tmp_path):
     load = {"model_id": "demo", "num_prompts": 3, "completed": 3, "duration": 2.0, "request_rate": "inf"}
     load |= {"request_throughput": 1.5, "max_concurrency": 3}
     (tmp_path / "detailed.json").write_text(json.dumps(load | lists))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "detailed.json"))
+    (run,) = SERVE.runs(read_file(tmp_path / "detailed.json"))
     (requests,) = run.results[0].requests
     assert (requests.sent_ms, requests.end_ms) == ((0, 500, 1000), (250, None, 1750))

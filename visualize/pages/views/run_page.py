@@ -284,13 +284,14 @@ def csv_file(data: Data, parameters: RunFile) -> File:
 
 def results_csv(data: Data, selection: Selection, name: str) -> File:
     """Selected results in the format of `benchhouse export`."""
-    from db.exporters.csv_tables import PLUGIN
+    from db.exporters.files import CsvExporter
     from db.exporters.support.exporting import ExportRequest
 
     def parts() -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="benchhouse-") as folder:
             output = Path(folder) / "results.csv"
-            PLUGIN.export(data.warehouse, ExportRequest(selection=selection, output=output, notify=lambda line: None))
+            request = ExportRequest(selection=selection, output=output, notify=lambda line: None)
+            CsvExporter().export(data.warehouse, request)
             with output.open(encoding="utf-8", newline="") as stream:
                 while part := stream.read(1 << 16):
                     yield part

@@ -127,7 +127,7 @@ def test_numbers_too_large_for_an_array_stay_in_the_text(text):
 
 def test_every_recorded_file_gives_the_same_runs_with_its_lists_in_arrays(every_list):
     compared = in_arrays = 0
-    for name in plugins.names("db.importers"):
+    for name in plugins.by_name("db.importers"):
         for path in sorted((FIXTURES / "imports" / name).rglob("*")):
             if path.is_file():
                 found = runs_of(path, name)

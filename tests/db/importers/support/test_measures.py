@@ -10,9 +10,9 @@ import pytest
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import Point
+from db.importers.support.building import split_arguments
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, supported_tails
-from db.importers.support.names import split_arguments
 from db.importers.support.reading import shifted, without_zone
 
 NOON = datetime(2026, 1, 2, 12)

@@ -1,24 +1,29 @@
-"""onnxruntime-genai's benchmark/python/benchmark_e2e.py: its records as JSON and as CSV.
+"""The Python benchmarks of ONNX Runtime's projects. (Its program is another format: `onnxruntime_perf_test`.)
 
-A record is one batch size, prompt length and number of new tokens, with means over the repetitions and no variation.
-The numbers of repetitions and warm-ups in it are defaults of the record's class, not what was run, so they are only
-kept. The CSV of the first versions names neither model nor device: a table, or a line for each quantity.
+onnxruntime-genai's benchmark/python/benchmark_e2e.py writes records as JSON and as CSV. A record is one batch size,
+prompt length and number of new tokens, with means over the repetitions and no variation. The numbers of repetitions and
+warm-ups in it are defaults of the record's class, not what was run, so they are only kept. The CSV of the first
+versions names neither model nor device: a table, or a line for each quantity.
+
+onnxruntime's transformers/benchmark.py writes a detail CSV (a row for each measurement) and a summary CSV (a row for
+each model and setting, a column of mean latencies for each batch and sequence length). Times are in ms, rounded to
+0.01. The file names no hardware but the kind of device. The tool appends to its files, with another header for each
+run. Its fusion CSV counts operators, and has no times.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Point, Result, Scalar
-from db.importers.support.building import UNNAMED, ForeignRun, Format
+from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, foreign_result
-from db.importers.support.names import precision_of
 from db.importers.support.reading import (
     Fields,
     csv_header,
@@ -40,7 +45,7 @@ IS_FIRST_HEADER = has_columns(*FIRST_VERSIONS)
 SIZES = ("batch_size", "prompt_length", "tokens_generated", "max_length")
 DATE = "%Y-%m-%d %H:%M:%S"
 MB_PER_GIB = 1073.741824
-METRICS = {
+GENAI_METRICS = {
     "wall_clock_time_s": ("latency_mean_ms", MS_PER_S),
     "prompt_processing_latency_ms": ("prompt_processing_mean_ms", 1.0),
     "prompt_processing_throughput_tps": ("prefill_tokens_per_sec", 1.0),
@@ -57,7 +62,7 @@ METRICS = {
 COUNTS_THE_BUFFER = "the file counts max_length tokens a sequence, which is not its prompt and new tokens"
 DEVICES = ("cpu", "cuda", "rocm", "openvino", "qnn")
 """Execution providers that are named like our devices."""
-DEFINITIONS = {
+GENAI_DEFINITIONS = {
     "latency": "wall_clock_time_s: tokenizing, the prompt and all new tokens of the batch, on average",
     "prefill_tokens_per_sec": "batch size times prompt length over the mean time of processing the prompt",
     "prompt_processing_mean_ms": "processing the prompt; older files have it per token of the prompt, which shows in "
@@ -67,6 +72,30 @@ DEFINITIONS = {
     "total_tokens_per_sec": "wall_clock_throughput_tps: tokens of prompts and new tokens over the wall-clock time",
     "gpu_memory_peak_mb": "of the whole GPU that has most in use, every 0.1 s (the file's GB are GiB)",
     "cpu_memory_peak_mb": "of the whole machine, every 0.1 s (the file's GB are GiB)",
+}
+
+IS_DETAIL = has_columns("engine", "model_name", "batch_size", "sequence_length", "average_latency_ms")
+IS_FUSION = has_columns("model_filename", "datetime", "transformers", "torch")
+CELL = re.compile(r"b(\d{1,6})(?:_s(\d{1,7}))?")
+"""Column of the summary: "b1_s128", or "b1" for a model without sequence lengths."""
+TRANSFORMERS_METRICS = {
+    "average_latency_ms": "latency_mean_ms",
+    "latency_90_percentile": "latency_p90_ms",
+    "latency_95_percentile": "latency_p95_ms",
+    "latency_99_percentile": "latency_p99_ms",
+    "QPS": "throughput_samples_per_sec",
+}
+RUNTIMES = {"torch": "eager", "torch2": "compiled", "torchscript": "torchscript", "tensorflow": "tensorflow"}
+MODE = ("optimizer", "io_binding", "inputs", "custom_layer_num", "providers")
+PLAIN = ("", "None", "NA", "False", "no_opt", "0")
+HALF = {"True": "float16", "False": "float32"}
+"""Value of the first versions' column fp16 -> precision."""
+PROVIDERS = {"rocm": "rocm", "migraphx": "rocm", "dml": "directml"}
+"""Word in the name of a provider -> kind of its GPU; cuda for the others."""
+TRANSFORMERS_DEFINITIONS = {
+    "latency": "a call of the model with random token ids of one batch, warmed up",
+    "throughput_samples_per_sec": "QPS: batch size over the mean latency",
+    "latency_variance": "kept as the tool writes it: the variance in s^2 times 1000",
 }
 
 
@@ -82,7 +111,7 @@ class Record:
     result: Result
 
 
-def recognises(file: ForeignFile) -> bool:
+def is_genai(file: ForeignFile) -> bool:
     if file.json is None:
         return bool(csv_header(file, IS_HEADER) or csv_header(file, IS_FIRST_HEADER)) or _is_transposed(file)
     parts = ("config", "metadata", "metrics")
@@ -98,7 +127,7 @@ def recognises(file: ForeignFile) -> bool:
     )
 
 
-def read(file: ForeignFile) -> Iterator[ForeignRun]:
+def read_genai(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:
         file.give_way_to(file.path.with_suffix(".json"))
         if csv_header(file, IS_HEADER):
@@ -177,7 +206,7 @@ def _record(fields: Fields) -> Record:
     prompt, new = config.count("prompt_length"), config.count("tokens_generated")
     length, total = config.count("max_length"), values.number("wall_clock_throughput_tps", low=0)
     batch = config.count("batch_size") or 1
-    metrics = {metric: values.scaled(name, factor, low=0) for name, (metric, factor) in METRICS.items()}
+    metrics = {metric: values.scaled(name, factor, low=0) for name, (metric, factor) in GENAI_METRICS.items()}
     took_ms, speed = metrics["prompt_processing_mean_ms"], metrics["prefill_tokens_per_sec"]
     if prompt and took_ms and speed and math.isclose(speed * took_ms / MS_PER_S, batch, rel_tol=SAME_RATE):
         metrics["prompt_processing_mean_ms"] = took_ms * prompt
@@ -200,11 +229,94 @@ def _record(fields: Fields) -> Record:
     )
 
 
-PLUGIN = Format(
+def _is_summary_header(cells: list[str]) -> bool:
+    return {"engine", "model_name"} <= set(cells) and any(CELL.fullmatch(cell) for cell in cells)
+
+
+def is_transformers(file: ForeignFile) -> bool:
+    headers = (IS_DETAIL, _is_summary_header, IS_FUSION)
+    return file.json is None and any(csv_header(file, fits) for fits in headers)
+
+
+def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:
+    if not (csv_header(file, IS_DETAIL) or csv_header(file, _is_summary_header)):
+        file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
+    is_detail = bool(csv_header(file, IS_DETAIL))
+    rows = csv_rows(file, IS_DETAIL if is_detail else _is_summary_header, ends_early=not is_detail)
+    yield from understood(file, rows, _of_detail if is_detail else _of_summary)
+
+
+def _of_detail(row: Fields) -> ForeignRun:
+    setup = _setup(row)
+    point = Point(batch_size=row.required(row.count, "batch_size"), sequence_length=row.count("sequence_length"))
+    result = foreign_result(
+        point,
+        metrics={},
+        stated={metric: row.number(name, low=0) for name, metric in TRANSFORMERS_METRICS.items()},
+        iterations=row.integer("test_times"),
+    )
+    time = row.text("datetime")
+    return ForeignRun(
+        key=row.path,
+        results=[result],
+        started_at=row.time("datetime"),
+        stated_times=(time,),
+        kept=row.rest(),
+        **setup,
+    )
+
+
+def _of_summary(row: Fields) -> ForeignRun:
+    results: list[Result] = []
+    for name in row:
+        size = CELL.fullmatch(name)
+        if size is None or (latency := row.number(name, low=0)) is None:
+            continue
+        point = Point(batch_size=int(size[1]), sequence_length=int(size[2]) if size[2] else None)
+        results.append(foreign_result(point, metrics={"latency_mean_ms": latency}))
+    if not results:
+        row.file.refuse(f"{row.path}: no latency")
+    return ForeignRun(key=row.path, results=results, kept=row.rest(), **_setup(row))
+
+
+def _setup(row: Fields) -> Mapping[str, Any]:
+    half = HALF.get(row.text("fp16") or "", "")
+    engine, word = row.text("engine") or "", (row.text("precision") or half).rpartition(".")[2]
+    precision = precision_of(word or None)
+    mode: dict[str, Scalar] = {name: text for name in MODE if (text := row.text(name) or "") not in PLAIN}
+    if precision == "other":
+        mode["precision"] = word
+    device = (row.text("device") or "unknown").lower()
+    provider = str(mode.get("providers", "")).lower()
+    return {
+        "model_id": row.text("model_name") or UNNAMED,
+        "task": "benchmark",
+        "runtime": RUNTIMES.get(engine, engine or "unknown"),
+        "runtime_mode": mode,
+        "precision": precision,
+        "num_threads": row.count("threads") if row.peek("threads") not in ("-1", "0") else None,
+        "device_type": next((kind for name, kind in PROVIDERS.items() if name in provider), "cuda")
+        if device in ("gpu", "cuda")
+        else device,
+        "versions": {engine: row.text("version")} if engine else {},
+    }
+
+
+GENAI = Format(
     name="onnxruntime_genai_benchmark",
     summary="onnxruntime-genai's benchmark_e2e.py: --output (csv, and the json beside it)",
     definition="onnxruntime-genai-benchmark",
-    definitions=DEFINITIONS,
-    recognises=recognises,
-    read=read,
+    definitions=GENAI_DEFINITIONS,
+    recognises=is_genai,
+    read=read_genai,
 )
+TRANSFORMERS = Format(
+    name="onnxruntime_transformers_benchmark",
+    summary="onnxruntime's transformers/benchmark.py: detail and summary (csv)",
+    definition="onnxruntime-transformers-benchmark",
+    definitions=TRANSFORMERS_DEFINITIONS,
+    recognises=is_transformers,
+    read=read_transformers,
+)
+
+PLUGINS = (GENAI, TRANSFORMERS)

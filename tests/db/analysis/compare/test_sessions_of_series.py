@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarking.core.metrics import JUDGED
-from db.analysis.compare.series_sessions import (
+from db.analysis.compare.stored_results import (
     LIKELIHOOD_DROP,
     MAX_SESSIONS,
     RATIOS,
+    read_results,
     read_series_sessions,
     session_scatter,
 )
-from db.analysis.compare.stored_results import read_results
 from db.analysis.selection import Selection
 
 LATENCY = JUDGED["latency_median_ms"]

@@ -1,0 +1,319 @@
+"""The warehouse's content in files: run files and Parquet without loss, CSV and Markdown for people.
+
+Run files: each run as the JSON that a measurement writes, which `setup_benchmark_db --ingest FOLDER` loads. A run is
+exported as a whole, even if only some of its results are selected: a warehouse that loaded one part could not load the
+rest, which has the same run id.
+
+Parquet: the tables, one file per table and month.
+
+    FOLDER/benchmark_runs/2026-01.parquet         and benchmark_results, raw_benchmark_data: by the start of the run
+    FOLDER/hardware_info/all.parquet              and the other tables
+
+Nothing is lost: lists and maps stay lists and maps, numbers keep every bit, and each column has its meaning and unit as
+metadata. Tables that the warehouse derives from others are left out.
+
+CSV: one line per result with its run and hardware, with all digits; optionally the raw samples. Maps, lists and JSON
+are JSON in a cell; times are ISO 8601, UTC; NULL is an empty cell, empty text is `""`. Text that a spreadsheet would
+execute is prefixed with an apostrophe.
+
+Markdown: the selected results as a table for a page or a pull request.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from benchmarking.core import text
+from benchmarking.core.axes import AXES
+from benchmarking.core.errors import UsageError
+from benchmarking.core.metrics import METRICS, PEAK_MEMORY
+from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.records import Run, dumps
+from benchmarking.core.tables import NOTHING
+from benchmarking.core.untrusted.redaction import redacted_record
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output, whole_runs
+from db.query import dictionary
+from db.run_records import StoredRun
+from db.values import readable
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+FILE = ".json"
+
+OF_RUNS = {
+    "benchmark_runs": "run_id IN (SELECT run_id FROM chosen) ORDER BY started_at, run_id",
+    "benchmark_results": "result_id IN (SELECT result_id FROM chosen) ORDER BY run_id, result_id",
+    "quality_results": "run_id IN (SELECT run_id FROM chosen) ORDER BY run_id, metric",
+    "raw_benchmark_data": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, metric",
+    "requests": "result_id IN (SELECT result_id FROM chosen) ORDER BY result_id, launch, phase DESC, ordinal",
+}
+"""Condition and order of the tables with one file per month."""
+SERIES = """(
+    SELECT series_id FROM benchmark_results WHERE result_id IN (SELECT result_id FROM chosen)
+    UNION
+    SELECT canonical_series_id FROM benchmark_results JOIN series_alias USING (series_id)
+    WHERE result_id IN (SELECT result_id FROM chosen)
+)"""
+SHARED = {
+    "hardware_info": """hardware_id IN (
+        SELECT hardware_id FROM benchmark_runs WHERE run_id IN (SELECT run_id FROM chosen)
+    ) ORDER BY hardware_id""",
+    "series": f"series_id IN {SERIES} ORDER BY series_id",
+    "series_alias": f"series_id IN {SERIES} ORDER BY series_id",
+    "change_points": f"series_id IN {SERIES} ORDER BY change_point_id",
+    "alerts": f"series_id IN {SERIES} ORDER BY alert_id",
+    "annotations": f"""target_id IN (
+        SELECT result_id FROM chosen UNION SELECT run_id FROM chosen UNION FROM {SERIES}
+        UNION SELECT hardware_id FROM benchmark_runs WHERE run_id IN (SELECT run_id FROM chosen)
+        UNION SELECT alert_id FROM alerts WHERE series_id IN {SERIES}
+    ) ORDER BY annotation_id""",
+}
+"""Condition and order of the other tables: the rows related to the selected results."""
+
+CSV_ORDER = {
+    "all_results": "started_at, run_id, batch_size, sequence_length, new_tokens, result_id",
+    "raw_samples": "result_id, launch, phase DESC, metric, sample_index",
+}
+ROWS_AT_ONCE = {"all_results": 32, "raw_samples": 50_000}
+"""Rows read at once. A result has JSON of any size, often kilobytes but sometimes megabytes; a sample is short."""
+PART_BYTES = 16_000_000
+"""Size at which rows are converted and written: large enough to be fast, small enough for wide rows."""
+
+Row = Mapping[str, Any]
+MARKDOWN_ROWS = f"""
+SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
+FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
+ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
+"""
+WORDS = {
+    "model_id": "model",
+    "device_name": "device",
+    "runtime": "runtime",
+    "precision": "precision",
+}
+SHOWN = (
+    *("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"),
+    *("time_to_first_token_ms", "time_per_output_token_ms"),
+)
+AXIS_HEADINGS = {name: axis.heading for name, axis in AXES.items()}
+NUMBERS = {
+    "latency_median_ms": METRICS["latency_median_ms"].heading,
+    "interval": "95 % interval",
+    **{name: METRICS[name].heading for name in SHOWN},
+    "memory_peak_mb": "peak MB",
+    **{name: metric.heading_with_unit for name, metric in QUALITY_METRICS.items()},
+}
+REMARKS = {"verdict": "doubts", "started_at": "started (UTC)"}
+IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implied is not None}
+"""Values that need no column if all results share them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonExporter:
+    """A folder of run files, one run in a file, or one run per line on stdout."""
+
+    name: str = "json"
+    summary: str = (
+        "a folder of run files, for benchhouse setup --ingest; FILE.json for one run; stdout: one run per line"
+    )
+    tables: tuple[Tables, ...] = ("all",)
+    can_be_anonymous: bool = True
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        runs = _exported(whole_runs(Scope(warehouse, request.selection)), request)
+        output = request.output
+        if output is None:
+            with text_output(None) as stream:
+                stream.writelines(f"{dumps(run)}\n" for run in runs)
+            return ()
+        if output.suffix == FILE and not request.is_folder:
+            first = next(runs)
+            if next(runs, None) is not None:
+                raise UsageError(
+                    f"{output}: a run file contains one run, but several are selected: give a folder, or select one run"
+                )
+            with text_output(output) as stream:
+                stream.write(f"{dumps(first)}\n")
+        else:
+            with folder_output(output) as folder:
+                for run in runs:
+                    (folder / file_name(run)).write_text(f"{dumps(run)}\n", encoding="utf-8")
+        return (output,)
+
+
+def file_name(run: Run) -> str:
+    """A unique file name; names sort by the start of the runs."""
+    cell = run.cell
+    started = re.sub(r"[-:]|\.\d+", "", run.started_at)
+    parts = (started, cell.workload.model_id, cell.device.selector, cell.runtime, cell.precision)
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", "_".join(parts))
+    return f"{words[:150]}_{re.sub('[^A-Za-z0-9-]', '-', run.run_id)}{FILE}"
+
+
+def _exported(stored_runs: Iterator[StoredRun], request: ExportRequest) -> Iterator[Run]:
+    """The runs, redacted if asked. The user is notified of samples that a run file cannot contain."""
+    for stored in stored_runs:
+        if stored.compacted:
+            request.notify(
+                f"run {stored.run.run_id}: left out the quantiles of {stored.compacted} launches and metrics, whose "
+                "raw samples were compacted: a run file has no field for them (Parquet does)"
+            )
+        yield redacted_record(stored.run, anonymous=True) if request.anonymous else stored.run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetExporter:
+    """A folder with a folder for each table."""
+
+    name: str = "parquet"
+    summary: str = "a folder with the tables, one file per table and month; with --tables results, without raw samples"
+    tables: tuple[Tables, ...] = ("all", "results")
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
+        months = scope.months(whole=True)
+        left_out = () if request.tables == "all" else ("raw_benchmark_data", "requests")
+        with folder_output(request.output) as folder:
+            for table, condition in OF_RUNS.items():
+                if table not in left_out:
+                    for month in months:
+                        _write_parquet(scope, table, condition, month, folder / table / f"{month:%Y-%m}.parquet")
+            for table, condition in SHARED.items():
+                _write_parquet(scope, table, condition, None, folder / table / "all.parquet")
+        return request.output_paths
+
+
+def _write_parquet(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:
+    """Write the table's rows, each column with its entry from the data dictionary, to a file; no file without rows."""
+    import pyarrow.parquet
+
+    where = "TRUE" if month is None and scope.is_everything else condition
+    rows = scope.read(f"SELECT * FROM {table} WHERE {where}", month, whole=True).arrow()
+    if rows.num_rows:
+        path.parent.mkdir(exist_ok=True)
+        schema = rows.schema
+        entries = {field.name: field for field in dictionary.fields(scope.warehouse, table)}
+        for place, name in enumerate(schema.names):
+            entry = entries[name]
+            words = {"meaning": entry.meaning, "unit": entry.unit, "duckdb_type": entry.type}
+            schema = schema.set(place, schema.field(place).with_metadata(words))
+        pyarrow.parquet.write_table(rows.cast(schema), path, compression="zstd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvExporter:
+    """A file of results, or with the samples a folder with results.csv and samples.csv."""
+
+    name: str = "csv"
+    summary: str = "one line per result; with --tables all, a folder with results.csv and samples.csv"
+    tables: tuple[Tables, ...] = ("results", "all")
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
+        scope.months()  # raises for an empty selection before anything is written
+        if request.tables == "results":
+            with text_output(request.file) as stream:
+                _write_csv(scope, "all_results", stream)
+        else:
+            with folder_output(request.output) as folder:
+                for view, name in (("all_results", "results.csv"), ("raw_samples", "samples.csv")):
+                    with (folder / name).open("w", encoding="utf-8", newline="") as stream:
+                        _write_csv(scope, view, stream)
+        return request.output_paths
+
+
+def _write_csv(scope: Scope, view: str, stream: TextIO) -> None:
+    """The rows of a view below a header, read and written in parts of bounded size."""
+    import pyarrow as pa
+
+    types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
+    chosen = "(SELECT result_id FROM chosen)"
+    cells = ", ".join(f'{_cell(name, kind)} AS "{name}"' for name, kind in types.items())
+    sql = f"SELECT {cells} FROM {view} WHERE result_id IN {chosen} ORDER BY {CSV_ORDER[view]}"
+    stream.write(_csv_text(pa.table({name: [] for name in types}), has_header=True))
+    part: list[Any] = []
+    size = 0
+    for batch in scope.batches(sql, ROWS_AT_ONCE[view]):
+        part.append(batch)
+        size += batch.nbytes
+        if size >= PART_BYTES:
+            stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
+            part, size = [], 0
+    if part:
+        stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
+
+
+def _csv_text(table: Any, *, has_header: bool) -> str:
+    import pyarrow.csv
+
+    content = io.BytesIO()
+    pyarrow.csv.write_csv(table, content, pyarrow.csv.WriteOptions(include_header=has_header))
+    return content.getvalue().decode()
+
+
+def _cell(name: str, kind: str) -> str:
+    """The SQL of a column's cells: `text.spreadsheet_safe` for text, numbers unchanged."""
+    if kind.startswith("MAP") or kind.endswith("[]"):
+        return f'to_json("{name}")::VARCHAR'
+    if kind == "TIMESTAMP":
+        return f"replace(\"{name}\"::VARCHAR, ' ', 'T')"
+    column = f'"{name}"'
+    if kind != "VARCHAR":
+        return column
+    starts = " OR ".join(f"starts_with({column}, chr({ord(start)}))" for start in text.FORMULA_STARTS)
+    return f"CASE WHEN ({starts}) AND TRY_CAST({column} AS DOUBLE) IS NULL THEN chr(39) || {column} ELSE {column} END"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkdownExporter:
+    """One table, without empty columns."""
+
+    name: str = "markdown"
+    summary: str = "a table of the results for a page or a pull request"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        scope = Scope(warehouse, request.selection)
+        scope.months()
+        stored = [{**_own_axes(row), **row} for row in scope.read(MARKDOWN_ROWS).dicts()]
+        further = {name: name.replace("_", " ") for row in stored for name in sorted(_own_axes(row))}
+        headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS
+        cells: list[dict[str, str]] = []
+        for row in stored:
+            # The interval is that of the typical launch; that of fewer than three would only cover their calls.
+            low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
+            has_interval = low is not None and high is not None and row["ci_scope"] == "between"
+            if row["status"] != "ok":
+                verdict = f"{row['status'].replace('_', ' ')}: {row['error']}"
+            elif row["doubts"]:
+                verdict = f"{row['validity']}: {', '.join(row['doubts'])}"
+            else:
+                verdict = NOTHING if row["validity"] == "valid" else str(row["validity"])
+            texts = {"interval": f"{_text(low)} .. {_text(high)}" if has_interval else NOTHING, "verdict": verdict}
+            cells.append({name: texts[name] if name in texts else _text(row.get(name)) for name in headings})
+        kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
+        right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
+        rows = [[row[name] for name in kept] for row in cells]
+        with text_output(request.file) as stream:
+            print(text.markdown_table([headings[name] for name in kept], rows, right=right), file=stream)
+        return request.output_paths
+
+
+def _own_axes(row: Row) -> dict[str, Any]:
+    """The axes of a point that have no column, such as the rate of a load."""
+    return dict(json.loads(row["axes"] or "{}"))
+
+
+def _text(value: Any) -> str:
+    return text.number(value) if isinstance(value, float) else readable(value)
+
+
+PLUGINS = (JsonExporter(), ParquetExporter(), CsvExporter(), MarkdownExporter())

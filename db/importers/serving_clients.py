@@ -1,0 +1,436 @@
+"""The files of vLLM's and SGLang's benchmarks. (What they print is another format: `vllm_printed`.)
+
+`vllm bench serve` (before: benchmark_serving.py) has one load, or one per line with --append-result. The files of
+`vllm bench sweep` are run=N.json and summary.json for each combination, and a summary.csv: a sweep appends the number
+of the run and the varied parameters to the load's own fields; the varied parameters are part of the series. Times are
+in ms, but in s in the raw lists. If nothing was streamed, or no request had a second token, the file has 0 for the
+metrics that were not measured. The date is the end of the load, in local time. The .pytorch.json of a load has its
+statistics, with everything else as their metadata.
+
+`vllm bench latency` and `vllm bench throughput` (before: benchmark_latency.py, benchmark_throughput.py): the file of
+--output-json has only numbers; its .pytorch.json also has the model and the command's arguments. Times are in s. A
+latency covers a whole batch, with prompts and new tokens.
+
+SGLang's `python -m sglang.bench_serving --output-file FILE.jsonl` has one load per line, without a date. Times are in
+ms, but in s in the raw lists (--output-details). Model, device and precision come from the server's information, if the
+server provided it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Requests, Result, Scalar
+from db.importers.support.building import ForeignRun, Format, split_arguments
+from db.importers.support.files import ForeignFile
+from db.importers.support.load_clients import CLIENT_STATISTIC, client_result, has_all, merged_records
+from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_rows,
+    has_columns,
+    json_objects,
+    mostly,
+    parsed_number,
+    shifted,
+    shortened,
+    top_fields,
+    understood,
+)
+from db.importers.support.serving import (
+    Sent,
+    device_count,
+    engine_not_stated,
+    load_mode,
+    load_result,
+    parallel_mode,
+    requests_record,
+    with_requests,
+)
+
+SERVE_NUMBERS = {
+    "total_token_throughput": "total_tokens_per_sec",
+    "total_input_sequences": "total_input_sequences",
+    "input_sequence_throughput": "input_sequences_per_sec",
+    "request_goodput": "request_goodput_per_sec",
+    "rtfx": "rtfx",
+    "probe_completed": "probe_completed_requests",
+    "probe_failed": "probe_failed_requests",
+    "probe_median_e2el_ms": "probe_median_e2el_ms",
+    "probe_p99_e2el_ms": "probe_p99_e2el_ms",
+    "probe_max_e2el_ms": "probe_max_e2el_ms",
+    "spec_decode_acceptance_rate": "spec_decode_acceptance_percent",
+    "spec_decode_acceptance_length": "spec_decode_acceptance_length",
+}
+SERVE_NAMED = {"model_id", "num_prompts"}
+SERVE_REQUIRED = SERVE_NAMED | {"request_throughput"}
+MOST_SHAPE = 1e6
+"""Maximum burstiness of the gamma distribution of arrivals: above it they count as constant."""
+DATE = "%Y%m%d-%H%M%S"
+NO_AUDIO = f"{NOT_APPLICABLE}: no audio, or none that the file counts"
+SERVE_DEFINITIONS = {
+    "latency": "e2el: from sending a request to its last byte, of the requests that succeeded",
+    "time_to_first_token_ms": "median ttft: from the start of a request to the first output that was streamed",
+    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
+    "itl": "every gap between chunks of the stream, of all requests together; a chunk need not be one token",
+    "std": "standard deviations are of the population",
+    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
+    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    "client_queue_time": "wait of a request in the client for a place among max_concurrency",
+}
+
+RUN_NUMBER = "run_number"
+"""The first field that a sweep adds; its warm-up has -1."""
+IS_SUMMARY = has_columns(*SERVE_REQUIRED, RUN_NUMBER)
+SWEEP_NAME = "_benchmark_name"
+TEXTS = ("date", "model_id", "tokenizer_id", "label", "backend", "endpoint_type")
+FAILED_RUN = {"error_type", "error", "serve_overrides"}
+
+SUMMARISED = {".json": "", ".csv": "*/"}
+"""Extension of a summary -> path of the runs in it."""
+
+OFFLINE_LATENCY = {"avg_latency", "latencies", "percentiles"}
+OFFLINE_THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
+OFFLINE_MODE = ("quantization", "kv_cache_dtype", "enforce_eager")
+PLAIN: tuple[object, ...] = (None, False, 1, "auto")
+"""Values that carry no information."""
+OFFLINE_DEFINITIONS = {
+    "latency": "one call of generate for the whole batch: prompts and all new tokens, after warm-up calls",
+    "throughput_samples_per_sec": "requests_per_second: all requests, given to the engine at once, over their time",
+    "total_tokens_per_sec": "tokens_per_second: tokens of the prompts and new tokens together over that time",
+}
+
+SGLANG_NUMBERS = {
+    "input_throughput": "input_tokens_per_sec",
+    "total_throughput": "total_tokens_per_sec",
+    "total_input_text_tokens": "total_input_text_tokens",
+    "total_input_vision_tokens": "total_input_vision_tokens",
+    "total_output_tokens_retokenized": "total_output_tokens_retokenized",
+    "concurrency": "concurrency_mean",
+    "accept_length": "spec_decode_acceptance_length",
+    "request_goodput": "request_goodput_per_sec",
+    "slo_attainment": "slo_attainment_share",
+}
+SGLANG_REQUIRED = {"backend", "dataset_name", "request_rate", "max_concurrency", "completed", "mean_e2e_latency_ms"}
+SGLANG_DEFINITIONS = {
+    "latency": "e2e_latency: from sending a request to the last piece of its stream, of the requests that succeeded",
+    "time_to_first_token_ms": "median ttft: from the start of a request to the first piece of its stream with text",
+    "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
+    "itl": "gap between two pieces of the stream over the tokens of the later one, once for each of them",
+    "std": "standard deviations are of the population",
+    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
+    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    "concurrency_mean": "sum of all latencies over the duration",
+    "request_goodput_per_sec": "requests within every limit of --goodput over the duration of the whole load",
+    "slo_attainment_share": "those requests among all that were sent",
+}
+
+
+def is_serve(file: ForeignFile) -> bool:
+    if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
+        return True
+    # A load, also one of which scripts keep only the latencies.
+    return mostly(
+        _served_loads(file),
+        lambda load: (
+            isinstance(load, dict)
+            and load.keys() >= SERVE_NAMED
+            and ("request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load)))
+        ),
+    )
+
+
+def _served_loads(file: ForeignFile) -> Sequence[Json]:
+    records = merged_records(file.json)
+    if records is not None:
+        return ({**records.information, **{name: values[0] for name, values in records.values.items() if values}},)
+    if isinstance(file.json, list):
+        return file.json  # a summary.json
+    if file.json is None and not file.json_lines and csv_header(file, IS_SUMMARY):
+        return [
+            {name: _value(name, text) for name in row if name and (text := row.peek(name))}
+            for row in csv_rows(file, IS_SUMMARY)
+        ]
+    return file.json_lines if file.json is None else (file.json,)
+
+
+def _value(name: str, text: str) -> Json:
+    """The value of a cell that pandas wrote: true, false, a finite number, or the text."""
+    value = text if name in TEXTS else {"True": True, "False": False}.get(text, parsed_number(text))
+    return text if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
+    path, data = file.path, file.json
+    if isinstance(data, dict) and data.keys() >= FAILED_RUN:
+        file.without_results(f"failed run of a sweep: {shortened(data['error_type'])}: {shortened(data['error'])}")
+    if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
+        file.without_results("warm-up of a sweep")
+    if path.name.endswith(".pytorch.json"):
+        whole = path.with_name(path.name.removesuffix(".pytorch.json") + ".json")
+        if whole.is_file():
+            file.without_results(f"all its numbers are in {whole.name}")
+    if path.name in ("summary.json", "summary.csv") and any(path.parent.glob(f"{SUMMARISED[path.suffix]}run=*.json")):
+        file.without_results("summary of a sweep: each run has its own file, run=N.json")
+    loads = _served_loads(file)
+    if not loads:
+        file.refuse("not JSON, or truncated")
+    single = len(loads) == 1 and isinstance(loads[0], dict)
+    entries = enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry"))  # type: ignore[arg-type]
+    yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))
+
+
+def _served_run(load: Fields, index: int) -> ForeignRun:
+    date, backend = load.text("date"), load.text("backend") or load.text("endpoint_type")
+    finished_at = load.time_like("date", DATE, "20260424-115933")
+    sent, completed = load.required(load.count, "num_prompts"), load.integer("completed")
+    counted = None if completed is None else max(0, sent - completed)
+    failed = load.number("failed", low=0) if "failed" in load else counted
+    requests = _requests(load)
+    # A sweep varied the fields after the number of the run: numbers are axes, the others part of the mode.
+    names = list(load)
+    after = names[names.index(RUN_NUMBER) + 1 :] if RUN_NUMBER in names else []
+    varied = {name: load.peek(name) for name in after if name in load}
+    axes, _ = split_arguments({name: value for name, value in varied.items() if type(value) in (int, float)})
+    mode: dict[str, Scalar] = {
+        name.lstrip("_") if name == SWEEP_NAME else name: value if isinstance(value, bool | int | str) else str(value)
+        for name, value in varied.items()
+        if name not in axes
+    }
+    shape = load.peek("burstiness")
+    variation = shape**-0.5 if isinstance(shape, int | float) and 0 < shape < MOST_SHAPE else 1.0
+    axes = {"num_prompts": sent, **axes}
+    result = client_result(load, sent=sent, failed=failed, numbers=SERVE_NUMBERS, axes=axes, variation=variation)
+    if result.metrics.get("rtfx") == 0:  # it is 0 for models without audio
+        metrics = {name: value for name, value in result.metrics.items() if name != "rtfx"}
+        result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
+    result = with_requests(result, requests, variation=variation)
+    arrivals = None if shape is None else "poisson" if shape == 1 else "gamma"
+    mode |= load_mode(result, arrivals if "request_rate" in result.point.axes else None)
+    return ForeignRun(
+        key=str(index),
+        stated_times=(date,),
+        model_id=load.required(load.text, "model_id"),
+        task="feature-extraction" if "input_sequence_throughput" in load else "text-generation",
+        results=[result],
+        started_at=shifted(load.file, finished_at, -(load.number("duration", low=0) or 0.0)) if finished_at else None,
+        finished_at=finished_at,
+        runtime=SERVER,
+        runtime_mode={
+            **({"endpoint": backend} if backend else {}),
+            **{name: value for name, value in parallel_mode(load).items() if name not in varied},
+            **mode,
+        },
+        device_count=device_count(load) or 1,
+        doubts=engine_not_stated(backend),
+        tags={"label": load.text("label")},
+        kept=load.rest(),
+    )
+
+
+def _requests(load: Fields) -> tuple[Requests, ...]:
+    """The requests of a detailed result; empty if the file lacks their times. The client itself writes no latencies,
+    but the first token's and the gaps after it, which add up to them.
+
+    In a closed loop the client submits all requests at once, and they wait in its queue: the intended start of a
+    request is the actual one. In an open loop the intended start is the arrival, before that wait.
+    """
+    fields = load.unread_copy()
+    has_latencies = "latencies" in fields
+    names = ("start_times", "ttfts", "latencies" if has_latencies else "ttfts", "input_lens", "output_lens")
+    columns = [list(fields.column(name) or ()) for name in names]
+    gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns[0]
+    if not sent or {len(sent)} != {len(one) for one in (*columns, gaps, errors)}:
+        return ()
+    waits = list(fields.column("queue_times") or ())
+    is_open = fields.peek("max_concurrency") is None or fields.peek("request_rate") != "inf"
+    waits = waits if is_open and len(waits) == len(sent) else [0.0] * len(sent)
+    found = []
+    for place, values in enumerate(zip(*columns, waits, strict=True)):
+        start, first_s, latency_s, tokens_in, tokens_out, wait_s = values
+        if start is None or first_s is None or latency_s is None or None in values:
+            continue  # a value of it is left out
+        error, after = errors[place], fields.number_list(gaps[place], f"itls[{place}]")
+        if not has_latencies:
+            if not error and not has_all(after, gaps[place]):
+                continue  # a gap of it is left out
+            latency_s = first_s + sum(after) if first_s else 0.0  # without a first output, its end is unknown
+        tokens = accumulate((start + first_s, *after)) if first_s else ()
+        found.append(
+            Sent(
+                intended_s=start - (wait_s or 0.0),
+                sent_s=start,
+                first_s=start + first_s if first_s else None,
+                tokens_s=tuple(tokens),
+                end_s=start + latency_s if latency_s else None,
+                tokens_in=int(tokens_in),
+                tokens_out=None if error else int(tokens_out),
+                error="failed" if error else None,
+                detail=str(error) if error else None,
+            )
+        )
+    if not any(request.end_s is not None for request in found):
+        return ()  # nothing was streamed: the file has no request's end
+    return requests_record(found)
+
+
+def _offline_data(file: ForeignFile) -> Mapping[str, Any] | None:
+    """The numbers in the form of --output-json, with model and arguments if the file has them."""
+    records = merged_records(file.json)
+    if records is None:
+        return file.json if isinstance(file.json, dict) else None
+    shared = {"model": records.model, "arguments": dict(records.arguments), **records.information}
+    if "latency" in records.values:
+        return {**shared, "latencies": list(records.values["latency"])}
+    return {**shared, **{name: values[0] for name, values in records.values.items() if values}}
+
+
+def is_offline(file: ForeignFile) -> bool:
+    data = _offline_data(file)
+    return data is not None and (data.keys() >= OFFLINE_LATENCY or data.keys() >= OFFLINE_THROUGHPUT)
+
+
+def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
+    data = _offline_data(file)
+    if data is None:
+        top_fields(file)
+    sibling = file.path.with_suffix(".pytorch.json")
+    if isinstance(file.json, dict) and sibling.is_file():
+        file.without_results(f"all its numbers are in {sibling.name}")
+    fields = Fields(file, data or {})
+    arguments = fields.section("arguments")
+    mode: dict[str, Scalar] = {"engine": "offline"}
+    for name in OFFLINE_MODE:
+        value = arguments.any(name)
+        if isinstance(value, str | int) and value not in PLAIN:
+            mode[name] = value
+    yield ForeignRun(
+        model_id=fields.text("model") or "unknown",
+        task="text-generation",
+        runtime=arguments.text("backend") or "vllm",
+        runtime_mode={**mode, **parallel_mode(arguments)},
+        device_count=device_count(arguments) or 1,
+        precision_word=arguments.text("dtype"),
+        results=[
+            _offline_latency(fields, arguments) if "latencies" in fields else _offline_throughput(fields, arguments)
+        ],
+        kept=fields.rest(),
+    )
+
+
+def _offline_latency(fields: Fields, arguments: Fields) -> Result:
+    seconds = fields.required(fields.numbers, "latencies")
+    mean_s, std_s, percentiles = fields.number("avg_latency"), fields.number("std_latency"), fields.any("percentiles")
+    batch = arguments.count("batch_size")
+    stated: dict[str, Json] = {"avg_latency": mean_s, "std_latency": std_s, "percentiles": percentiles}
+    return foreign_result(
+        Point(
+            batch_size=batch or 1,
+            sequence_length=arguments.count("input_len"),
+            new_tokens=arguments.count("output_len"),
+        ),
+        metrics={},
+        samples=[block(0, in_ms(seconds))] if seconds else [],
+        warmup_iterations=arguments.integer("num_iters_warmup"),
+        doubts=() if batch else (BATCH_NOT_STATED,),
+        kept={"stated": {name: value for name, value in stated.items() if value is not None}},
+    )
+
+
+def _offline_throughput(fields: Fields, arguments: Fields) -> Result:
+    requests, tokens = fields.integer("num_requests"), fields.number("total_num_tokens", low=0)
+    axes: dict[str, int | float] = {"num_prompts": requests} if requests else {}
+    if requests and tokens and "input_len" not in arguments:
+        axes["tokens_per_request"] = round(tokens / requests)
+    return load_result(
+        concurrency=None,
+        request_rate=None,
+        prompt_tokens=arguments.count("input_len"),
+        prompt_tokens_mean=None,
+        new_tokens=arguments.count("output_len"),
+        requests=requests,
+        failed=None,
+        axes=axes,
+        metrics={
+            "throughput_samples_per_sec": fields.number("requests_per_second", low=0),
+            "total_tokens_per_sec": fields.number("tokens_per_second", low=0),
+            "duration_s": fields.number("elapsed_time", low=0),
+            "total_tokens": tokens,
+        },
+    )
+
+
+def _sglang_loads(file: ForeignFile) -> Sequence[Json]:
+    return file.json_lines if file.json is None else (file.json,)
+
+
+def is_sglang(file: ForeignFile) -> bool:
+    return mostly(_sglang_loads(file), lambda one: isinstance(one, dict) and one.keys() >= SGLANG_REQUIRED)
+
+
+def read_sglang(file: ForeignFile) -> Iterator[ForeignRun]:
+    loads = enumerate(json_objects(file, _sglang_loads(file), "line"), 1)
+    yield from understood(file, loads, lambda entry: _sglang_run(entry[1], str(entry[0])))
+
+
+def _sglang_run(load: Fields, key: str) -> ForeignRun:
+    backend, server = load.text("backend"), load.section("server_info")
+    errors = load.peek("errors")
+    failed = sum(map(bool, errors)) if isinstance(errors, list) else None
+    name = "served_model_name" if "served_model_name" in server else "model_path"
+    mode = {"endpoint": backend, "quantization": server.text("quantization")}
+    result = client_result(load, sent=None, failed=failed, numbers=SGLANG_NUMBERS, axes={})
+    arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
+    return ForeignRun(
+        key=key,
+        model_id=server.text(name) or "unknown",
+        task="text-generation",
+        results=[result],
+        runtime="sglang" if "server_info" in load else SERVER,  # only its own server describes itself
+        doubts=() if "server_info" in load else engine_not_stated(backend),
+        device_count=device_count(server) or 1,
+        runtime_mode={
+            **{word: value for word, value in mode.items() if value},
+            **parallel_mode(server),
+            **load_mode(result, arrivals if load.peek("request_rate") != "inf" else None),
+        },
+        precision_word=server.text("dtype"),
+        device_type=server.text("device") or "unknown",
+        versions={"sglang": server.text("version")},
+        tags={"tag": load.text("tag")},
+        kept=load.rest(),
+    )
+
+
+SERVE = Format(
+    name="vllm_bench_serve",
+    summary="vLLM: vllm bench serve --save-result (json, also several in one file, and .pytorch.json), "
+    "vllm bench sweep (run=N.json, summary.json, summary.csv)",
+    definition="vllm-bench-serve",
+    definitions=SERVE_DEFINITIONS,
+    recognises=is_serve,
+    read=read_serve,
+)
+OFFLINE = Format(
+    name="vllm_bench_offline",
+    summary="vLLM: vllm bench latency and vllm bench throughput, --output-json (json and .pytorch.json)",
+    definition="vllm-bench-offline",
+    definitions=OFFLINE_DEFINITIONS,
+    recognises=is_offline,
+    read=read_offline,
+)
+SGLANG = Format(
+    name="sglang_bench_serving",
+    summary="SGLang: python -m sglang.bench_serving --output-file (jsonl)",
+    definition="sglang-bench-serving",
+    definitions=SGLANG_DEFINITIONS,
+    recognises=is_sglang,
+    read=read_sglang,
+)
+
+PLUGINS = (SERVE, OFFLINE, SGLANG)

@@ -1,0 +1,359 @@
+"""The files of programs that time functions or commands. Numeric parameters are axes; others make separate runs.
+
+pyperf's JSON: each of its processes is a launch, with warm-ups and values. A value is the mean time of `loops` x
+`inner_loops` calls. The processes in which pyperf calibrates the number of loops are kept but not counted. Its times
+have no time zone.
+
+pytest-benchmark's JSON (--benchmark-json, --benchmark-save): a run for each test, a result for each of its cases. A
+round gives one raw value, the mean time of its iterations in s; without --benchmark-save-data the file has only
+statistics.
+
+hyperfine's JSON (--export-json): a run for each command, with one value in s per execution in a fresh process. The file
+names neither date nor machine.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, bytes_to_mb
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, to_json
+from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of, is_argument, iso, named_arguments
+from db.importers.support.files import ForeignFile
+from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
+from db.importers.support.reading import Fields, mostly, parsed_number, shifted, shortened, top_fields, understood
+
+FORMAT_VERSION = "1.0"
+UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
+"""Unit of a benchmark that measures something else than time -> metric, its unit and the factor to it."""
+PYPERF_DEFINITIONS = {
+    "latency_wall": "time of a block of calls over loops x inner_loops, by pyperf's timer",
+    "process_peak_rss_mb": "mem_max_rss, or of a command its command_max_rss: median over the processes",
+    "memory_peak_mb": "the values of --track-memory or --tracemalloc: median over the processes",
+    "value": "the values of a benchmark whose unit is a number: median over the processes",
+}
+
+PYTEST_STATED = {
+    **{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")},
+    "stddev": "latency_std_ms",
+    "q1": "latency_p25_ms",
+    "q3": "latency_p75_ms",
+    "iqr": "latency_iqr_ms",
+}
+PYTEST_DEFINITIONS = {
+    "latency_wall": "time of a round over its iterations, by the benchmark's timer",
+    "calls_per_sec": "ops: 1 / mean",
+}
+
+HYPERFINE_STATED = {name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")} | {
+    "stddev": "latency_std_ms"
+}
+CPU = {"user": "cpu_user_ms", "system": "cpu_system_ms"}
+HYPERFINE_DEFINITIONS = {
+    "latency_wall": "wall time of a run of the command: start of its process to its end, less the time of an empty "
+    "shell where it ran in one",
+    "cpu_user_ms": "CPU time of the command in user mode, mean over its runs",
+    "cpu_system_ms": "CPU time of the command in the kernel, mean over its runs",
+    "process_peak_rss_mb": "memory_usage_byte: highest resident size of a run, median over the runs",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One entry of a benchmark's "runs"."""
+
+    values: Sequence[float]
+    """Seconds per call (or bytes, or numbers: the benchmark's unit), each from a block of calls."""
+    loops: int
+    """Loops behind each value."""
+    inner_loops: int
+    warmups: tuple[tuple[int, float], ...]
+    """Loops and value of each."""
+    date: datetime | None
+    stated_date: str | None
+    duration_s: float
+    peak_rss_bytes: float | None
+    kept: Mapping[str, Json]
+
+
+def is_pyperf(file: ForeignFile) -> bool:
+    data = file.json
+    if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
+        return False
+    benchmarks = data["benchmarks"]
+    return not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "runs" in one)
+
+
+def read_pyperf(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = top_fields(file)
+    version = top.required(top.text, "version")
+    if version != FORMAT_VERSION:
+        top.refuse("version", f"expected {FORMAT_VERSION}, found {shortened(version)}")
+    shared = top.section("metadata")
+    benchmarks = enumerate(top.required(top.objects, "benchmarks"))
+    yield from understood(file, benchmarks, lambda one: _pyperf_run(one[1], one[0], shared))
+
+
+def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
+    # Metadata of all processes of a benchmark: its own, then the suite's.
+    of_benchmark = benchmark.section("metadata")
+    both = {name: fields.any(name) for fields in (shared, of_benchmark) for name in fields}
+    metadata = Fields(benchmark.file, both, benchmark.place("metadata"))
+    file, name = benchmark.file, metadata.required(metadata.text, "name")
+    runs = benchmark.required(benchmark.objects, "runs")
+    processes = list(understood(file, runs, lambda one: _process(one, metadata)))
+    if not any(process.values for process in processes):
+        benchmark.refuse("runs", "no process has measured values")
+    dated = [
+        (process.date, shifted(file, process.date, process.duration_s))
+        for process in processes
+        if process.date is not None
+    ]
+    cpu = metadata.text("cpu_model_name")
+    # The arguments in the benchmark's name, and those that its author wrote into the metadata.
+    base, found = named_arguments(name)
+    for field in metadata:
+        if is_argument(field):
+            value = metadata.any(field)
+            found[field] = value if isinstance(value, int | float | str) else str(value)
+    arguments = arguments_of(base, found)
+    return ForeignRun(
+        key=f"{index} {name}",
+        runtime_mode=arguments.mode,
+        results=[_pyperf_result(metadata, processes, arguments.point)],
+        started_at=min((start for start, _ in dated), default=None),
+        finished_at=max((end for _, end in dated), default=None),
+        stated_times=[process.stated_date for process in processes],
+        device_name=cpu,
+        cpu_model=cpu,
+        cpu_threads=metadata.count("cpu_count"),
+        host=metadata.text("hostname"),
+        runtime=metadata.text("python_implementation") or "unknown",
+        tool_version=metadata.text("perf_version"),
+        command=(metadata.text("command"),),
+        versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
+        kept={**metadata.rest(), **benchmark.rest()},
+        **{"device_type": "cpu", **arguments.setup},
+    )
+
+
+def _process(entry: Fields, metadata: Fields) -> Process:
+    own = entry.section("metadata")
+    place = entry.place("warmups")
+    values, pairs = entry.numbers("values") or (), enumerate(entry.items("warmups"))
+    warmups = tuple(understood(entry.file, pairs, lambda one: _warmup(entry, *one, place)))
+    loops, inner_loops = (own.count(name) or metadata.count(name) or 1 for name in ("loops", "inner_loops"))
+    rss = [own.number(name, low=0) for name in ("mem_max_rss", "command_max_rss")]
+    duration_s, date = own.number("duration", low=0), own.time("date")
+    return Process(
+        values=values,
+        loops=loops,
+        inner_loops=inner_loops,
+        warmups=warmups,
+        date=date,
+        stated_date=own.text("date"),
+        duration_s=duration_s or 0.0,
+        peak_rss_bytes=next((value for value in rss if value is not None), None),
+        kept=entry.rest(),
+    )
+
+
+def _warmup(entry: Fields, index: int, pair: Any, place: str) -> tuple[int, float]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        entry.file.refuse(f"{place}[{index}]: expected [loops, value], found {shortened(pair)}")
+    fields = Fields(entry.file, dict(zip(("loops", "value"), pair, strict=True)), f"{place}[{index}]")
+    return fields.required(fields.count, "loops"), fields.required(fields.number, "value")
+
+
+def _pyperf_result(metadata: Fields, processes: Sequence[Process], point: Point) -> Result:
+    measuring = [process for process in processes if process.values]
+    finding_loops = [{"warmups": process.warmups, **process.kept} for process in processes if not process.values]
+    rss = [process.peak_rss_bytes for process in measuring if process.peak_rss_bytes is not None]
+    metrics = {"process_peak_rss_mb": bytes_to_mb(median(rss))} if rss else {}
+    shared: dict[str, Any] = {
+        "warmup_iterations": sum(loops * process.inner_loops for process in measuring for loops, _ in process.warmups),
+        "kept": {"processes": [dict(process.kept) for process in measuring], "finding_loops": to_json(finding_loops)},
+    }
+    unit = metadata.text("unit") or "second"
+    if unit == "second":
+        # The warm-ups and values of each process in ms. Warm-ups with different numbers of loops get the smallest one.
+        samples: list[Samples] = []
+        for launch, process in enumerate(measuring):
+            inner, started_at = process.inner_loops, _started(process)
+            if process.warmups:
+                loops = inner * min(loops for loops, _ in process.warmups)
+                values_ms = in_ms(value for _, value in process.warmups)
+                warmups = block(launch, values_ms, phase="warmup", inner_loops=loops)
+                samples.append(replace(warmups, started_at=started_at))
+            values = block(launch, in_ms(process.values), inner_loops=process.loops * inner)
+            samples.append(replace(values, started_at=started_at))
+        return foreign_result(point, samples=samples, metrics=metrics, **shared)
+    if unit not in UNTIMED:
+        metadata.refuse("unit", f"expected second, {', '.join(UNTIMED)}, found {shortened(unit)}")
+    metric, sample_unit, scale = UNTIMED[unit]
+    untimed = [
+        measured(
+            metric,
+            array("d", (value * scale for value in one.values)),
+            unit=sample_unit,
+            launch=launch,
+            started_at=_started(one),
+        )
+        for launch, one in enumerate(measuring)
+    ]
+    return foreign_result(
+        point,
+        metrics={**metrics, metric: median(median_of(one.values) for one in untimed)},
+        samples=untimed,
+        iterations=sum(len(one.values) for one in untimed),
+        launches=len(measuring),
+        missing={"latency_median_ms": f"{NOT_APPLICABLE}: the benchmark's unit is {unit}"},
+        **shared,
+    )
+
+
+def _started(process: Process) -> str:
+    """The start of a process's samples; empty if it is the start of the run."""
+    return "" if process.date is None else iso(process.date)
+
+
+def is_pytest_benchmark(file: ForeignFile) -> bool:
+    data = file.json
+    if not isinstance(data, dict) or not {"machine_info", "benchmarks", "datetime"} <= data.keys():
+        return False
+    benchmarks = data["benchmarks"]
+    return isinstance(benchmarks, list) and (
+        not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "stats" in one)
+    )
+
+
+def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
+    top = top_fields(file)
+    # Fields of the runs about machine, commit and time.
+    machine, commit = top.section("machine_info"), top.section("commit_info")
+    cpu = machine.section("cpu")
+    name = cpu.text("brand_raw") or cpu.text("brand") or machine.text("processor") or None
+    shared = {
+        "started_at": top.time("datetime"),
+        "stated_times": (top.text("datetime"),),
+        "tool_version": top.text("version"),
+        "runtime": machine.text("python_implementation") or "unknown",
+        "versions": {"python": machine.text("python_version")},
+        "host": machine.text("node"),
+        "device_type": "cpu",
+        "device_name": name,
+        "cpu_model": name,
+        "cpu_threads": cpu.count("count"),
+        "git_commit": commit.text("id"),
+        "git_branch": commit.text("branch"),
+        "git_commit_time": commit.time("time"),
+        "kept": {name: value for name, value in top.rest().items() if name != "benchmarks"},
+    }
+    groups: dict[str, list[tuple[Arguments, Result]]] = {}
+    for arguments, result in understood(file, top.required(top.objects, "benchmarks"), _case):
+        groups.setdefault(arguments.key, []).append((arguments, result))
+    for key, cases in groups.items():
+        first = cases[0][0]
+        yield ForeignRun(
+            key=key,
+            runtime_mode=first.mode,
+            results=[result for _, result in cases],
+            **{**shared, **first.setup},
+        )
+
+
+def _case(benchmark: Fields) -> tuple[Arguments, Result]:
+    name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
+    found = {}
+    for parameter in parameters:
+        value = parameters.any(parameter)
+        found[parameter] = value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
+    arguments = arguments_of(name.partition("[")[0] if found else name, found)
+    stats = benchmark.required(benchmark.fields, "stats")
+    calls, values = stats.count("iterations") or 1, stats.numbers("data")
+    stated = {column: stats.number(name) for name, column in PYTEST_STATED.items()}
+    result = foreign_result(
+        arguments.point,
+        samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
+        metrics={"calls_per_sec": stats.number("ops", low=0)},
+        stated={column: value * MS_PER_S for column, value in stated.items() if value is not None},
+        iterations=stats.integer("rounds"),
+        kept={**benchmark.rest(), "inner_loops": calls},
+    )
+    return arguments, result
+
+
+def is_hyperfine(file: ForeignFile) -> bool:
+    results = file.json.get("results") if isinstance(file.json, dict) else None
+    return isinstance(results, list) and mostly(
+        results, lambda one: isinstance(one, dict) and {"command", "mean", "user", "system"} <= one.keys()
+    )
+
+
+def read_hyperfine(file: ForeignFile) -> Iterator[ForeignRun]:
+    results = enumerate(top_fields(file).objects("results") or ())
+    yield from understood(file, results, lambda one: _hyperfine_run(one[1], one[0]))
+
+
+def _hyperfine_run(result: Fields, index: int) -> ForeignRun:
+    command = result.required(result.text, "command")
+    parameters = result.section("parameters")
+    found = {name: parsed_number(str(parameters.any(name))) for name in parameters}
+    if "parameter" in result:  # versions before 1.11 have one, without its name
+        found["parameter"] = parsed_number(str(result.any("parameter")))
+    arguments = arguments_of(command or "unknown", found)
+    seconds, memory = result.numbers("times", low=0), result.numbers("memory_usage_byte", low=0)
+    means = {column: result.scaled(name, MS_PER_S) for name, column in CPU.items()}
+    # A doubt if the command failed (hyperfine --ignore-failure): it may not have done its work.
+    codes = result.items("exit_codes")
+    failed = [code for code in codes if code != 0]
+    evidence: dict[str, Json] = {"n": len(failed), "of": len(codes)}
+    measured = foreign_result(
+        arguments.point,
+        samples=[block(0, in_ms(seconds))] if seconds else [],
+        metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
+        stated={column: result.scaled(name, MS_PER_S) for name, column in HYPERFINE_STATED.items()},
+        doubts=[Doubt(kind="command_failed", severity="invalid", evidence=evidence)] if failed else [],
+    )
+    return ForeignRun(
+        key=f"{index} {command}",
+        runtime="native",
+        runtime_mode=arguments.mode,
+        command=(command,),
+        results=[measured],
+        kept=result.rest(),
+        **{"device_type": "cpu", **arguments.setup},
+    )
+
+
+PYPERF = Format(
+    name="pyperf",
+    summary="pyperf: a benchmark or a suite of them (json)",
+    definition="pyperf",
+    definitions=PYPERF_DEFINITIONS,
+    recognises=is_pyperf,
+    read=read_pyperf,
+)
+PYTEST_BENCHMARK = Format(
+    name="pytest_benchmark",
+    summary="pytest-benchmark: --benchmark-json, --benchmark-save (json)",
+    definition="pytest-benchmark",
+    definitions=PYTEST_DEFINITIONS,
+    recognises=is_pytest_benchmark,
+    read=read_pytest_benchmark,
+)
+HYPERFINE = Format(
+    name="hyperfine",
+    summary="hyperfine: --export-json",
+    definition="hyperfine",
+    definitions=HYPERFINE_DEFINITIONS,
+    recognises=is_hyperfine,
+    read=read_hyperfine,
+)
+
+PLUGINS = (PYPERF, PYTEST_BENCHMARK, HYPERFINE)
