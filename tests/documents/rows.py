@@ -113,7 +113,13 @@ ROWS = (
         "`run_benchmarks.py --include llama_benchmark`; or import from benchmarking and end with measure_file",
         "line llama_benchmark.py",
     ),
-    Row(TRANSFORMERS, "`./benches` found by itself", AS, "the examples, where there is none", "line run_benchmarks.py"),
+    Row(
+        TRANSFORMERS,
+        "`./benches` found by itself",
+        AS,
+        "the examples, where there is none, stored only with `--save` or `--output-dir`",
+        "line run_benchmarks.py",
+    ),
     Row(
         TRANSFORMERS,
         "a llama, a gpt2 and a mock benchmark",
