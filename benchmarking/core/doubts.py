@@ -415,7 +415,8 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "saturation_unknown",
         "info",
         "the level was too short to tell whether the server's queue keeps growing",
-        "raise --duration (or --num-requests, if given) to the needed duration in the evidence, or lower the rate",
+        "raise --duration to the needed duration in the evidence (or --num-requests, where that is given), or lower "
+        "the rate",
     ),
     (
         "no_steady_window",
@@ -428,7 +429,7 @@ _TABLE: tuple[tuple[str, Severity, str, str], ...] = (
         "short_window",
         "info",
         "the steady window is shorter than three replies, so throughput and requests in flight are imprecise",
-        "raise --duration (or --num-requests, if given) to the needed duration in the evidence",
+        "raise --duration to the needed duration in the evidence (or --num-requests, where that is given)",
     ),
     (
         "unsteady",
