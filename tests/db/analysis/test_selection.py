@@ -10,6 +10,8 @@ from db.analysis.selection import EVERYTHING, Selection
 from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 
 @pytest.fixture(scope="module")
 def runs(make_run):

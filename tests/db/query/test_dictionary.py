@@ -10,6 +10,8 @@ from db.query import dictionary
 from db.query.questions import answering
 from db.warehouse import Warehouse
 
+pytestmark = pytest.mark.forked_children
+
 
 @pytest.fixture
 def asked_warehouse(asked_database):

@@ -41,6 +41,8 @@ from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console_page
 from visualize.report.content import report_of
 
+pytestmark = pytest.mark.forked_children
+
 
 @pytest.fixture(scope="module")
 def data(database):
