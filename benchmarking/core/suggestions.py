@@ -311,6 +311,10 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     if what == "metric" and value.lower().startswith(("energy", "joule", "power", "watt")):
         return f"{value!r} is not judged: benchhouse recommend --prefer energy ranks by it, benchhouse query shows it"
     if what == "metric":
+        from benchmarking.core.load_doubts import HIGHEST_RATE  # what describes loads, which few messages need
+
+        if value == HIGHEST_RATE:
+            return f"no result has the metric {value}: a search stores it, benchhouse load MODEL --find-rate"
         for short, name in METRIC_WORDS.items():
             value_meant = re.sub(rf"(?<![a-z]){short}(?![a-z])(_p50)?", name, value.lower())
             if value_meant != value.lower() and (found := nearest(value_meant, known, number=3, similar=SIMILAR)):

@@ -157,8 +157,10 @@ def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     if missed == len(held) or (missed and asked == "missed"):
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")
     if unknown and (asked == "missed" or True not in held):
-        told = f": {min(few)} requests do not tell {LEAST_GOOD:.0%}: use {LEAST_TO_TELL} or more" if few else ""
-        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}{told}")
+        known = [kind for level in levels if holds(level) is None for kind in disturbances(level)]
+        known += [f"{min(few)} requests do not tell {LEAST_GOOD:.0%}: use {LEAST_TO_TELL} or more"] if few else []
+        why = f": {'; '.join(dict.fromkeys(known))}" if known else ""
+        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}{why}")
     return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: the limits held at {held.count(True)} of {of_all}")
 
 

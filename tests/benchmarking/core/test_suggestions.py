@@ -805,6 +805,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
         ("run tiny-bert --vs openvino", "--runtimes A,B"),
         ("tune tiny-bert --no-quantization", "--precisions float32"),
         ("run tiny-bert --save --tag main", "takes key=value: got 'main', as in name=main"),
+        ("check --metric highest_request_rate_per_sec", "a search stores it, benchhouse load MODEL --find-rate"),
         ("annotate latest text", "the action comes first: benchhouse annotate add latest text"),
         ("compare latest HEAD", "did you mean commit=HASH (git rev-parse HEAD prints it), or latest?"),
     ],

@@ -619,6 +619,8 @@ def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, ca
     outcomes = [curve.limits_outcome([passes, down], "missed"), curve.limits_outcome([down], "all-missed")]
     assert [one.exit_code for one in outcomes] == [3, 3]
     assert "not known at 1 of 2 levels" in outcomes[0].text
+    late = replace(held, doubts=(doubt("late_generator"),))
+    assert curve.limits_outcome([late], "missed").text.endswith("not known at 1 of 1 level: late_generator")
     assert "no level was measured" in curve.limits_outcome([], "missed").text
     assert curve.limits_outcome([replace(down, requests=held.requests)], "missed").exit_code == 1
     load_table.print_run(replace(run, results=(held, down)), as_json=False)
