@@ -89,6 +89,8 @@ JOIN hardware_info hardware USING (hardware_id)
 ORDER BY started_at DESC, run.run_id DESC
 """  # noqa: S608 - a constant of ours
 """One row per load test. Excludes results of searches for a rate, which are not levels."""
+ANY_LOAD = "SELECT 1 FROM benchmark_runs WHERE (runtime_mode->>'loop') IS NOT NULL LIMIT 1"
+"""Asked first, since `NEWEST` reads a JSON column of every result."""
 LEVELS = f"""{IMPORTED}
 SELECT * FROM all_results
 WHERE run_id = $run
@@ -139,7 +141,8 @@ def loads_page(data: Data, parameters: NoParameters) -> SimpleNamespace:
 def newest_loads(data: Data, most: int) -> Grid:
     """One row for each of the newest load tests, linked to its page; without columns in which no test has a value."""
     numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
-    rows = data.warehouse.query(NEWEST, {"most": most}).dicts()
+    has_loads = data.warehouse.query(ANY_LOAD).dicts()
+    rows = data.warehouse.query(NEWEST, {"most": most}).dicts() if has_loads else []
     return grid(filled(COLUMNS, rows), rows, "Newest load tests", numbers)
 
 
