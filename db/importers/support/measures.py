@@ -94,31 +94,26 @@ def foreign_result(
     samples, negative = _not_negative(samples)
     if not any(doubt.kind == "negative_time" for doubt in doubts):
         doubts = (*doubts, *negative)
-    wall_samples = [
-        sample for sample in samples if sample.phase == "measure" and sample.metric == "latency_wall" and sample.values
-    ]
-    sample_count = sum(len(wall_sample.values) for wall_sample in wall_samples) or int(iterations or 0)
-    statistics_of_samples = (
-        latency_metrics([wall_sample.values for wall_sample in wall_samples]) if wall_samples else NO_STATISTICS
-    )
-    hidden = OF_SINGLE_CALLS if any(wall_sample.inner_loops > 1 for wall_sample in wall_samples) else ()
+    calls = [own for own in samples if own.phase == "measure" and own.metric == "latency_wall" and own.values]
+    of_launches = [own.values for own in calls]
+    sample_count = sum(map(len, of_launches)) or int(iterations or 0)
+    summary = latency_metrics(of_launches) if calls else NO_STATISTICS
+    hidden = OF_SINGLE_CALLS if any(own.inner_loops > 1 for own in calls) else ()
     if not hidden and not is_load:
-        doubts = (*doubts, *_slow_calls([wall_sample.values for wall_sample in wall_samples]))
+        doubts = (*doubts, *_slow_calls(of_launches))
     computed = {
-        column: statistics_of_samples.values[name]
+        column: summary.values[name]
         for column, name in LATENCY.items()
-        if name in statistics_of_samples.values
+        if name in summary.values and column not in hidden
     }
-    computed = {column: value for column, value in computed.items() if column not in hidden}
-    reasons = {column: TOO_FEW_SAMPLES for column in LATENCY if wall_samples and column not in computed}
+    reasons = {column: TOO_FEW_SAMPLES for column in LATENCY if calls and column not in computed}
     reasons |= dict.fromkeys(hidden, HIDDEN)
-    computed_names = {*computed, *(name for name, value in metrics.items() if value is not None)}
-    replaced = {name: value for name, value in (stated or {}).items() if name in computed_names and value is not None}
-    stated_values = {
-        name: value for name, value in (stated or {}).items() if name not in replaced and value is not None
-    }
-    stated_values, unsupported = supported_tails(stated_values, sample_count or None)
-    all_metrics = {**stated_values, **computed, **{name: value for name, value in metrics.items() if value is not None}}
+    known = {name: value for name, value in metrics.items() if value is not None}
+    stated_values = {name: value for name, value in (stated or {}).items() if value is not None}
+    replaced = {name: value for name, value in stated_values.items() if name in computed or name in known}
+    others = {name: value for name, value in stated_values.items() if name not in replaced}
+    supported, unsupported = supported_tails(others, sample_count or None)
+    all_metrics = {**supported, **computed, **known}
     reasons |= unsupported | dict(missing or {})
     all_metrics, impossible = possible(all_metrics)
     reasons |= impossible
@@ -137,18 +132,16 @@ def foreign_result(
         error=error,
         validity=validity(doubts) if status == "ok" else None,
         doubts=tuple(doubts) if status == "ok" else (),
-        launches=0 if status != "ok" else len(wall_samples) or launches,
+        launches=0 if status != "ok" else len(calls) or launches,
         iterations=sample_count or (None if status == "ok" else 0),
         warmup_iterations=warmup_iterations,
         metrics=all_metrics,
         missing={column: reason for column, reason in reasons.items() if column not in all_metrics},
         samples=tuple(samples),
         extra={"kept": {**(kept or {}), **({"stated": dict[str, Json](replaced)} if replaced else {})}},
-        ci_scope=statistics_of_samples.scope,
+        ci_scope=summary.scope,
         pooled_quantiles=tuple(
-            column
-            for column in computed
-            if LATENCY[column] in statistics_of_samples.pooled and metrics.get(column) is None
+            column for column in computed if LATENCY[column] in summary.pooled and metrics.get(column) is None
         ),
     )
 
