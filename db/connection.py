@@ -1,36 +1,36 @@
-"""Opens DuckDB files: confines connections to the file, waits for its lock, and translates DuckDB's errors.
+"""Opens DuckDB files: confines connections to the file, waits for its lock, and words DuckDB's errors for the user.
 
 The only module that imports duckdb. Every connection is confined before it reads anything: no other files, no network,
 no extensions, times in UTC, and settings that cannot be changed. A second file is reached through a folder with an
-unpredictable name, where `attached` and `new_database` place it.
+unpredictable name, where `attached` and `new_database` place it. DuckDB uses one class for most of its errors, so they
+are recognized by their text.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
+import json
 import logging
 import os
 import random
 import re
 import shutil
-import stat
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.child_process import signals_deferred
-from benchmarking.core.command_line import note
-from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
+from benchmarking.core.command_names import as_typed
+from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.temporary import held_folder, temporary_name
-from db.driver_errors import first_paragraph, is_locked, log_is_unreadable, storage_error
 
 if TYPE_CHECKING:
     import duckdb
@@ -96,6 +96,22 @@ NO_UTF8 = re.compile(
 )
 """The driver's errors for a text that has no UTF-8: the first in DuckDB 1.5, the others in 2.0."""
 NOT_UNICODE = "an argument contains bytes that are not UTF-8: give it as UTF-8 text"
+
+LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
+"""The driver's errors for a file that is open elsewhere: the first on POSIX systems, the others on Windows."""
+TRANSIENT = (
+    *("Transaction conflict", "Failed to commit DuckLake transaction", "Unable to connect to Postgres"),
+    *("server closed the connection", "terminating connection", "the database system is ", "connection to server"),
+    *("SSL connection has been closed", "SSL SYSCALL", "no connection to the server", "could not receive data"),
+    *("could not send data", "connection is not open", "deadlock detected", "could not serialize access"),
+    "Current transaction is aborted",  # DuckLake's own on the catalog: its connection broke in an earlier statement
+    *("canceling statement due to", "duplicate key value violates unique constraint"),  # another writer took the lock
+    'Failed to execute query "ROLLBACK"',  # the server disappeared while a failed statement was rolled back
+)
+"""Signs of temporary DuckLake errors: another writer was first, or PostgreSQL is restarting."""
+INVALIDATED = ("database has been invalidated", "Attempted to access index 0 within vector of size 0")
+"""Signs of errors after which DuckDB accepts no statements: DuckLake raises them if its server disappears in a
+commit."""
 
 T = TypeVar("T")
 
@@ -353,18 +369,6 @@ def _import_optional_packages(connection: DuckDB) -> None:
         connection.execute("SELECT ?", [""])
 
 
-def remove_temporary_files(path: str) -> None:
-    """Delete what killed processes left in the folder of a database's temporary files. Only for a process that has the
-    file open alone."""
-    folder = Path(f"{os.path.abspath(path)}.tmp")
-    if folder.is_dir() and not folder.is_symlink():
-        for entry in folder.glob("duckdb_temp_*"):
-            with suppress(OSError):
-                entry.unlink()
-        with suppress(OSError):  # other files are not ours
-            folder.rmdir()
-
-
 OPENING = threading.Lock()
 """Connections of a process to one file share their settings, which only one of them can set."""
 
@@ -485,54 +489,109 @@ def file_id(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-# The queue of the processes that want to write one database file: each waits for its turn before it tries the file.
-# DuckDB's own lock refuses at once, and every try takes some 20 ms of processor time. With 32 processes that tried
-# again and again, most of the time went into trying, and chance decided who gave up. Here they wait for an
-# operating-system lock, which costs nothing and ends with its process. It is an aid only: where it cannot be had,
-# DuckDB's decides.
-BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
-"""On POSIX not $TMPDIR, which may differ between the processes."""
-POLL_S = 0.05
-SILENT_S = 5.0
-"""Time to wait before that is said."""
+class TransientError(StorageError):
+    """A temporary DuckLake error; either nothing was stored, or everything."""
 
 
-@contextmanager
-def turn(path: str | Path, limit_s: float) -> Iterator[float]:
-    """Inside, no other process of this user has its turn for this file. Waits up to `limit_s`, then goes on without;
-    yields the seconds left. Turns of one process may be nested."""
-    from filelock import FileLock, Timeout
+class InvalidatedError(TransientError):
+    """The connection is unusable; a new one may work."""
 
-    began_s, lock_file, lock = time.monotonic(), _lock_file(path), None
-    if lock_file is not None:
-        lock = FileLock(lock_file, thread_local=False, is_singleton=True)
-        try:
-            lock.acquire(timeout=min(limit_s, SILENT_S), poll_interval=POLL_S)
-        except Timeout:
-            try:
-                if limit_s > SILENT_S:
-                    note(f"{path} is being written by another process: waiting up to {limit_s:g} s (--lock-timeout)")
-                lock.acquire(timeout=max(0.0, limit_s - SILENT_S), poll_interval=POLL_S)
-            except (Timeout, OSError):
-                lock = None
-        except OSError:
-            lock = None
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuckDbMessage:
+    """An error of DuckDB."""
+
+    kind: str
+    """Parser, Binder, Catalog, Conversion, INTERRUPT, ...; empty if unknown."""
+    message: str
+    position: int | None = None
+    """Position in the statement, in bytes of UTF-8 from 0."""
+
+
+def parse_message(text: str) -> DuckDbMessage:
+    """Parse an error's text: the kind, and on a connection with `errors_as_json`, JSON after it."""
+    start = text.find('{"exception_type"')
+    if start < 0:
+        return DuckDbMessage(kind="", message=text)
     try:
-        yield max(0.0, limit_s - (time.monotonic() - began_s))
-    finally:
-        if lock is not None:
-            lock.release()
+        fields, _ = json.JSONDecoder().raw_decode(text, start)
+    except ValueError:
+        return DuckDbMessage(kind="", message=text)
+    position = fields.get("position")
+    return DuckDbMessage(
+        kind=fields["exception_type"],
+        message=fields["exception_message"],
+        position=int(position) if position is not None else None,
+    )
 
 
-def _lock_file(path: str | Path) -> Path | None:
-    """The file of the lock, in a folder of this user; None if there can be no such folder."""
-    folder = BASE / f"benchhouse-turns-{os.getuid() if os.name == 'posix' else 0}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = os.stat(folder, follow_symlinks=False)
-    except OSError:
-        return None
-    is_ours = os.name != "posix" or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-    if not stat.S_ISDIR(found.st_mode) or not is_ours:
-        return None
-    return folder / f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]}.lock"
+class DamagedError(FormatError):
+    """A damaged database file."""
+
+    def __init__(self, path: str, damage: str) -> None:
+        """`damage` names the damaged part and the problem."""
+        super().__init__(
+            f"{path} is damaged: {damage}: rebuild it from the run files with "
+            f"{as_typed('setup')} --rebuild-from FOLDER --db-path {path}"
+        )
+        self.damage = damage
+
+
+def problem_of(error: StorageError) -> str:
+    """The problem, without the advice."""
+    return error.damage if isinstance(error, DamagedError) else str(error)
+
+
+def is_locked(text: str) -> bool:
+    """Whether the error means that another process has the file open."""
+    return any(sign in text for sign in LOCKED)
+
+
+def log_is_unreadable(text: str) -> bool:
+    """Whether the error means that the file's log cannot be applied."""
+    return "Failure while replaying WAL" in text
+
+
+def missing_database(path: str) -> StorageError:
+    """The error for a path without a database."""
+    return StorageError(
+        f"no database at {path}: create it with {as_typed('setup')} --db-path {path}, or store results with "
+        f"{as_typed('run')} MODEL --save --db-path {path}"
+    )
+
+
+def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
+    """The error for the user: the problem of the database at `path`, and what to do."""
+    if is_locked(text):
+        pid = re.search(r"\(PID (\d+)\)", text)
+        holder = f"PID {pid[1]}" if pid else "another process"
+        return LockedError(
+            f"{path} is in use by {holder} (waited {waited_s:g} s). Run files are kept: once the database is "
+            f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {path}"
+        )
+    if log_is_unreadable(text):
+        return DamagedError(path, f"its log {path}.wal cannot be read, or belongs to another file")
+    if block := re.search(r"does not match stored checksum \d+ in block at location (\d+)", text):
+        return DamagedError(path, f"checksum mismatch in the block at byte {block[1]}")
+    if end := re.search(r"Could not read enough bytes from file.* from location (\d+)", text):
+        return DamagedError(path, f"it is truncated at byte {end[1]}")
+    if "Out of Memory Error" in text or "std::bad_alloc" in text:
+        problem = first_paragraph(parse_message(text).message).removeprefix("Out of Memory Error: ")
+        return StorageError(f"{path}: not enough memory ({problem}): narrow the selection, or allow more memory")
+    if any(sign in text for sign in INVALIDATED):
+        return InvalidatedError(f"{path}: DuckDB gave up: {first_paragraph(parse_message(text).message)}")
+    if any(sign in text for sign in TRANSIENT):
+        return TransientError(f"{path}: {first_paragraph(parse_message(text).message)}")
+    if "not a valid DuckDB database" in text:
+        return FormatError(f"{path}: not a DuckDB database: choose another path")
+    if "newer version of DuckDB" in text:
+        return FormatError(f"{path}: written by a newer DuckDB: upgrade with pip install -U duckdb")
+    match = re.search(r"Cannot open file .*: (Read-only file system|Permission denied)", text)
+    if match is not None:
+        return StorageError(f"{path} cannot be opened: {match[1]}: choose another path, or use a copy of the file")
+    return StorageError(f"{path}: {first_paragraph(parse_message(text).message)}")
+
+
+def first_paragraph(text: str) -> str:
+    """DuckDB's message without the excerpt of the statement and the hints after it."""
+    return " ".join(text.strip().split("\n\n")[0].split())

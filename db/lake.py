@@ -36,10 +36,10 @@ from db.connection import (
     FILE_FORMAT,
     RETRY_FIRST_S,
     RETRY_MOST_S,
-    SILENT_S,
     WRITER,
     Config,
     Connection,
+    TransientError,
     confined,
     connect_attaching,
     duckdb_version,
@@ -52,8 +52,7 @@ from db.connection import (
     translate_errors,
 )
 from db.connection import connect as connect_file
-from db.driver_errors import TransientError
-from db.file_copy import make_folder
+from db.file_copy import SILENT_S, make_folder
 from db.server_watch import ServerWatch
 
 if TYPE_CHECKING:

@@ -29,19 +29,27 @@ from db.connection import (
     QUESTIONS,
     WRITER,
     Config,
+    InvalidatedError,
     attached,
     connect,
     file_id,
     import_driver,
     lock,
+    missing_database,
     new_database,
     quoted,
-    remove_temporary_files,
     translate_errors,
+)
+from db.file_copy import (
+    copy_unlocked,
+    errors_naming,
+    keep_old,
+    make_folder,
+    publish,
+    remove_temporary_files,
+    temporary_sibling,
     turn,
 )
-from db.driver_errors import InvalidatedError, missing_database
-from db.file_copy import copy_unlocked, errors_naming, keep_old, make_folder, publish, temporary_sibling
 from db.ingestion import FileRuns, ingest_files, insert_profiles, store
 from db.rows import Row
 

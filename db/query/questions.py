@@ -42,8 +42,7 @@ from benchmarking.core.temporary import temporary_folder
 from db.connection import TEMP_FOLDER_VARIABLE
 
 if TYPE_CHECKING:
-    from db.connection import DuckDB
-    from db.driver_errors import DuckDbMessage
+    from db.connection import DuckDB, DuckDbMessage
     from db.warehouse import Warehouse
 
 Row = tuple[Any, ...]
@@ -348,7 +347,7 @@ def _answer(question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    from db.driver_errors import parse_message
+    from db.connection import parse_message
 
     sql, most_rows = question["sql"], question["most_rows"]
     try:

@@ -35,8 +35,7 @@ from db.conflicts import (
     conflicts,
     conflicts_text,
 )
-from db.connection import FILE_FORMAT, LOG_ENDINGS, Connection, connect, copy_database, file_id, quoted
-from db.driver_errors import problem_of
+from db.connection import FILE_FORMAT, LOG_ENDINGS, Connection, connect, copy_database, file_id, problem_of, quoted
 from db.file_copy import make_folder, publish, temporary_sibling
 from db.ingestion import RUN_TABLES, Loaded, load_files
 from db.upkeep.verify import CHECKS, damage

@@ -23,8 +23,7 @@ from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import ingestion, migrate
-from db.connection import FILE_FORMAT, MEMORY, connect, copy_database, database_files, quoted
-from db.driver_errors import DamagedError, problem_of
+from db.connection import FILE_FORMAT, MEMORY, DamagedError, connect, copy_database, database_files, problem_of, quoted
 from db.warehouse import OutdatedError, Warehouse
 
 

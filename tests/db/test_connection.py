@@ -4,8 +4,7 @@ import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError
-from db.connection import confined, roll_back, translate_errors
-from db.driver_errors import InvalidatedError, is_locked, storage_error
+from db.connection import InvalidatedError, confined, is_locked, roll_back, storage_error, translate_errors
 
 POSIX = (
     'IO Error: Could not set lock on file "/tmp/a.duckdb": Conflicting lock is held in /usr/bin/python3.11 (PID 5229). '

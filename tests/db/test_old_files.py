@@ -10,16 +10,16 @@ import time
 import pytest
 
 from benchmarking.core.errors import FormatError, UsageError
-from db import connection as connection_module
-from db import setup_benchmark_db
-from db.connection import FILE_FORMAT, connect, turn
+from db import file_copy, setup_benchmark_db
+from db.connection import FILE_FORMAT, connect
+from db.file_copy import turn
 from db.migrate import latest_version
 from db.query.questions import answering
 from db.warehouse import Warehouse
 
 HOLD = """
 import sys
-from db.connection import turn
+from db.file_copy import turn
 with turn(sys.argv[1], 5.0):
     print("held", flush=True)
     sys.stdin.read()
@@ -77,7 +77,7 @@ def test_versions_that_are_computed_are_not_read(tmp_path):
 
 
 def test_a_turn_excludes_other_processes_and_ends_with_them(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(connection_module, "SILENT_S", 0.1)
+    monkeypatch.setattr(file_copy, "SILENT_S", 0.1)
     path = tmp_path / "a.duckdb"
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:

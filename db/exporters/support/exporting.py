@@ -21,7 +21,7 @@ from benchmarking.core.records import LOOP, Result, Run
 from benchmarking.core.terminal import data_stream
 from benchmarking.core.text import counted
 from db.analysis.selection import EVERYTHING, Selection, unstored
-from db.driver_errors import storage_error
+from db.connection import storage_error
 from db.file_copy import publish, temporary_sibling
 from db.run_records import StoredRun, stored_runs
 from db.warehouse import Table
