@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db.importers.onnxruntime_perf_test import PLUGIN
+from db.importers.onnxruntime_benchmarks import PERF_TEST
 from db.importers.support.files import read_file
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
@@ -13,7 +13,7 @@ FOLDER = FIXTURES / "imports/onnxruntime_perf_test"
 
 
 def runs_of(path):
-    return list(PLUGIN.runs(read_file(path)))
+    return list(PERF_TEST.runs(read_file(path)))
 
 
 def written(tmp_path, text):
@@ -74,9 +74,9 @@ def test_each_value_of_the_printed_output_is_imported():
 
 
 def test_a_result_file_is_recognised_by_its_first_line_even_if_a_later_one_is_wrong(tmp_path):
-    assert PLUGIN.recognises(read_file(written(tmp_path, "m,0.1,1,1,0\nm,fast,1,1,1\n")))
-    assert not PLUGIN.recognises(read_file(written(tmp_path, "m,0.1,1,1,7\n")))
-    assert not PLUGIN.recognises(read_file(written(tmp_path, "name,seconds,bytes,cpu,call\n")))
+    assert PERF_TEST.recognises(read_file(written(tmp_path, "m,0.1,1,1,0\nm,fast,1,1,1\n")))
+    assert not PERF_TEST.recognises(read_file(written(tmp_path, "m,0.1,1,1,7\n")))
+    assert not PERF_TEST.recognises(read_file(written(tmp_path, "name,seconds,bytes,cpu,call\n")))
 
 
 def test_labels_of_an_older_version_are_read(tmp_path):

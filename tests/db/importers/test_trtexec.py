@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from db.importers.support.files import read_file
-from db.importers.trtexec import PLUGIN
+from db.importers.tensorrt_benchmarks import TRTEXEC
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "imports/trtexec"
 
 
 def runs(name):
-    return list(PLUGIN.runs(read_file(FOLDER / name)))
+    return list(TRTEXEC.runs(read_file(FOLDER / name)))
 
 
 def test_every_statistic_of_the_summary_is_imported_by_its_name():
@@ -59,14 +59,14 @@ def test_a_failed_command_is_a_failed_run_with_the_reason_from_the_log():
 def test_the_precision_of_an_engine_that_was_loaded_is_unknown(tmp_path):
     text = (FOLDER / "log.txt").read_text().replace("--onnx=models/resnet50.onnx --fp16", "--loadEngine=r.engine")
     (tmp_path / "log.txt").write_text(text.replace("Precision: FP32+FP16", "Precision: FP32"))
-    run, _ = PLUGIN.runs(read_file(tmp_path / "log.txt"))
+    run, _ = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
     assert (run.cell.precision, run.cell.runtime_mode) == ("unknown", {})
 
 
 def test_with_an_implicit_batch_the_stated_throughput_is_of_samples(tmp_path):
     text = (FOLDER / "log.txt").read_text().replace("Batch: Explicit", "Batch: 8")
     (tmp_path / "log.txt").write_text(text.replace("has 391 queries", "has 3128 queries"))
-    run, _ = PLUGIN.runs(read_file(tmp_path / "log.txt"))
+    run, _ = TRTEXEC.runs(read_file(tmp_path / "log.txt"))
     (result,) = run.results
     assert (result.point.batch_size, result.iterations) == (8, 391)
     assert result.metrics["throughput_samples_per_sec"] == 130.298
@@ -104,7 +104,7 @@ percentile(99.9%) = 2.56 ms
 
 def cut_out(folder, text):
     (folder / "notes.txt").write_text(text)
-    return [run.results[0] for run in PLUGIN.runs(read_file(folder / "notes.txt"))]
+    return [run.results[0] for run in TRTEXEC.runs(read_file(folder / "notes.txt"))]
 
 
 def test_a_part_of_a_log_of_version_7_is_recognised_and_a_throughput_of_0_is_none(tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from db.importers.support.files import read_file
-from db.importers.trtllm_bench import PLUGIN
+from db.importers.tensorrt_benchmarks import TRTLLM_BENCH
 from tests.helpers.imported_files import importer_for
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
@@ -16,7 +16,7 @@ FOLDER = FIXTURES / "imports/trtllm_bench"
 
 
 def only_run(path):
-    (run,) = PLUGIN.runs(read_file(path))
+    (run,) = TRTLLM_BENCH.runs(read_file(path))
     return run
 
 
