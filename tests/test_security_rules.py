@@ -37,12 +37,17 @@ OWN_NAMES = {
         ),
         **dict.fromkeys(("my_parts", "their_parts", "shared"), "queries made of these"),
     },
-    "exporters/csv_tables.py": {"view": "of ORDER", "cells": "columns of our views", "chosen": "a constant"},
+    "exporters/files.py": {
+        "view": "of CSV_ORDER",
+        "cells": "columns of our views",
+        "chosen": "a constant",
+        "table": "of OF_RUNS and SHARED",
+        "where": "their conditions",
+    },
     "exporters/llama_bench_sql.py": {
         **dict.fromkeys(("definitions", "', '.join(known)"), "of COLUMNS"),
         "', '.join(known.values())": "quoted as llama-bench does",
     },
-    "exporters/parquet.py": {"table": "of TABLES", "where": "of CONDITIONS"},
     "exporters/support/exporting.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},
     "importers/benchmark_duckdb.py": {"table": "of the tables that the importer knows"},
     "lake.py": {
