@@ -203,6 +203,7 @@ def measured(tmp_path_factory):
     return done.returncode, json.loads(out.read_text()), folder
 
 
+@pytest.mark.slow
 def test_launches_of_a_side_are_one_run_and_a_slower_second_side_fails_the_gate(measured):
     code, document, _ = measured
     assert code == 1

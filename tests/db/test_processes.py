@@ -40,6 +40,7 @@ def run_ids(warehouse):
     return {row["run_id"] for row in warehouse.query("SELECT run_id FROM benchmark_runs").dicts()}
 
 
+@pytest.mark.slow
 def test_three_processes_saving_at_once_lose_nothing(tmp_path, spool_run):
     path = tmp_path / "new.duckdb"  # not there yet: they also meet at its making
     spooled = [[spool_run(f"{writer}-{i}", batch_sizes=(1,)) for i in range(4)] for writer in range(3)]

@@ -144,6 +144,7 @@ def stored(tmp_path_factory):
         return load_server.main(flags), folder
 
 
+@pytest.mark.slow
 def test_a_models_test_is_stored_and_loadgens_folder_imports_to_the_same_figures(stored):
     code, folder = stored
     assert code == 0

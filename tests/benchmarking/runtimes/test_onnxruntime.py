@@ -263,6 +263,7 @@ def test_the_output_is_the_eager_models(measured, open_eager):
     assert np.abs(np.array(measured[1]["output"]) - expected).max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.forked_children
 def test_requests_in_flight_share_one_session(build_cache, monkeypatch, capsys):
     from benchmarking.run_hardware_benchmark import main

@@ -42,6 +42,7 @@ def at_level(run, level, hour):
     return replace(run, **ids, started_at=f"2026-01-01T{hour:02}:00:00Z", results=results, provenance=commit)
 
 
+@pytest.mark.slow
 def test_a_regression_counts_only_if_a_fresh_session_shows_it_too(playing, database, tmp_path, capfd):
     playing(11.2)
     kept = ("--save", "--db-path", str(tmp_path / "other.duckdb"), "--output-dir", str(tmp_path / "runs"))

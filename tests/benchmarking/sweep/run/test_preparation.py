@@ -94,6 +94,7 @@ def test_cells_after_a_failed_preparation_are_measured(null_script, null_track):
     assert [(one.launch, one.status) for one in sound.measurements] == [(n, "ok") for n in (0, 0, 1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 @pytest.mark.parametrize(
     ("fault", "why"), [("kill", "killed by SIGKILL"), ("hang", "not finished within the time limit")]
