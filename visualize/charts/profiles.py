@@ -72,7 +72,8 @@ class Span:
     @property
     def words(self) -> str:
         """Name, time and kind, for tooltips."""
-        return f"{self.name}: {number(self.ms)} ms, {self.share:.1%} of the call ({WORDS.get(self.kind, self.kind)})"
+        kind = WORDS.get(self.kind, self.kind)
+        return f"{self.name}: {number(self.ms)} ms, {share_text(self.share)} of the call ({kind})"
 
 
 class ProfileChart(ChartPlugin):
@@ -126,7 +127,7 @@ class FlameGraph(ProfileChart):
             (
                 module["module"] or "outside modules", module["class_name"],
                 WORDS.get(module["kind"], module["kind"]), module["calls"], module["exclusive_ms"],
-                f"{module['exclusive_ms'] / total:.1%}" if total else None, module["inclusive_ms"],
+                share_text(module["exclusive_ms"] / total) if total else None, module["inclusive_ms"],
             )
             for module in row["modules"] or ()
         )  # fmt: skip
@@ -175,8 +176,13 @@ class LayerTimes(ProfileChart):
         return self._figure(
             row, panel, layers_title(row), [one for _, one in spans], notes=notes, width_in=8.4,
             columns_of_table=columns,
-            rows=tuple((layer, one.label, one.ms, f"{one.ms / total:.1%}") for layer, one in spans),
+            rows=tuple((layer, one.label, one.ms, share_text(one.ms / total)) for layer, one in spans),
         )  # fmt: skip
+
+
+def share_text(share: float) -> str:
+    """A share of a call: "12.3%", "< 0.1%"."""
+    return "< 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def total_ms(row: Row) -> float:

@@ -82,6 +82,10 @@ def test_the_layer_chart_title_names_the_slowest_layer(drawn_of, see):
     assert see.texts(picture(unlike))[0] == "bert-base-uncased: 2 layers take 1 to 1.4 ms each"
 
 
+def test_a_share_that_rounds_to_nothing_is_not_called_nothing():
+    assert [profiles.share_text(share) for share in (0.0, 0.0004, 0.0006, 0.5)] == ["0.0%", "< 0.1%", "0.1%", "50.0%"]
+
+
 def test_the_newest_profile_of_a_series_is_drawn_if_it_has_layers(drawn_of):
     older, newer = make_profile(2.0), make_profile(3.0)
     newer = replace(

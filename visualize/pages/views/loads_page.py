@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
-from benchmarking.core.text import number
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
@@ -25,6 +24,7 @@ from visualize.pages.elements import (
     filled,
     grid,
     number_cell,
+    number_text,
     started_text,
     state_cell,
     text_cell,
@@ -320,7 +320,7 @@ def _facts(
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
-    most_goodput = None if best is None else f"{number(best[OTHERS][GOODPUT])} requests/s, at {named(best)}"
+    most_goodput = None if best is None else f"{number_text(best[OTHERS][GOODPUT])} requests/s, at {named(best)}"
     url = next((load["url"] for load in map(_load, rows) if load.get("url")), None)
     server = _server({**run, "url": url}, words.device({**run, "simulated": run["is_simulated"]}))
     given = {

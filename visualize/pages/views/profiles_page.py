@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.metrics import BYTES_PER_MB
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import visible
 from visualize.charts import profiles
 from visualize.drawing.rows import charts
 from visualize.pages import vega
@@ -23,6 +23,7 @@ from visualize.pages.elements import (
     filled,
     grid,
     number_cell,
+    number_text,
     point_text,
     settings_text,
     text_cell,
@@ -37,6 +38,8 @@ Row = Mapping[str, Any]
 
 MOST = 200
 MOST_OPERATORS = 40
+LEAST_SHARE = 0.001
+"""Minimum share of a call of an operator in the table."""
 NEWEST = """
 WITH newest AS (
     SELECT * FROM profiles ORDER BY started_at DESC, profile_id DESC LIMIT $most
@@ -97,12 +100,13 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
         "operator": text_cell,
         "calls": lambda name: number_cell(sum(one["calls"] for one in spent[name])),
         "own ms": lambda name: number_cell(own[name]),
-        "share": lambda name: text_cell(f"{own[name] / total:.1%}" if total else None),
+        "share": lambda name: text_cell(profiles.share_text(own[name] / total) if total else None),
         "limited by": lambda name: text_cell(
             " and ".join(sorted({one["bound"] for one in spent[name] if one["bound"]})) or None
         ),
     }
-    longest = sorted(spent, key=lambda name: -own[name])[:MOST_OPERATORS]
+    longest = [name for name in sorted(spent, key=lambda name: -own[name]) if own[name] >= LEAST_SHARE * total]
+    longest = longest[:MOST_OPERATORS]
     return SimpleNamespace(
         title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
         profile_id=row["profile_id"],
@@ -120,7 +124,7 @@ def profile_charts(row: Row) -> tuple[Chart, ...]:
 
 
 def _facts(row: Row) -> tuple[tuple[str, str], ...]:
-    latency = f"{number(row['latency_median_ms'])} ms; under the profiler {number(row['profiled_median_ms'])} ms"
+    latency = f"{_ms(row['latency_median_ms'])}; under the profiler {_ms(row['profiled_median_ms'])}"
     return facts(
         {
             "runtime": row["runtime"] + settings_text(row["runtime_mode"]),
@@ -134,7 +138,7 @@ def _facts(row: Row) -> tuple[tuple[str, str], ...]:
             "accelerator idle": _ms(row["device_idle_ms"]),
             "kernel launches": _count(row["kernel_launches"]),
             "operator calls": _count(row["operator_calls"]),
-            "peak memory": None if row["peak_bytes"] is None else f"{number(row['peak_bytes'] / BYTES_PER_MB)} MB",
+            "peak memory": None if row["peak_bytes"] is None else f"{number_text(row['peak_bytes'] / BYTES_PER_MB)} MB",
             "graphs": _count(row["graph_count"]),
             "graph breaks": _count(row["graph_break_count"]),
             "graph break reasons": "; ".join(map(str, json.loads(row["details"]).get("graph_break_reasons") or ())),
@@ -146,7 +150,7 @@ def _facts(row: Row) -> tuple[tuple[str, str], ...]:
 
 
 def _ms(value: float | None) -> str | None:
-    return None if value is None else f"{number(value)} ms"
+    return None if value is None else f"{number_text(value)} ms"
 
 
 def _count(value: float | None) -> str | None:

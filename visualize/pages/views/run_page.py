@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.metrics import THROUGHPUT_AT_MEDIAN, custom_metric, metric_by_ending
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import dumps
-from benchmarking.core.text import duration, number, visible
+from benchmarking.core.text import duration, visible
 from db.analysis.selection import Selection
 from db.run_records import qualities, stored_runs
 from visualize.drawing import words
@@ -29,6 +29,7 @@ from visualize.pages.elements import (
     Link,
     commit_text,
     facts,
+    number_text,
     point_text,
     settings_text,
     started_text,
@@ -220,7 +221,7 @@ def _facts(run: Row, results: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     seconds = None if run["finished_at"] is None else (run["finished_at"] - run["started_at"]).total_seconds()
     took = "end not stated" if seconds is None else f"took {duration(seconds) if seconds >= 1 else 'less than 1 s'}"
     stages = ", ".join(
-        f"{name.removeprefix('load_').removesuffix('_s').replace('_', ' ')} {number(run[name])}"
+        f"{name.removeprefix('load_').removesuffix('_s').replace('_', ' ')} {number_text(run[name])}"
         for name in STAGES
         if run[name]
     )
@@ -241,7 +242,7 @@ def _facts(run: Row, results: Sequence[Row]) -> tuple[tuple[str, str], ...]:
             "started": run_started_text(run, results) + f", {took}",
             "load": None
             if run["load_time_s"] is None
-            else f"{number(run['load_time_s'])} s" + (f" ({stages})" if stages else ""),
+            else f"{number_text(run['load_time_s'])} s" + (f" ({stages})" if stages else ""),
             "commit": commit_text(run),
             "host": run["host"],
             "description": run["description"],
