@@ -141,6 +141,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if of_switch := re.search(r"(--[\w-]+): ignored explicit argument '(.*)'", message):
             message = f"argument {of_switch[1]}: {switch_value(of_switch[1], of_switch[2])}"
+        if needed := re.search(r"arguments are required: (--[\w-]+)$", message):
+            takes = self._option_string_actions[needed[1]]
+            meant = next((word for word in self._words if word in (takes.choices or ())), None)
+            message += (
+                f" {takes.metavar or takes.dest.upper()}" if meant is None else f": did you mean {needed[1]} {meant}?"
+            )
         named = re.match(r"argument (?:-\w/)?(--[\w-]+): ", message)
         if named is not None and message.endswith(": expected one argument"):
             takes = self._option_string_actions[named[1]]

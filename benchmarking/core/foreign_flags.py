@@ -71,6 +71,12 @@ BY_VALUE = (
     ("--input --inputs", r"^\d+$", "--input-length", "the tokens of a prompt are --input-length N"),
     ("--output --outputs", r"^\d+$", "--output-length", "the tokens of an answer are --output-length N"),
     ("-o --output --output-format --format", r"^json", "--json", "JSON on stdout is --json"),
+    (
+        "-o --output --output-file --output-format --format",
+        r"\b(csv|parquet)$",
+        "--save",
+        "what --save has stored is written by benchhouse export --format csv, or parquet",
+    ),
     ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
 )
 """Flags with a value in which this is found -> advice for a command with that flag; it goes before `other_words`."""

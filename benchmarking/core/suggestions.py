@@ -88,7 +88,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "batch": "sweep matrix many grid batch_size batchsize bs",
             "load": "loadtest load-test loadgen stress serve-bench guidellm aiperf",
             "check": "gate ci verify assert regress",
-            "show": "ls list runs results latest status stats summary",
+            "show": "ls list runs results latest last newest status stats summary",
             "charts": "plot plots draw visualize graph graphs chart report",
             "dashboard": "ui web serve server pages",
             "compare": "diff delta",
@@ -425,7 +425,11 @@ def switch_value(flag: str, value: str) -> str:
     places = {
         "--json": f"; results go to stdout: add > {value}",
         "--find-rate": f": the rates to search between are --request-rate {value} --find-rate",
-        "--save": "" if value.lower() in ("true", "yes", "1") else f": its name is --save --tag baseline={value}",
+        "--save": ""
+        if value.lower() in ("true", "yes", "1")
+        else f"; results go to stdout: --json > {value}"
+        if re.search(r"\.\w+$", value)
+        else f": its name is --save --tag baseline={value}",
     }
     return f"takes no value: got {value!r}{places.get(flag, '')}"
 
@@ -466,7 +470,7 @@ def unexpected_argument(word: str, typed: Sequence[str], arguments: Sequence[str
         answer = "two commands are compared, each one argument, in quotes"
     elif "SQL" in arguments and any(one.lower() in ("select", "describe", "with") for one in typed):
         answer = "put the statement in quotes"
-    elif STATEMENT.match(word):
+    elif STATEMENT.match(f"{word} "):
         return "a statement is run by benchhouse query 'STATEMENT', or by benchhouse sql from stdin"
     else:
         answer = "" if arguments else "this command takes flags only"

@@ -42,7 +42,7 @@ from benchmarking.core.metrics import (
 )
 from benchmarking.core.provenance import naive_now, naive_utc
 from benchmarking.core.records import PRECISIONS
-from benchmarking.core.suggestions import meant_by, nearest
+from benchmarking.core.suggestions import meant_by, named_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
 
@@ -368,6 +368,8 @@ def probable_part(word: str) -> str:
     ):
         if base in known:
             return f"{field}={word}"
+    if meant := named_by(base, tuple(METRICS)):
+        return f"--metric {meant[0]}, of history, show, compare, check, regressions and charts"
     return f"model={word}"
 
 

@@ -67,6 +67,15 @@ def test_unknown_name_lists_similar_ones_and_how_to_list_all():
     assert "benchhouse run --list-models" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [("bert", "bert-base-uncased"), ("qwen", "Qwen/Qwen"), ("openai/gpt2", "gpt2,"), ("Tiny-BERT", "tiny-bert")],
+)
+def test_the_beginning_of_a_name_is_answered_with_the_model_before_a_tiny_one(typed, first):
+    with pytest.raises(UsageError, match=f"Did you mean {first}"):
+        resolve(typed)
+
+
 def test_similar_names_are_found_without_the_owner():
     with pytest.raises(UsageError, match="Did you mean facebook/opt-125m"):
         resolve("opt-125")
