@@ -44,8 +44,8 @@ OWN_NAMES = {
         "table": "of OF_RUNS and SHARED",
         "where": "their conditions",
     },
-    "exporters/llama_bench_sql.py": {
-        **dict.fromkeys(("definitions", "', '.join(known)"), "of COLUMNS"),
+    "exporters/benchmark_formats.py": {
+        **dict.fromkeys(("definitions", "', '.join(known)"), "of LLAMA_COLUMNS"),
         "', '.join(known.values())": "quoted as llama-bench does",
     },
     "exporters/support/exporting.py": {"source": "WHOLE, or ALL_RESULTS with the selection"},

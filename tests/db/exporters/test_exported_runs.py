@@ -155,15 +155,15 @@ def test_llama_bench_sql_runs_in_sqlite_with_llama_bench_s_numbers(export, tmp_p
     "text", ["it's|\"; DROP TABLE series; -- <b>\x1b[31m\n*", "'); DROP TABLE llama_bench; --", "a\0b\r\nc", ""]
 )
 def test_text_in_sql_is_text(text):
-    from db.exporters.llama_bench_sql import _literal
+    from db.exporters.benchmark_formats import _quoted_text
 
-    literal = _literal(text)
+    literal = _quoted_text(text)
     assert "\n" not in literal
     assert sqlite3.connect(":memory:").execute(f"SELECT {literal}").fetchone() == (text,)
 
 
 def test_without_raw_samples_only_the_stored_mean_is_exported(make_run):
-    from db.exporters.llama_bench_sql import times_and_speeds
+    from db.exporters.benchmark_formats import times_and_speeds
 
     result = replace(make_run(batch_sizes=(1,), sequence_lengths=(32,)).results[0], samples=())
     assert times_and_speeds(result) == {"avg_ns": 8_000_000}

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from db.analysis.selection import Selection
-from db.exporters.llama_bench_sql import PLUGIN as EXPORTER
+from db.exporters.benchmark_formats import LlamaBenchExporter
 from db.exporters.support.exporting import ExportRequest
 from db.importers.llama_bench import LLAMA_BENCH
 from db.importers.support.files import read_file
@@ -233,7 +233,7 @@ def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database
         for run in runs:
             warehouse.ingest(run)
         request = ExportRequest(selection=Selection.parse(""), output=tmp_path / "out.sql", notify=pytest.fail)
-        EXPORTER.export(warehouse, request)
+        LlamaBenchExporter().export(warehouse, request)
     again = list(LLAMA_BENCH.runs(read_file(tmp_path / "out.sql")))
     expected = {cell_of(run): results_of(run) for run in runs}
     assert {cell_of(run): results_of(run) for run in again} == expected

@@ -1,0 +1,279 @@
+"""Formats of other benchmarks of single calls: llama-bench's SQL, and the JSON of transformers' benchmark_v2.
+
+SQL like llama-bench's: a table with its columns, and one INSERT for each result on text, with times in nanoseconds. A
+result is "prompt + generation" (n_prompt and n_gen), "prompt" (n_gen = 0) or "generation" (n_prompt = 0). Columns of
+llama-bench without a value here are NULL; our own columns follow its columns. Results imported from llama-bench get
+their original words and settings back.
+
+benchmark_v2's JSON: one entry for each result, with times in seconds. The format covers torch only and has no field for
+device or precision: only results of torch that generated text have an entry, and further facts are in the metadata of
+each entry under "benchhouse". Its first layout (`core.scenario_file`) has one scenario for each result of any runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from benchmarking.core.codec import canonical_hash
+from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
+from benchmarking.core.records import Result, Run
+from benchmarking.core.scenario_file import raw_values, scenario_file
+from db.connection import literal
+from db.exporters.support.exporting import (
+    ExportRequest,
+    RunResult,
+    Scope,
+    Tables,
+    supported_results,
+    text_output,
+    why_no_calls,
+)
+
+if TYPE_CHECKING:
+    from db.warehouse import Warehouse
+
+LLAMA_COLUMNS = {
+    **dict.fromkeys(("build_commit",), "TEXT"),
+    "build_number": "INTEGER",
+    **dict.fromkeys(("cpu_info", "gpu_info", "backends", "model_filename", "model_type"), "TEXT"),
+    **dict.fromkeys(("model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads"), "INTEGER"),
+    "cpu_mask": "TEXT",
+    **dict.fromkeys(("cpu_strict", "poll"), "INTEGER"),
+    **dict.fromkeys(("type_k", "type_v"), "TEXT"),
+    **dict.fromkeys(("n_gpu_layers", "n_cpu_moe"), "INTEGER"),
+    "split_mode": "TEXT",
+    **dict.fromkeys(("main_gpu", "no_kv_offload", "flash_attn"), "INTEGER"),
+    **dict.fromkeys(("devices", "tensor_split", "tensor_buft_overrides"), "TEXT"),
+    **dict.fromkeys(("use_mmap", "use_direct_io", "embeddings", "no_op_offload", "no_host"), "INTEGER"),
+    **dict.fromkeys(("fit_target", "fit_min_ctx", "n_prompt", "n_gen", "n_depth"), "INTEGER"),
+    "test_time": "TEXT",
+    **dict.fromkeys(("avg_ns", "stddev_ns"), "INTEGER"),
+    **dict.fromkeys(("avg_ts", "stddev_ts"), "REAL"),
+}
+"""llama-bench's columns in its order, with their SQLite types."""
+FURTHER_COLUMNS = {
+    "batch_size": "INTEGER",
+    **dict.fromkeys(("device", "runtime", "runtime_mode", "precision", "validity", "doubts"), "TEXT"),
+    **dict.fromkeys(("run_id", "result_id"), "TEXT"),
+}
+LLAMA_TABLE = "llama_bench"
+
+RUNTIMES = ("eager", "compiled", "kernelized")
+BYTES_PER_GIB = 1024**3
+MEASUREMENTS = {
+    "e2e_latency": "latency_wall",
+    "time_to_first_token": "time_to_first_token",
+    "inter_token_latency": "time_per_output_token",
+}
+"""Its name -> our name. Its inter-token latency is the mean of an iteration: our time per output token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaBenchExporter:
+    """A script for `sqlite3 FILE < script.sql`."""
+
+    name: str = "llama_bench_sql"
+    summary: str = "a script like that of llama-bench -o sql, for results on text: sqlite3 FILE < script.sql"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_row)
+        rows: list[dict[str, Any]] = []
+        for run_result in chosen:
+            run, result, point, cell = run_result.run, run_result.result, run_result.result.point, run_result.run.cell
+            kept = run.origin.kept if run.origin else {}
+            started_at = next((samples.started_at for samples in result.samples), run.started_at)
+            size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
+            rows.append(
+                {
+                    "build_commit": run.provenance.git_commit,
+                    "cpu_info": run.hardware.cpu_model,
+                    "gpu_info": None if cell.device.type == "cpu" else cell.device.name,
+                    "backends": cell.runtime,
+                    "model_filename": cell.workload.path or cell.workload.model_id,
+                    "model_type": f"{cell.workload.model_id} {cell.precision}",
+                    "model_size": None if size_mb is None else round(size_mb * BYTES_PER_MB),
+                    "model_n_params": cell.workload.parameter_count,
+                    "n_threads": cell.num_threads,
+                    "n_prompt": point.sequence_length or 0,
+                    "n_gen": point.new_tokens or 0,
+                    "n_depth": int(point.axes.get("depth", 0)),
+                    "test_time": f"{started_at[:19]}Z",
+                    **times_and_speeds(result),
+                    "batch_size": point.batch_size,
+                    "device": cell.device.selector,
+                    "runtime": cell.runtime,
+                    "runtime_mode": json.dumps(dict(cell.runtime_mode), sort_keys=True),
+                    "precision": cell.precision,
+                    "validity": result.validity,
+                    "doubts": ",".join(doubt.kind for doubt in result.doubts),
+                    "run_id": run.run_id,
+                    "result_id": result.result_id,
+                    **{
+                        name: value
+                        for name, value in (*cell.runtime_mode.items(), *kept.items())
+                        if name in LLAMA_COLUMNS
+                    },
+                }
+            )
+        columns = LLAMA_COLUMNS | FURTHER_COLUMNS
+        definitions = ",\n".join(f"  {name} {kind}" for name, kind in columns.items())
+        with text_output(request.file) as stream:
+            stream.write(f"CREATE TABLE IF NOT EXISTS {LLAMA_TABLE} (\n{definitions}\n);\n\n")
+            for row in rows:
+                # Unknown columns are left out, and so NULL: readers of the script expect every value in quotes.
+                known = {name: _quoted_text(row[name]) for name in columns if row.get(name) is not None}
+                stream.write(f"INSERT INTO {LLAMA_TABLE} ({', '.join(known)}) VALUES ({', '.join(known.values())});\n")
+        return request.output_paths
+
+
+def _why_no_row(run: Run, result: Result) -> str | None:
+    if reason := why_no_calls(run, result):
+        return reason
+    return None if result.point.sequence_length or result.point.new_tokens else "without text input"
+
+
+def _quoted_text(value: Any) -> str:
+    """An SQL literal. Like llama-bench, it quotes every value; unlike llama-bench, it escapes quotes."""
+    text = repr(value) if isinstance(value, float) else str(value)
+    # A line end or NUL would break the script, so both are written as char().
+    quoted = literal(text)
+    for character in ("\0", "\r", "\n"):
+        quoted = quoted.replace(character, f"'||char({ord(character)})||'")
+    return quoted
+
+
+def times_and_speeds(result: Result) -> dict[str, Any]:
+    """Means and sample standard deviations over the calls, as in llama-bench: avg_ts is the mean of the calls' tokens
+    per second, not a ratio of means. Without raw samples, only the stored mean and llama-bench's own statistics."""
+    calls_ms = raw_values(result, "latency_wall")
+    if not calls_ms:
+        mean_ms, std_ms = result.metrics.get("latency_mean_ms"), result.metrics.get("latency_std_ms")
+        times: dict[str, Any] = {"avg_ns": None if mean_ms is None else round(mean_ms * NS_PER_MS)}
+        own = result.extra.get("kept")
+        if not isinstance(own, dict) or "stddev_ts" not in own:
+            return times
+        speed = own.get("avg_ts", result.metrics.get("throughput_tokens_per_sec"))
+        std_ns = None if std_ms is None else round(std_ms * NS_PER_MS)
+        return times | {"stddev_ns": std_ns, "avg_ts": speed, "stddev_ts": own["stddev_ts"]}
+    point = result.point
+    tokens = point.batch_size * ((point.sequence_length or 0) + (point.new_tokens or 0))
+    calls_ns = [value * NS_PER_MS for value in calls_ms]
+    rates = [tokens * NS_PER_S / value for value in calls_ns]
+    several = len(calls_ns) > 1
+    return {
+        "avg_ns": round(fmean(calls_ns)),
+        "stddev_ns": round(stdev(calls_ns)) if several else None,
+        "avg_ts": fmean(rates),
+        "stddev_ts": stdev(rates) if several else None,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformersExporter:
+    """One JSON object with entries by the hash of their configuration."""
+
+    name: str = "transformers_benchmark_v2"
+    summary: str = "the JSON of transformers' benchmark_v2, for results that generate text on torch"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_entry)
+        entries = dict(map(_entry, chosen))
+        with text_output(request.file) as stream:
+            json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
+            stream.write("\n")
+        return request.output_paths
+
+
+def _why_no_entry(run: Run, result: Result) -> str | None:
+    if reason := why_no_calls(run, result):
+        return reason
+    if run.cell.runtime not in RUNTIMES:
+        return "not measured on torch"
+    if result.point.new_tokens is None:
+        return "no text generated"
+    return None if raw_values(result, "latency_wall") else "no raw samples stored"
+
+
+def _entry(chosen: RunResult) -> tuple[str, dict[str, Any]]:
+    """The entry and its key, which depends on the result, since a configuration may have been measured twice."""
+    run, result, point, cell = chosen.run, chosen.result, chosen.result.point, chosen.run.cell
+    origin, device, mode = run.provenance, cell.device, cell.runtime_mode
+    of_gpu = device.type in ("cuda", "rocm")
+    metadata = {
+        "model_id": cell.workload.model_id,
+        "timestamp": run.started_at.replace("Z", "+00:00"),
+        "branch_name": origin.git_branch,
+        "commit_id": origin.git_commit,
+        "commit_message": None,
+        "hardware_info": {
+            "gpu_name": device.name if of_gpu else None,
+            "gpu_memory_total_gb": device.memory_bytes / BYTES_PER_GIB if of_gpu and device.memory_bytes else None,
+            "python_version": origin.versions.get("python"),
+            "torch_version": origin.versions.get("torch"),
+        },
+        "success": True,
+        "benchhouse": {
+            "result_id": result.result_id,
+            "run_id": run.run_id,
+            "device": device.selector,
+            "device_name": device.name,
+            "precision": cell.precision,
+            "validity": result.validity,
+            "doubts": [doubt.kind for doubt in result.doubts],
+        },
+    }
+    measurements: dict[str, Any] = {
+        **{name: [ms / MS_PER_S for ms in raw_values(result, metric)] for name, metric in MEASUREMENTS.items()},
+        "shape_and_decoded_outputs": [],
+        "gpu_metrics": None,
+        "timestamps": None,
+    }
+    config = {
+        "name": f"{cell.workload.model_id} {cell.runtime} {cell.precision} {point.label}",
+        "warmup_iterations": result.warmup_iterations,
+        "measurement_iterations": result.iterations,
+        "gpu_monitoring": False,
+        "continuous_batching": False,
+        "batch_size": point.batch_size,
+        "sequence_length": point.sequence_length,
+        "num_tokens_to_generate": point.new_tokens,
+        "attn_implementation": mode.get("attention"),
+        "compile_kwargs": {"mode": mode.get("compile_mode", "default")} if cell.runtime == "compiled" else None,
+        "kernelize": cell.runtime == "kernelized",
+    }
+    key = canonical_hash({"config": config, "result_id": result.result_id})
+    return key, {"metadata": metadata, "measurements": measurements, "config": config}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenariosExporter:
+    """One JSON object: the names of the models, and a scenario for each result."""
+
+    name: str = "benchmark_scenarios"
+    summary: str = "benchmark_v2's first layout (model_name, benchmark_scenarios, gpu_metrics)"
+    tables: tuple[Tables, ...] = ("results",)
+
+    def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
+        chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_scenario)
+        measured = [(run_result.run, run_result.result) for run_result in chosen]
+        names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
+        document = scenario_file(", ".join(names), measured)
+        with text_output(request.file) as stream:
+            json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
+            stream.write("\n")
+        return request.output_paths
+
+
+def _why_no_scenario(run: Run, result: Result) -> str | None:
+    if reason := why_no_calls(run, result):
+        return reason
+    return None if raw_values(result, "latency_wall") else "no raw samples stored"
+
+
+PLUGINS = (LlamaBenchExporter(), TransformersExporter(), ScenariosExporter())
