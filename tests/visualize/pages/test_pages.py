@@ -14,7 +14,8 @@ import pytest
 
 from tests.helpers.paths import FIXTURES
 from tests.visualize.pages.conftest import HOSTILE, LOADED, PROFILE
-from visualize.pages.site import views
+from visualize.pages.elements import Cell, Grid, Heading
+from visualize.pages.site import environment, views
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
 COMPARED = "/compare?a=runtime%3Deager&b=runtime%3Donnxruntime"
@@ -192,6 +193,21 @@ def test_results_are_cards_on_a_phone(browser, server):
         assert boxes[0]["y"] < PHONE["height"] / 2, "the filters, which nobody has filled in, are folded"
         assert len({round(box["y"]) for box in boxes}) <= len(boxes) - 2, "short values stand side by side"
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
+
+
+def test_a_long_text_of_a_card_is_cut_off_after_three_lines(browser, server):
+    with opened(browser, server, viewport=PHONE) as page:
+        visit(page, "/results")
+        lay_out = "(cell, name) => { cell.className = name; cell.textContent = 'word '.repeat(200); }"
+        cell = page.locator("#found tbody tr").first.locator("td").nth(2)
+        cell.evaluate(lay_out, "broad")
+        whole = cell.bounding_box()["height"]
+        cell.evaluate(lay_out, "broad deep")
+        assert cell.bounding_box()["height"] < whole / 3
+        template = environment().from_string("{% from 'parts.html' import table %}{{ table(grid, none, cards=true) }}")
+        rows = tuple((Cell(text=name), Cell(text=text)) for name, text in (("a", "word " * 20), ("b", "word")))
+        page_text = template.render(grid=Grid(headings=(Heading(text="session"), Heading(text="command")), rows=rows))
+        assert page_text.count("deep ") == 1
 
 
 def test_the_recommendation_is_on_the_first_screen_of_a_phone(browser, server):
