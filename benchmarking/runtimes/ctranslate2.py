@@ -150,7 +150,7 @@ class CTranslate2(GenerativeEngine):
             f"results = generator.generate_batch([tokens] * {point.batch_size}, max_length={point.new_tokens})",
             "texts = [tokenizer.decode(result.sequences_ids[0]) for result in results]",
         ]
-        return deployment.text(lines)
+        return "\n".join(lines)
 
     def import_libraries(self) -> None:
         import ctranslate2  # noqa: F401

@@ -152,7 +152,7 @@ class OnnxRuntime(shared.OrtRuntime):
             *deployment.example_inputs(cell, point, bundle, graph),
             "outputs = session.run(None, inputs)",
         ]
-        return deployment.text(lines)
+        return "\n".join(lines)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource, OrtSession

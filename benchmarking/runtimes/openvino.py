@@ -183,7 +183,7 @@ class OpenVino(Runtime):
             f"compiled = openvino.compile_model(model, {device_name(cell.device)!r}, {requested!r})",
             *(several if is_concurrent(cell) else one),
         ]
-        return deployment.text(lines)
+        return "\n".join(lines)
 
     def import_libraries(self) -> None:
         import_openvino()

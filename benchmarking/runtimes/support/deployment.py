@@ -5,7 +5,6 @@ Names and paths are written as literals (`repr`), since a model's name may be a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarking.core.records import Cell, Point
@@ -43,8 +42,3 @@ def example_inputs(cell: Cell, point: Point, bundle: Bundle, graph: Graph) -> li
 def build_path(path: Path) -> list[str]:
     """The lines that name a file or folder of a build as `path`."""
     return ["# in the build cache: copy it to where you deploy", f"path = {str(path)!r}"]
-
-
-def text(lines: Sequence[str]) -> str:
-    """The lines as text."""
-    return "\n".join(lines)

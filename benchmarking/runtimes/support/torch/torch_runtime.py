@@ -168,10 +168,10 @@ class TorchRuntime(Runtime):
             "with torch.inference_mode():",
         ]
         if point.new_tokens is None:
-            return deployment.text([*lines, "    output = model(**inputs)"])
+            return "\n".join([*lines, "    output = model(**inputs)"])
         cache = ", cache_implementation='static'" if mode.get("cache") == "static" else ""
         call = f"model.generate(**inputs, max_new_tokens={point.new_tokens}, do_sample=False{cache})"
-        return deployment.text([*lines, f"    tokens = {call}"])
+        return "\n".join([*lines, f"    tokens = {call}"])
 
     def deployed_changes(self, cell: Cell) -> list[str]:
         """The lines that change the loaded model, in `deployment`."""
