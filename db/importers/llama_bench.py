@@ -544,7 +544,7 @@ def _tables(file: ForeignFile, lines: Sequence[str], columns: set[str]) -> Itera
     out: what was printed since the rows of the one before, what was printed after its own, and its rows."""
     starts = [place + 2 for place in range(len(lines)) if _is_heading(lines, place, columns)]
     end = 0
-    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=True):
+    for start, following in zip(starts, [*(one - 2 for one in starts[1:]), len(lines)], strict=False):
         last = next((at for at in range(start, following) if _is_heading(lines, at, set())), following)
         names, above = _cells_of(lines[start - 2]), "\n".join(lines[end:start])
         own = [number for number in range(start, last) if len(_cells_of(lines[number])) == len(names)]
