@@ -161,11 +161,6 @@ def verify(
     return {**describe(model), "attention": actual_attention if attention is not None else None}
 
 
-def implementation(model: Any, workload: Workload) -> Mapping[str, Json]:
-    """The implementation that the model runs, if its family has a choice."""
-    return plugin_of(workload).verified(model)
-
-
 def describe(module: Any) -> dict[str, Json]:
     """Class, parameter dtypes with their counts, and devices of a module."""
     dtypes: dict[str, int] = {}

@@ -248,7 +248,7 @@ class TorchRuntime(Runtime):
         if attention_kernels.backend_of(attention) is not None:
             loaded |= {"attention": attention, "attention_kernels_allowed": attention_kernels.enabled_kernels()}
         changed = self.change(model, cell, stage)
-        return model, count, {**verified, **loaded, **model_loading.implementation(model, cell.workload), **changed}
+        return model, count, {**verified, **loaded, **plugin_of(cell.workload).verified(model), **changed}
 
 
 def _attention_of(mode: Mapping[str, Scalar]) -> str | None:
