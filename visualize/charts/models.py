@@ -105,7 +105,6 @@ class ArchitectureComparison(ChartPlugin):
             ),
             panels=tuple(_panel(block, column, axes[column], styles, row_in) for block in blocks for column in columns),
             columns=len(columns),
-            widths=(1.0,) * len(columns),
             width_in=WIDTH_IN,
             legend=(*entries, *states_legend(drawn)),
             legend_title="Architecture family",

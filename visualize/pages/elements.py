@@ -239,18 +239,16 @@ def grid_of(table: Table, caption: str, links: Sequence[Link] = ()) -> Grid:
     )
 
 
-def headings(names: Iterable[str], numbers: Iterable[str] = ()) -> tuple[Heading, ...]:
-    """Column headings, right-aligned for `numbers`."""
-    right = set(numbers)
-    return tuple(Heading(text=heading(name), is_number=name in right) for name in names)
-
-
 def grid(
     columns: Mapping[str, Callable[[Any], Cell]], rows: Iterable[Any], caption: str, numbers: Iterable[str] = ()
 ) -> Grid:
     """A table with a column for each heading, whose function gives the cell of a row; `numbers` are right-aligned."""
-    cells = tuple(tuple(cell(row) for cell in columns.values()) for row in rows)
-    return Grid(headings=headings(columns, numbers), rows=cells, caption=caption)
+    right = set(numbers)
+    return Grid(
+        headings=tuple(Heading(text=heading(name), is_number=name in right) for name in columns),
+        rows=tuple(tuple(cell(row) for cell in columns.values()) for row in rows),
+        caption=caption,
+    )
 
 
 def filled(columns: Mapping[str, Callable[[Any], Cell]], rows: Sequence[Any]) -> dict[str, Callable[[Any], Cell]]:

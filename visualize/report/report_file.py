@@ -11,7 +11,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -144,16 +144,6 @@ def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
     return list(sides)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inline:
-    """Assets embedded in the HTML file."""
-
-    policy: str
-    """The Content-Security-Policy."""
-    style: str
-    scripts: tuple[str, ...]
-
-
 class ReportSite(Site):
     """The site of a single file, whose links are anchors."""
 
@@ -183,7 +173,8 @@ def html(report: Report) -> str:
 
 
 @cache
-def _inline() -> Inline:
+def _inline() -> Mapping[str, object]:
+    """What the file embeds: the style, the scripts, and the Content-Security-Policy that allows these alone."""
     style = "\n".join(_text(name) for name in STYLES)
     scripts = tuple(_text(name) for name in SCRIPTS)
     allowed = " ".join(map(_digest, scripts))
@@ -191,7 +182,7 @@ def _inline() -> Inline:
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return Inline(policy=policy, style=style, scripts=scripts)
+    return {"policy": policy, "style": style, "scripts": scripts}
 
 
 def _text(name: str) -> str:
