@@ -21,7 +21,7 @@ def sql_texts():
     """Every f-string in db that is SQL, with its module."""
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr) and path.name != "llama_bench_sql.py":  # writes SQL for another program
+            if isinstance(node, ast.JoinedStr) and path.name != "benchmark_formats.py":  # SQL for another program
                 text = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
                 if STATEMENT.search(text):
                     yield path.relative_to(ROOT).as_posix(), text, node
