@@ -33,7 +33,7 @@ from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
 from visualize import visualize_benchmarks
 from visualize.pages import parameters
-from visualize.pages.elements import Grid, headings
+from visualize.pages.elements import grid
 from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of
 from visualize.pages.site import NotFoundError, environment, views
@@ -922,7 +922,7 @@ def test_a_long_heading_of_numbers_has_room_for_more_than_a_word():
     """Where a table is wider than the window, its headings would have a line for each word."""
     names = ("p50 ms", "engine time per output token (ms)")
     parts = environment().get_template("parts.html").module
-    drawn = str(parts.table(Grid(headings=headings(names, names), rows=(), caption=""), str))
+    drawn = str(parts.table(grid(dict.fromkeys(names, str), (), "", names), str))
     assert re.findall(r'class="(n.*?)"', drawn) == ["n", "n words"]
 
 
