@@ -88,8 +88,9 @@ def positive_rates(text: str) -> tuple[float, ...]:
 
 
 def _per_second(text: str) -> str:
-    if "/m" in text or "/h" in text:
-        raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}: 2 is 120 a minute")
+    if (other := re.search(r"(\d+(?:\.\d+)?)\s*(?:req\w*)?\s*/\s*([mh])", text)) is not None:
+        rate = float(other[1]) / {"m": 60, "h": 3600}[other[2]]
+        raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}, which is {rate:g}")
     return re.sub(r"(?<=\d)\s*(?:(?:req)?/s|rps|qps)\b", "", text)
 
 

@@ -196,6 +196,8 @@ WORD_AT_START = re.compile(r"\w+")
 COMPARISON = re.compile(r"\s*[=<>]+\s*")
 PERCENTILE_OF = re.compile(r"(\w+):([\w.]+)[@/]p?(\d+)%?")
 """A limit with the share of the requests that must hold it, as in ttft:100ms@p90."""
+SEVERAL = re.compile(r"(\w+:[\d.]+\s*[A-Za-z/%]*)[:;](\w+:.*)")
+"""Two limits with another separator than a comma."""
 OF_SHARE = re.compile(r"(?:p\d+_)?(ttft|tpot|itl|e2e|latency|time_to_first_token|time_per_output_token)(?:_p\d+)?")
 """A limit of a load with its percentile, as in ttft_p99."""
 PERCENTILE = re.compile(r"(latency_?)?p\d+")
@@ -223,6 +225,10 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             of_requests = ", which 99 % of the requests must hold" if "e2e" in names else ""
             instead = f"{own}:{value}" if own in names else f"{name}:{value}{of_requests}"
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}: write {instead}")
+        if match is None and (several := SEVERAL.fullmatch(part)) is not None:
+            raise UsageError(
+                f"--limit takes limits separated by commas: got {part!r}: write {','.join(several.groups())}"
+            )
         if match is None:
             lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)
             colon = COMPARISON.sub(":", lowered, count=1)
@@ -244,7 +250,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             share = " (which 99 % of the requests must hold)" if "e2e" in names else ""
             shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
             meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"
-            meant += next((f"; {text}" for words, text in LIMITED_ELSEWHERE.items() if name in words.split()), "")
+            of_others = ((words.split(), f"; {text}") for words, text in LIMITED_ELSEWHERE.items())
+            meant += next((text for words, text in of_others if name in words and not {*names} & {*words}), "")
             raise UsageError(f"--limit {part}: {problem}{meant}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
@@ -255,6 +262,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             raise UsageError(f"--limit {part}: {name} takes a unit of {units}, such as {written}")
         if not float(value) > 0:
             raise UsageError(f"--limit {part}: takes a number above 0")
+        if UNITS[name] is SHARES and not unit and float(value) > 1:
+            raise UsageError(f"--limit {part}: {name} is a share, of 1 at most: write {name}:{value}%")
         found[name] = float(value) * UNITS[name][unit]
     if not found:
         raise UsageError(f"--limit takes limits such as {_example(names)}: got nothing")

@@ -62,6 +62,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Metric
 from benchmarking.core.records import Result
 from benchmarking.core.student_t import cumulative, quantile
+from benchmarking.core.text import counted
 from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE, is_proven, rounds_words, why_not_proven
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
 
@@ -302,20 +303,24 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
         estimate = _Estimate(fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0, pair.looks)
         return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "in turns")
     if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
-        return replace(unjudged, reason=f"{obstacle}; {AB_HINT}")
+        return replace(unjudged, reason=obstacle)
     estimate = _session_estimate(pair, before, after, pair.scatter)
     return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "between sessions")
 
 
 def _why_not_judged(pair: Pair) -> str | None:
-    """Why sides that were not interleaved get no verdict; None if they get one."""
+    """Why sides without enough rounds get no verdict; None if they get one."""
+    if pair.scatter is None and pair.rounds:
+        return f"{counted(len(pair.rounds), 'round')} gave no interval: {rounds_words(ROUNDS_TO_PROVE)}"
     if pair.scatter is None:
-        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} other sessions"
+        return f"they did not run in turns, and a series has fewer than {MIN_SESSIONS} other sessions; {AB_HINT}"
     fewest = [min(len(one.launches) for one in side) for side in (pair.before, pair.after)]
     if min(fewest) < MIN_LAUNCHES:
-        return f"they did not run in turns, and have {fewest[0]} and {fewest[1]} launches: {MIN_LAUNCHES} each required"
+        launches = f"{fewest[0]} and {fewest[1]} launches"
+        return f"they did not run in turns, and have {launches}: {MIN_LAUNCHES} each required; {AB_HINT}"
     times = [[session.time for session in side if session.time is not None] for side in (pair.before, pair.after)]
-    return why_other_times(times[0], times[1], pair.scatter)
+    other_times = why_other_times(times[0], times[1], pair.scatter)
+    return None if other_times is None else f"{other_times}; {AB_HINT}"
 
 
 def _with_resolution(estimate: _Estimate, sides: Sequence[Sequence[float]], metric: Metric) -> _Estimate:

@@ -229,6 +229,11 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
             f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use benchhouse run "
             "or benchhouse batch, or save the results of both commands and use benchhouse compare"
         )
+    if words[0].endswith(".json"):
+        raise UsageError(
+            f"{letter.upper()}: {words[0]} is no command, and ab launches both sides: benchhouse compare run=ID run=ID "
+            "compares stored runs, which benchhouse import FILE stores"
+        )
     if shutil.which(words[0]) is None:
         raise UsageError(
             f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command; a "

@@ -281,7 +281,11 @@ def _certainty(recommendation: Recommendation) -> str:
     if not others:
         return ""
     if not others[0].fits:
-        return "; no other option meets them"
+        return (
+            "; no other option meets them"
+            if recommendation.is_of_all
+            else "; no other one that was measured meets them"
+        )
     best, following = (axis_value(option.option, recommendation.aim) for option in (first, others[0]))
     if not best or not following:
         return ""

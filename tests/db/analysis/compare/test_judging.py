@@ -61,6 +61,14 @@ def test_rounds_are_judged_by_the_paired_t_test():
     assert (judged.before, judged.after) == pytest.approx((10.0, 10.0 * math.exp(0.7)))
 
 
+def test_rounds_without_an_interval_are_named_as_such():
+    sides = {"before": (session(1.0, 0),), "after": (session(1.2, 1),)}
+    judged = alone(rounds=((1.0, 1.2), (1.0, 1.2)), **sides)
+    assert judged.verdict == "not judged"
+    assert judged.reason.startswith("2 rounds gave no interval: 8 rounds decide")
+    assert "did not run in turns" in alone(**sides).reason
+
+
 def test_a_drift_that_both_sides_share_does_not_widen_the_interval():
     drift = values(0.0, 0.02, 0.04, 0.06, 0.08)
     later = values(0.05, 0.071, 0.09, 0.11, 0.129)
