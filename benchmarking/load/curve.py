@@ -352,11 +352,12 @@ class _Search:
         if self.none_met():
             lowest = min(map(offered, self.used))
             return self.failed(
-                f"not found: no request met the limits, at {lowest:g} requests/s or more{self._refused()}: search "
-                "lower, or change the limits"
+                f"not found: no request met the limits, at {lowest:g} requests/s or more{self._refused()}: "
+                f"{self._advice('search lower, or change the limits')}"
             )
         if posterior.above(least) < 0.5:
-            return self.failed(f"no rate of {least:g} requests/s or more met the limits{self._refused()}: search lower")
+            problem = f"no rate of {least:g} requests/s or more met the limits{self._refused()}"
+            return self.failed(f"{problem}: {self._advice('search lower')}")
         measured = [look.rate for look in self.looks]
         is_at_top = self.holds_at_the_top()
         answer = most if is_at_top else min(posterior.quantile(0.5), self._most_likely(), max(measured), most)
@@ -364,7 +365,8 @@ class _Search:
             if not self.has_met(least):
                 return self.failed(
                     f"not found: rates below {least:g} requests/s may be the highest within the limits"
-                    f"{self._refused()}: search lower, or with a longer --duration or more --num-requests"
+                    f"{self._refused()}: "
+                    f"{self._advice('search lower, or with a longer --duration or more --num-requests')}"
                 )
             answer = least
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))
@@ -382,6 +384,18 @@ class _Search:
         if not kinds or 2 * kinds.total() < sum(look.outside for look in self.looks):
             return ""
         return f" (most requests outside them failed: {', '.join(f'{n} {kind}' for kind, n in kinds.most_common(3))})"
+
+    def _advice(self, otherwise: str) -> str:
+        """What to do where no rate was found: nothing is known of rates below the valid levels if theirs were not."""
+        lowest = min(look.rate for look in self.looks)
+        below = {rate: why for rate, why in self.invalid.items() if rate < lowest}
+        if not below:
+            return otherwise
+        whys = ", ".join(dict.fromkeys(below.values()))
+        return (
+            f"all levels below {lowest:g} requests/s were invalid ({whys}), so nothing is known of these rates: mend "
+            "what disturbed them, as their doubts say, and search again"
+        )
 
     def failed(self, error: str) -> Result:
         return Result(

@@ -118,6 +118,19 @@ def test_levels_that_are_invalid_give_no_answer():
     assert outcome.error == "not found: no level was valid (late_generator)"
 
 
+def test_a_search_whose_lower_levels_are_invalid_does_not_say_that_a_lower_rate_may_hold():
+    rates = []
+
+    def measured(level):
+        rates.append(level.rate)
+        return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if len(rates) > 1 else [])
+
+    _, outcome = searched(measured, 20.0)
+    assert outcome.status == "failed"
+    assert "were invalid (late_generator), so nothing is known of these rates" in outcome.error
+    assert "search lower" not in outcome.error
+
+
 def test_a_disturbed_level_below_a_valid_one_does_not_limit_the_rates():
     """As when another program keeps the generator from sending in time, once."""
     disturbed, rates = [], []
