@@ -259,6 +259,26 @@ def _part(word: str) -> Selection:
     return _membership(word, column, values, named=column, stated=field)
 
 
+def shared_prefixes(warehouse: Warehouse, *selections: Selection) -> list[str]:
+    """Beginnings of ids in selections that several runs or sessions share: "run=01a21ee7: the ids of 7 runs begin so,
+    and all of them are selected"."""
+    texts, words = list[str](), (word for one in selections for word in one.text.partition("sql:")[0].split(","))
+    for word in dict.fromkeys(map(str.strip, words)):
+        field, equals, value = word.partition("=")
+        if not equals and UUID.fullmatch(word):
+            field, value, condition = "session", word, "starts_with(run_id, $1) OR starts_with(session_id, $1)"
+        elif equals and field in ("run", "session"):
+            condition = f"starts_with({FIELDS[field]}, $1)"
+        else:
+            continue
+        sql = f"SELECT count(DISTINCT {FIELDS[field]}) AS n FROM benchmark_runs WHERE {condition}"
+        for prefix in value.split("|"):
+            [row] = warehouse.query(sql, (prefix,)).dicts()
+            if row["n"] > 1:
+                texts.append(f"{word}: the ids of {row['n']} {field}s begin so, and all of them are selected")
+    return texts
+
+
 def unstored(warehouse: Warehouse, *selections: Selection) -> str:
     """What an empty selection says of names that are not stored: "; no model 'gtp2' is stored: did you mean gpt2?",
     "; no branch 'main' is stored: there are dev, master", and of runtimes by other names: "; runtime=onnx: did you mean

@@ -29,7 +29,7 @@ from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
-from db.analysis.selection import EVERYTHING, FIELDS, Selection
+from db.analysis.selection import EVERYTHING, FIELDS, Selection, shared_prefixes
 from db.commands.arguments import (
     add_database,
     add_shared,
@@ -109,6 +109,8 @@ def main(argv: Sequence[str]) -> int:
 
         if arguments.by is None:
             before, after = selections
+            for text in shared_prefixes(warehouse, before, after):
+                note(text)
             comparison = compare(warehouse, before, after, metric, across)
         else:
             selection = selections[0] if selections else EVERYTHING

@@ -299,7 +299,7 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
         over = "" if judgement.trend_runs is None else f" over {judgement.trend_runs} runs"
         why = f"moves slowly{per_run}{over}, so no single commit is to blame"
     elif why is None and judgement.together > 1:
-        why = f"the newest {judgement.together} runs together"
+        why = f"the newest {judgement.together} runs together are outside what is expected of so many"
     verdict = OUTCOMES[judgement.outcome]
     if verdict == "regressed" and candidate.accepted_as is not None:
         verdict, why = "accepted", f"worse, with an alert that is triaged as {candidate.accepted_as}"

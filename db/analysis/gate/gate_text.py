@@ -182,11 +182,12 @@ def _subject_word(finding: Finding, name: str) -> str:
 
 
 def _expected(finding: Finding) -> str | None:
-    """The range of expected values."""
+    """The range of expected values: of one run, where several are worse together than each by itself."""
     judgement, is_lower_better = finding.judgement, finding.candidate.metric.better == "lower"
     if judgement is None or judgement.high is None or judgement.low is None:
         return None
-    return f"up to {number(judgement.high)}" if is_lower_better else f"from {number(judgement.low)}"
+    of_one = " (one run)" if judgement.together > 1 else ""
+    return f"up to {number(judgement.high)}{of_one}" if is_lower_better else f"from {number(judgement.low)}{of_one}"
 
 
 def _runs(finding: Finding) -> str:

@@ -17,7 +17,7 @@ from db.analysis.compare.matching import model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.recommendation import Option
-from db.analysis.selection import Selection
+from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DE
 ORDER BY result_id
 """
 NO_OPTIONS = {
-    "coalesce(simulated, FALSE)": "simulated",
+    "coalesce(simulated, FALSE)": "simulated (which is never recommended)",
     f"NOT ({IS_CALL})": (
         "from load tests (which sustain a rate: benchhouse recommend --request-rate, or the page Recommend)"
     ),
@@ -204,7 +204,8 @@ def unusable_words(warehouse: Warehouse, models: Sequence[str], selection: Selec
     ).dicts()
     total, words = sum(row["n"] for row in rows), list(kinds.values())
     unusable = [f"{row['n']} {words[row['kind']]}" for row in rows if row["kind"] is not None]
-    return ", ".join([f"{total} result{' is' if total == 1 else 's are'} selected", *unusable])
+    selected = ", ".join([f"{total} result{' is' if total == 1 else 's are'} selected", *unusable])
+    return selected if total else selected + unstored(warehouse, selection)
 
 
 def _with_quality(option: Option, quality: Quality | None) -> Option:

@@ -68,6 +68,17 @@ def test_only_changes_leaves_the_other_rows_out_and_counts_them(capsys, stored):
     assert "1 slower, 1 equivalent" in out
 
 
+def test_a_beginning_of_ids_that_several_runs_share_selects_all_and_says_so(capsys, stored, make_run):
+    ids = [f"01a21ee7-000{place}-7000-8000-000000000000" for place in range(3)]
+    with Warehouse.open(stored[1]) as warehouse:
+        for run_id in ids:
+            warehouse.ingest(replace(make_run(**ONE), run_id=run_id))
+    assert main(["run=01a21ee7", "tag.side=b", *stored]) == 3
+    assert "run=01a21ee7: the ids of 3 runs begin so, and all of them are selected\n" in capsys.readouterr().err
+    assert main([f"run={ids[0]}", "tag.side=b", *stored]) == 3
+    assert "begin so" not in capsys.readouterr().err
+
+
 def test_json_has_every_number(capsys, stored):
     assert main(["tag.side=a", "tag.side=b", "--json", *stored]) == 0
     document = json.loads(capsys.readouterr().out)

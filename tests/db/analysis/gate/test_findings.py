@@ -89,6 +89,13 @@ def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
     assert gate_document(findings, DEFAULTS)["findings"][0]["environment"].startswith("6 of 6 combinations")
 
 
+def test_the_range_that_is_expected_of_one_run_is_called_that_where_several_are_worse_together():
+    finding, *_ = everything(2.0)
+    assert "(one run)" not in gate_text([finding], DEFAULTS)
+    several = replace(finding, judgement=replace(finding.judgement, together=2))
+    assert f"{finding.judgement.high:.4g} (one run)" in gate_text([several], DEFAULTS)
+
+
 def test_series_without_a_finding_count_for_the_environment():
     findings = judge_candidates([candidate(11.0), *(candidate(10.19, model) for model in "abcde")])
 
