@@ -60,6 +60,7 @@ from benchmarking.sweep.run.command_turns import (
     COMMAND,
     COMMANDS,
     DEFAULT_COMMAND,
+    NOT_OURS,
     Arm,
     Letter,
     arm,
@@ -173,10 +174,22 @@ def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> No
         if code != EXIT_OK:
             *_, message = printed.getvalue().splitlines() or [one.typed]
             raise UsageError(f"{name_in_errors or one.name}: {message.partition(': error: ')[2] or message}")
-        document: Any = json.loads(plans.getvalue())
-        planned.append(document["cells"] if isinstance(document, dict) else document)
+        planned.append(_plans_in(plans.getvalue(), name_in_errors or one.name))
     if len(planned) == len(LETTERS):
         _check_common_points(*planned)
+
+
+def _plans_in(printed: str, name: str) -> Sequence[Json]:
+    """The plans that --dry-run --json printed. Raises UsageError if it printed something else: a list, or a help."""
+    try:
+        document: Any = json.loads(printed)
+    except ValueError:
+        document = None
+    cells: Any = document.get("cells") if isinstance(document, dict) else document
+    if not cells or not all("points" in cell for cell in cells):
+        raise UsageError(f"{name}: it writes {NOT_OURS}")
+    plans: Sequence[Json] = cells
+    return plans
 
 
 def _check_common_points(before: Sequence[Json], after: Sequence[Json]) -> None:
@@ -188,16 +201,16 @@ def _check_common_points(before: Sequence[Json], after: Sequence[Json]) -> None:
         {name: list(dict.fromkeys(point.value(name) for point in side.values())) for name in AXES} for side in sides
     ]
     differing = [name for name in AXES if values[0][name] != values[1][name]]
-    of_both = {name: [one for one in dict.fromkeys((*values[0][name], *values[1][name])) if one] for name in differing}
-    grid = " ".join(f"{AXES[name].flag} {','.join(f'{one:g}' for one in both)}" for name, both in of_both.items())
-    field = AXES[differing[0]].selected_as if len(differing) == 1 and len(of_both[differing[0]]) == 2 else None
-    chosen = [f"{field}={one:g}" for one in of_both[differing[0]]] if field else []
-    then = f", then benchhouse compare {' '.join(chosen)}" if chosen else ", whose table has both"
     one, other = (listed(list(side), MOST_POINTS) for side in sides)
-    raise UsageError(
-        f"A measures {one}, B {other}: ab compares equal points, so there would be nothing to compare. Measure both in "
-        f"one command: benchhouse run MODEL {grid} --save{then}"
-    )
+    problem = f"A measures {one}, B {other}: ab compares equal points, so there would be nothing to compare"
+    of_both = {name: tuple(dict.fromkeys((*values[0][name], *values[1][name]))) for name in differing}
+    if not differing or any(None in both for both in of_both.values()):  # no grid of one command has both
+        raise UsageError(f"{problem}. Give both sides the same points")
+    grid = " ".join(f"{AXES[name].flag} {','.join(f'{one:.15g}' for one in both)}" for name, both in of_both.items())
+    field = AXES[differing[0]].selected_as if len(differing) == 1 and len(of_both[differing[0]]) == 2 else None
+    chosen = [f"{field}={one:.15g}" for one in of_both[differing[0]]] if field else []
+    then = f", then benchhouse compare {' '.join(chosen)}" if chosen else ", whose table has both"
+    raise UsageError(f"{problem}. Measure both in one command: benchhouse run MODEL {grid} --save{then}")
 
 
 def _planned_points(plans: Sequence[Json]) -> dict[str, Point]:

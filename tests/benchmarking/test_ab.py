@@ -410,25 +410,39 @@ def test_a_signal_while_a_side_is_planned_ends_the_command_as_one(number):
     ("first", "second", "said"),
     [
         (
-            "--batch-sizes 1 --sequence-lengths 16",
-            "--batch-sizes 8 --sequence-lengths 16",
+            "tiny-bert --batch-sizes 1 --sequence-lengths 16",
+            "tiny-bert --batch-sizes 8 --sequence-lengths 16",
             "A measures b1 s16, B b8 s16: ab compares equal points, so there would be nothing to compare. Measure both "
             "in one command: benchhouse run MODEL --batch-sizes 1,8 --save, then benchhouse compare batch=1 batch=8",
         ),
         (
-            "--batch-sizes 1 --sequence-lengths 16",
-            "--batch-sizes 2 --sequence-lengths 32",
+            "tiny-bert --batch-sizes 1 --sequence-lengths 16",
+            "tiny-bert --batch-sizes 2 --sequence-lengths 32",
             "benchhouse run MODEL --batch-sizes 1,2 --sequence-lengths 16,32 --save, whose table has both",
+        ),
+        (
+            "tiny-bert --batch-sizes 1 --sequence-lengths 16",
+            "tiny-vit --batch-sizes 1",
+            "B b1 image_size=32: ab compares equal points, so there would be nothing to compare. Give both sides",
         ),
     ],
 )
 def test_sides_without_a_common_point_are_refused_before_the_first_launch(first, second, said, monkeypatch, capsys):
     monkeypatch.setattr(ab, "measure_in_turns", lambda *_: pytest.fail("it was measured"))
-    sides = [f"benchhouse run tiny-bert --device null {flags}" for flags in (first, second)]
+    sides = [f"benchhouse run {words} --device null" for words in (first, second)]
     assert ab.main([*sides, "--no-save"]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert ab.main([sides[0], sides[1].replace("run", "batch", 1).replace("--device", "--devices"), "--no-save"]) == 2
     assert "nothing to compare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--list-models", "tiny-bert --list-runtimes", "--help"])
+def test_a_side_that_measures_no_points_is_refused_before_the_first_launch(words, monkeypatch, capsys):
+    monkeypatch.setattr(ab, "measure_in_turns", lambda *_: pytest.fail("it was measured"))
+    assert (
+        ab.main([f"benchhouse run {words} --device null", "benchhouse run tiny-bert --device null", "--no-save"]) == 2
+    )
+    assert "error: A: it writes no run file" in capsys.readouterr().err
 
 
 def test_the_two_settings_that_ab_does_not_compare_are_compared_by_the_command_that_it_names(
