@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, LEAST_TO_TELL, HighestRate
+from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, HighestRate
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -102,17 +102,18 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     lines += ["no request failed"] if "failed" in table.left_out else []
     lines += [f"not shown: {', '.join(dropped)} (--json prints all)"] if dropped else []
     lines += [*_unknown(levels, limits), *_not_added_up(levels)]
-    searches = [result for result in run.results if is_search(result)]
+    searches, found_rates = [result for result in run.results if is_search(result)], list[HighestRate]()
     for search in searches:
         found = HighestRate.of(search.metrics, facts_of(search))
         answer = str(search.error) if found is None else found.advice
         answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
-    if rates := [one.metrics[HIGHEST_RATE] for one in searches if HIGHEST_RATE in one.metrics]:
-        rate, named = f"{min(rates):g}", shlex.quote(run.cell.workload.model_id)
+        found_rates += [] if found is None else [found]
+    if found_rates:
+        rate, named = f"{min(one.rate for one in found_rates):g}", shlex.quote(run.cell.workload.model_id)
         answers.append(
-            f"gate it in CI: the same command with --request-rate {rate} --fail-on missed in place of --find-rate and "
-            f"its rates; for other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} "
-            "--limit LIMITS"
+            "gate it in CI: the same command with --fail-on missed in place of --find-rate, and --request-rate "
+            f"{min(one.low for one in found_rates):g} (the lower end: at the rate itself, chance decides) or less; for "
+            f"other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} --limit LIMITS"
         )
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]

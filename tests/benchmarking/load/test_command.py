@@ -442,7 +442,10 @@ def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(s
     ((words, rate),) = re.findall(r"highest rate within the limits is ((?:at least )?([\d.]+) requests/s)", shown)
     assert "(highest" not in shown
     assert f"deploy for up to {rate} requests/s: the highest rate" in shown
-    assert f"--request-rate {rate} --fail-on missed in place of --find-rate" in shown
+    low = next(
+        one.metrics["highest_request_rate_ci_low_per_sec"] for one in stored[3].results if load_table.is_search(one)
+    )
+    assert f"--fail-on missed in place of --find-rate, and --request-rate {low:g} (the lower end" in shown
     assert f"benchhouse recommend some-model --request-rate {rate} --limit LIMITS" in shown
     arguments = ("some-model", "--request-rate", "1", "--ttft-ms", "20000", "--db-path", str(stored[2] / "a.duckdb"))
     assert recommend.main(arguments) == 0
