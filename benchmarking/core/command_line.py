@@ -315,13 +315,11 @@ class _OneModel(argparse.Action):
         if present not in (None, values) and not is_own:
             assert isinstance(parser, Parser)
             if "--serve" in actions and (servers := {present, values} & {*SERVERS}):
-                server, (model, *_) = (
-                    servers.pop(),
-                    [one for one in (present, values) if one not in SERVERS] or ["MODEL"],
-                )
+                server = servers.pop()
+                model = next((one for one in (present, values) if one not in SERVERS), "MODEL")
                 parser.error(
                     f"{server} is a server: give --url URL --engine {server} of one that runs, or its command with "
-                    f"--serve, as in --serve '{server} serve {model} --port {{port}}'"
+                    f"--serve, as in --serve 'vllm serve {model} --port {{port}}'"
                 )
             parser.error(
                 parser._stray(values) or parser._stray(present) or f"two models, {present} and {values}: give one"
