@@ -429,7 +429,7 @@ def switch_value(flag: str, value: str) -> str:
         "--save": ""
         if value.lower() in ("true", "yes", "1")
         else f"; results go to stdout: --json > {value}"
-        if re.search(r"\.\w+$", value)
+        if re.search(r"\.[a-zA-Z]\w*$", value)
         else f": its name is --save --tag baseline={value}",
     }
     return f"takes no value: got {value!r}{places.get(flag, '')}"

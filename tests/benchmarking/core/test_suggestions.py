@@ -814,6 +814,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
         ("run tiny-bert --format csv", "benchhouse export --format csv"),
         ("run tiny-bert --output results.csv", "benchhouse export --format csv"),
         ("run tiny-bert --save results.json", "results go to stdout: --json > results.json"),
+        ("run tiny-bert --save=v1.2", "its name is --save --tag baseline=v1.2"),
         ("export csv", "did you mean --format csv?"),
         ("sql SELECT 1", "a statement is run by benchhouse query 'STATEMENT'"),
         ("charts latency", "did you mean --metric latency_median_ms"),
