@@ -88,7 +88,7 @@ def positive_rates(text: str) -> tuple[float, ...]:
 
 
 def _per_second(text: str) -> str:
-    if (other := re.search(r"(\d+(?:\.\d+)?)\s*(?:req\w*)?\s*/\s*([mh])", text)) is not None:
+    if (other := re.search(r"(\d+(?:\.\d+)?)\s*(?:req\w*)?\s*/\s*([mh])(?!s)", text)) is not None:
         rate = float(other[1]) / {"m": 60, "h": 3600}[other[2]]
         raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}, which is {rate:g}")
     return re.sub(r"(?<=\d)\s*(?:(?:req)?/s|rps|qps)\b", "", text)

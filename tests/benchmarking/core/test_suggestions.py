@@ -568,6 +568,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("load m --clients 4", "it is called --concurrency here"),
         ("load m --rpm 60", "--request-rate 2 is 120 requests a minute"),
         ("load m --request-rate 600/min", "which is 10"),
+        ("load m --request-rate 5/ms", "takes numbers above 0: got '5/ms'"),
         ("load m --limit ttft:100ms:tpot:20ms", "write ttft:100ms,tpot:20ms"),
         ("load m --limit itl:20ms", "did you mean tpot? Write tpot:20ms (which 99 % of the requests must hold)\n"),
         ("tune tiny-bert --limit agreement:99", "agreement is a share, of 1 at most: write agreement:99%"),
