@@ -1,6 +1,6 @@
 """Runs your own benchmarks in ./benches, or with --model an exported ONNX model. Takes the flags of benchhouse batch;
 results are stored, and written in the layout of benchmark_v2 too. Without a folder ./benches our examples are run,
-and stored only with --save or --output-dir.
+and stored only with --save, --output-dir or --db-path, or beside a MODEL.
 
 benchhouse benches [--include PATTERN ...] [--model-id MODEL] [--measurement-iterations N] ...
     also writes each benchmark's results to OUTPUT_DIR/MODEL/MODEL_benchmark_TIME.json, in the layout of benchmark_v2;
@@ -63,6 +63,8 @@ FIRST_WORDS = {
     "init new create add example template": "--print-example prints a file to copy to ./benches",
 }
 """Actions of other tools -> what does that here."""
+ASKING = ("--save", "--no-save", "--output-dir", "--db-path", "--dry-run", "--models", "--model-list")
+"""Flags that say what to do with results, or whose results are the user's: our examples are then stored like them."""
 MODELS = "models"
 ENDING = ".onnx"
 RAW = Path(spool.RESULTS_DIR) / "raw"
@@ -104,13 +106,13 @@ def main(argv: Sequence[str]) -> int:
             from benchmarking.benches.discovery import EXAMPLES as SHIPPED
 
             folder = str(SHIPPED)
-            keeps = {"--save", "--no-save", "--output-dir", "--dry-run"}.intersection(flags_in(words))
-            stored = "" if keeps else "; nothing is stored without --save"
+            is_asked = bool({*ASKING} & {*flags_in(words)}) or not next(iter(words), "-").startswith("-")
+            stored = "" if is_asked else "; nothing is stored without --save"
             remark = (
                 f"there is no folder ./{DEFAULT_BENCHES}: the examples in {folder} are run{stored} (--benches DIR runs "
                 "your own, --print-example prints one to copy)"
             )
-            words = words if keeps else ["--no-save", *words]
+            words = words if is_asked else ["--no-save", *words]
         words = ["--benches", folder, *words]
     return batch.run(
         words,

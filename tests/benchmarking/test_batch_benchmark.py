@@ -211,7 +211,16 @@ def test_mock_benchmarks_run_when_they_are_enabled(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "is_stored"), [([], False), (["--save"], True), (["--output-dir", "out"], True), (["--quiet"], False)]
+    ("words", "is_stored"),
+    [
+        ([], False),
+        (["--quiet"], False),
+        (["--save"], True),
+        (["--output-dir", "out"], True),
+        (["--db-path", "mine.duckdb"], True),
+        (["tiny-bert"], True),
+        (["--models", "tiny-bert"], True),
+    ],
 )
 def test_examples_of_ours_are_run_where_there_is_no_folder_and_stored_only_if_asked(
     words, is_stored, monkeypatch, tmp_path

@@ -117,7 +117,7 @@ ROWS = (
         TRANSFORMERS,
         "`./benches` found by itself",
         AS,
-        "the examples, where there is none, stored only with `--save` or `--output-dir`",
+        "the examples, where there is none, stored only with `--save`, `--output-dir` or `--db-path`",
         "line run_benchmarks.py",
     ),
     Row(
