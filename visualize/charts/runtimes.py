@@ -28,6 +28,7 @@ from visualize.drawing.rows import (
     grouped,
     is_ok,
     settings,
+    shown_settings,
     trust,
 )
 from visualize.drawing.scales import number, row_axis, value_axis
@@ -103,7 +104,7 @@ class RuntimeComparison(ChartPlugin):
             at = "" if best["precision"] == base["precision"] else f" at {best['precision']}"
             name = f"{best['runtime']}{at}"
             if name == base["runtime"]:
-                name = f"{name} with {settings(best['runtime_mode'])}"
+                name = f"{name} with {shown_settings(best['runtime_mode'])}"
             result = finding((name, best), (_baseline(ranked), base), rivals)
             told = f"{result.text} at batch {batch}" if result else None
         # A CPU driven by two libraries has two names.

@@ -315,7 +315,12 @@ def detail(column: str, value: Any) -> str:
 
 
 def settings(text: str) -> str:
-    """Settings from a JSON object: "attention=sdpa, cache=static"; empty for no settings. Long values are cut off."""
+    """Settings from a JSON object: "attention=sdpa, cache=static"; empty for no settings."""
+    return ", ".join(f"{key}={value}" for key, value in sorted(json.loads(text).items()))
+
+
+def shown_settings(text: str) -> str:
+    """The settings without the ends of long values, for a text in which nothing is told apart by them."""
     known = ((key, str(value)) for key, value in sorted(json.loads(text).items()))
     return ", ".join(
         f"{key}={value if len(value) <= LONGEST_VALUE else f'{value[: LONGEST_VALUE - 3]}...'}" for key, value in known

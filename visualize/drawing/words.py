@@ -17,7 +17,7 @@ from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.launches import COVERS
 from db.values import precision_words
-from visualize.drawing.rows import Row, is_ok, settings, trust
+from visualize.drawing.rows import Row, is_ok, settings, shown_settings, trust
 from visualize.drawing.scales import number
 
 SEPARATOR = " · "
@@ -143,8 +143,8 @@ def provenance(drawn: Sequence[Row]) -> str:
         is_load = all(LOOP in settings_of(row) for row in own)
         what = f"repetition{'' if launches == [1] else 's'} per level" if is_load else "launch{} per point"
         each = SEPARATOR.join(filter(None, (f"{count} {what.format('' if launches == [1] else 'es')}", each)))
-    modes = {settings(row["runtime_mode"]) for row in drawn}
-    mode = modes.pop() if len(modes) == 1 else ""
+    modes = {settings(row["runtime_mode"]): row["runtime_mode"] for row in drawn}
+    mode = shown_settings(*modes.values()) if len(modes) == 1 else ""
     times = [row["started_at"] for row in drawn]
     days = sorted({one.date().isoformat() if isinstance(one, datetime) else one[:10] for one in times})
     measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.helpers.chart_rows import row
+from visualize.drawing import words
 from visualize.drawing.rows import detail, distinct_names, grouped, varying
 
 
@@ -48,11 +49,21 @@ def test_numbered_names_are_unique():
         ("simulated", False, ""),
         ("device_name", None, ""),
         ("metric_definition", 2, "metrics 2"),
-        ("runtime_mode", json.dumps({"seed": int("9" * 400)}), f"seed={'9' * 77}..."),
     ],
 )
 def test_details_in_words(column, value, text):
     assert detail(column, value) == text
+
+
+def test_setups_whose_long_settings_differ_at_the_end_are_told_apart_by_it_and_shown_cut_off():
+    modes = [json.dumps({"options": f"{{{'a' * 100}, fp16={flag}}}"}) for flag in ("on", "off")]
+    assert distinct_names(["a", "a"], [(detail("runtime_mode", mode),) for mode in modes], ", ") == [
+        "a, fp16=on}",
+        "a, fp16=off}",
+    ]
+    one, both = words.provenance([row(runtime_mode=modes[0])]), words.provenance([row(runtime_mode=m) for m in modes])
+    assert f"options={{{'a' * 76}... · " in one
+    assert "options" not in both, "not what they share"
 
 
 def test_varying_axes_are_in_table_order():
