@@ -234,6 +234,8 @@ def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]
     first, last = rows[0], rows[-1]
     is_newer = first["kind"] is not None and last["kind"] is None
     judged, other = (last, first) if is_newer else (first, None)
+    if other is not None and other["session_id"] == judged["session_id"]:  # of which only some results are such
+        other = None
     return Newest(
         session_id=judged["session_id"],
         kind=judged["kind"],

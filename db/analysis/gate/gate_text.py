@@ -277,11 +277,15 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
         if finding.repeat_command is not None and finding.verdict == "regressed"
     ]
     again = [("measure again", text) for text in dict.fromkeys(commands)]
-    few = next((one for one in findings if one.verdict == "not enough data" and one.repeat_command), None)
-    side = "" if few is None or few.repeat_command is None else few.repeat_command
-    if few is None or few.candidate.value is None or side.startswith(NOT_POSSIBLE):
-        return again  # without a value, the same command again has none either
-    column = few.candidate.metric.column
+    sides = (
+        (finding.repeat_command, finding.candidate.metric.column)
+        for finding in findings
+        if finding.verdict == "not enough data" and finding.repeat_command
+        if finding.candidate.value is not None  # else the same command again has none either
+    )
+    side, column = next(sides, ("", ""))
+    if not side or side.startswith(NOT_POSSIBLE):
+        return again
     metric = () if column == DEFAULT_METRIC else ("--metric", column)
     words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", *metric, "--fail-on", "slower")
     return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]

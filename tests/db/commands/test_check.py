@@ -531,6 +531,15 @@ def test_a_session_that_measures_something_else_each_time_is_judged_only_if_name
     assert f"judged is session {run.session_id}, {kind}" in capsys.readouterr().err
 
 
+def test_a_session_of_which_some_runs_are_a_search_is_not_called_newer_than_itself(stored, measured, history):
+    plain, search = measured(20), measured(21)
+    tags = {**search.provenance.tags, "tune": "x"}
+    stored(plain, replace(search, session_id=plain.session_id, provenance=replace(search.provenance, tags=tags)))
+    with Warehouse.open(history, read_only=True) as warehouse:
+        found = newest(warehouse, Selection.parse(""), [METRICS["latency_median_ms"]])
+    assert (found.session_id, found.kind, found.newer) == (plain.session_id, None, None)
+
+
 def test_highest_rates_of_searches_are_judged_as_any_metric(stored, measured, history):
     run = measured(20)
     stored(replace(run, provenance=replace(run.provenance, command=("benchhouse", "load", "m", "--find-rate"))))
@@ -549,7 +558,8 @@ def test_the_command_that_gates_now_has_the_metric_and_is_offered_only_if_it_wou
     path = shutil.copy(empty_database, tmp_path / "one.duckdb")
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(measured(1))
-    for metric, offered in (("throughput_samples_per_sec", True), ("latency_p95_ms", False)):
+    both = "latency_p95_ms,throughput_samples_per_sec"
+    for metric, offered in (("throughput_samples_per_sec", True), ("latency_p95_ms", False), (both, True)):
         assert check.main(["--metric", metric, "--db-path", str(path)]) == 3
         shown = " ".join(capsys.readouterr().out.split())
         assert ("benchhouse ab" in shown) is offered, shown
