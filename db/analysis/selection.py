@@ -292,7 +292,9 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
         if {name, redacted_path(name)} & {*known} or (field == "model" and not known):
             continue
         near = nearest(name, known, number=3)
-        instead = f"did you mean {' or '.join(near)}?" if field == "model" else f"there are {', '.join(sorted(near))}"
+        others = f" and {len(known) - len(near)} more" if len(known) > len(near) else ""
+        listed = f"there are {', '.join(sorted(near))}{others}"
+        instead = f"did you mean {' or '.join(near)}?" if field == "model" else listed
         texts.append(f"; no {field} {name!r} is stored{f': {instead}' if near else ': none is'}")
     return "".join(texts)
 

@@ -193,6 +193,16 @@ def test_a_name_that_is_not_stored_is_answered_with_those_that_are(selection, sa
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+def test_of_many_stored_names_the_nearest_are_named_and_the_others_counted(capsys, stored, make_run):
+    with Warehouse.open(stored[1]) as warehouse:
+        for second, side in enumerate(("nightly-1", "nightly-2", "nightly-3"), 20):
+            run = make_run(**ONE, started_at=f"2026-01-02T03:04:{second}Z")
+            warehouse.ingest(replace(run, provenance=replace(run.provenance, tags={"side": side})))
+    assert main(["tag.side=nightly", "tag.side=a", *stored]) == 3
+    said = "no tag.side 'nightly' is stored: there are nightly-1, nightly-2, nightly-3 and 3 more"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_one_value_of_a_field_is_answered_with_what_stores_another(capsys, stored):
     assert main(["tag.side=c", "--by", "runtime", *stored]) == 3
     assert "there is only openvino: store another one first" in " ".join(capsys.readouterr().err.split())
