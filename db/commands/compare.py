@@ -56,7 +56,13 @@ examples:
 EXIT_CODES = """
 exit codes: 0 compared; 1 --fail-on: slower; 2 usage; 3 no point is comparable, or --fail-on: not known
 """
-BY = ("device", "runtime", "precision", "threads")
+BY = {
+    "device": "run MODEL --device OTHER",
+    "runtime": "compare-runtimes MODEL",
+    "precision": "run MODEL --precisions OTHER",
+    "threads": "run MODEL --num-threads OTHER",
+}
+"""Field of --by -> the command that measures another value of it."""
 
 
 @command(NAME)
@@ -73,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"--by takes {', '.join(BY)}: two values of {name} are compared by compare {name}=A {name}=B"
             )
-        choice(arguments.by, BY, "field of --by")
+        choice(arguments.by, tuple(BY), "field of --by")
         if count > 1:
             raise UsageError(f"--by compares within one selection: got {count} selections")
     elif count != 2:
@@ -136,7 +142,7 @@ def main(argv: Sequence[str]) -> int:
         return gate.exit_code
     if comparison.is_empty:
         why = unstored_in(arguments, *arguments.selections)
-        note(f"{NAME}: no point has a verdict: {_why_empty(comparison)}{why}")
+        note(f"{NAME}: no point has a verdict: {_why_empty(comparison, arguments.by)}{why}")
         return EXIT_NOT_ENOUGH_DATA
     return EXIT_OK
 
@@ -169,15 +175,14 @@ def _parser() -> Parser:
     return parser
 
 
-def _why_empty(comparison: Comparison) -> str:
+def _why_empty(comparison: Comparison, by: str | None) -> str:
     if comparison.findings:
         return "the reasons are given above"
     if not comparison.after:
         if not comparison.before:
             return "no results are selected"
-        return (
-            f"there is only {comparison.before}: store another one first, as benchhouse compare-runtimes MODEL --save"
-        )
+        how = "" if by is None else f": store another one first, as benchhouse {BY[by]} --save"
+        return f"there is only {comparison.before}{how}"
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))
     empty_sides = [f"{name} ({text}) selects no results" for name, text, singles in sides if not singles]
     return "; ".join(empty_sides) or "no point is on both sides"

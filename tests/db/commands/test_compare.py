@@ -203,6 +203,11 @@ def test_of_many_stored_names_the_nearest_are_named_and_the_others_counted(capsy
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_one_value_of_a_field_is_answered_with_what_stores_another(capsys, stored):
-    assert main(["tag.side=c", "--by", "runtime", *stored]) == 3
-    assert "there is only openvino: store another one first" in " ".join(capsys.readouterr().err.split())
+@pytest.mark.parametrize(
+    ("field", "value", "command"),
+    [("runtime", "openvino", "compare-runtimes MODEL"), ("precision", "float32", "run MODEL --precisions OTHER")],
+)
+def test_one_value_of_a_field_is_answered_with_what_stores_another(field, value, command, capsys, stored):
+    assert main(["tag.side=c", "--by", field, *stored]) == 3
+    said = f"there is only {value}: store another one first, as benchhouse {command} --save"
+    assert said in " ".join(capsys.readouterr().err.split())
