@@ -285,11 +285,11 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
     runtime=onnxruntime?"; nothing if all are stored."""
     texts, runtimes = list[str](), plugins.names(plugins.RUNTIMES)
     for field, name in dict.fromkeys(pair for selection in selections for pair in selection.stated):
-        if field == "runtime" and name not in runtimes and (meant := meant_by(name, runtimes)):
-            texts.append(f"; runtime={name}: did you mean runtime={' or '.join(meant)}?")
-            continue
         known = _stored_names(warehouse, field)
         if {name, redacted_path(name)} & {*known} or (field == "model" and not known):
+            continue
+        if field == "runtime" and name not in runtimes and (meant := meant_by(name, runtimes)):
+            texts.append(f"; runtime={name}: did you mean runtime={' or '.join(meant)}?")
             continue
         near = nearest(name, known, number=3)
         others = f" and {len(known) - len(near)} more" if len(known) > len(near) else ""

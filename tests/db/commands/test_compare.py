@@ -193,6 +193,14 @@ def test_a_name_that_is_not_stored_is_answered_with_those_that_are(selection, sa
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_stored_runtime_of_another_tool_is_not_taken_for_one_of_ours(capsys, stored, make_run):
+    run = make_run(**ONE, started_at="2026-01-02T03:05:00Z")
+    with Warehouse.open(stored[1]) as warehouse:
+        warehouse.ingest(replace(run, cell=replace(run.cell, runtime="ort")))
+    assert main(["runtime=ort,batch=7", "tag.side=a", *stored]) == 3
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_of_many_stored_names_the_nearest_are_named_and_the_others_counted(capsys, stored, make_run):
     with Warehouse.open(stored[1]) as warehouse:
         for second, side in enumerate(("nightly-1", "nightly-2", "nightly-3"), 20):
