@@ -1,5 +1,4 @@
-"""An export: the request, the exporters, their output, and the rows and
-runs of a selection, read month by month.
+"""An export: the request, the exporters, their output, and the rows and runs of a selection, read month by month.
 
 The output is stdout, a new file or a new folder. It appears under its name when complete, and never replaces anything.
 """
