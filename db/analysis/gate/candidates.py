@@ -57,11 +57,12 @@ ORDER BY started_at DESC, run_id DESC
 """
 FIND_RATE = "a search by benchhouse load --find-rate"
 SEARCHES: Mapping[str, str] = {
-    "a search by benchhouse tune": "tags['tune'] IS NOT NULL",
-    "a comparison by benchhouse ab": "tags['ab'] IS NOT NULL",
+    "a search by benchhouse tune": "tags['tune'] = session_id",
+    "a comparison by benchhouse ab": "regexp_full_match(tags['ab'], '[0-9a-f-]{36}')",
     FIND_RATE: "command LIKE '%--find-rate%'",
 }
-"""What measures something else each time -> how it is known. A gate judges what is measured alike each time."""
+"""What measures something else each time -> how it is known: by its tag, which is an id. A gate judges what is measured
+alike each time."""
 SEGMENTS = """
 WITH judged AS (
     SELECT result_id AS judged_id, series_id, session_id, row(history_time, started_at, result_id) AS place

@@ -510,16 +510,17 @@ def test_markdown_without_a_file_is_printed_instead_of_the_table(history, capsys
 @pytest.mark.parametrize(
     ("tags", "command", "kind"),
     [
-        ({"tune": "x"}, (), "a search by benchhouse tune"),
-        ({"ab": "x"}, (), "a comparison by benchhouse ab"),
-        ({}, ("benchhouse", "load", "m", "--find-rate"), "a search by benchhouse load --find-rate"),
+        (("tune",), (), "a search by benchhouse tune"),
+        (("ab",), (), "a comparison by benchhouse ab"),
+        ((), ("benchhouse", "load", "m", "--find-rate"), "a search by benchhouse load --find-rate"),
     ],
 )
 def test_a_session_that_measures_something_else_each_time_is_judged_only_if_named(
     tags, command, kind, checked, stored, measured, history, capsys
 ):
     run = measured(20, 1.5)
-    about = replace(run.provenance, tags={**run.provenance.tags, **tags}, command=command or run.provenance.command)
+    tagged = {**run.provenance.tags, **dict.fromkeys(tags, run.session_id)}
+    about = replace(run.provenance, tags=tagged, command=command or run.provenance.command)
     stored(run := replace(run, provenance=about))
     capsys.readouterr()
     assert check.main(["--db-path", str(history)]) == 0  # the newest of the others
@@ -531,9 +532,17 @@ def test_a_session_that_measures_something_else_each_time_is_judged_only_if_name
     assert f"judged is session {run.session_id}, {kind}" in capsys.readouterr().err
 
 
+def test_a_label_of_the_users_own_is_no_search(stored, measured, history):
+    run = measured(20)
+    stored(replace(run, provenance=replace(run.provenance, tags={"tune": "x", "ab": "y"})))
+    with Warehouse.open(history, read_only=True) as warehouse:
+        found = newest(warehouse, Selection.parse(""), [METRICS["latency_median_ms"]])
+    assert (found.session_id, found.kind, found.newer) == (run.session_id, None, None)
+
+
 def test_a_session_of_which_some_runs_are_a_search_is_not_called_newer_than_itself(stored, measured, history):
     plain, search = measured(20), measured(21)
-    tags = {**search.provenance.tags, "tune": "x"}
+    tags = {**search.provenance.tags, "tune": plain.session_id}
     stored(plain, replace(search, session_id=plain.session_id, provenance=replace(search.provenance, tags=tags)))
     with Warehouse.open(history, read_only=True) as warehouse:
         found = newest(warehouse, Selection.parse(""), [METRICS["latency_median_ms"]])
