@@ -259,6 +259,11 @@ def _part(word: str) -> Selection:
     return _membership(word, column, values, named=column, stated=field)
 
 
+OF_RUNS = "SELECT count(DISTINCT run_id) AS n FROM benchmark_runs WHERE starts_with(run_id, $1)"
+OF_SESSIONS = "SELECT count(DISTINCT session_id) AS n FROM benchmark_runs WHERE starts_with(session_id, $1)"
+OF_EITHER = f"{OF_SESSIONS} OR starts_with(run_id, $1)"
+
+
 def shared_prefixes(warehouse: Warehouse, *selections: Selection) -> list[str]:
     """Beginnings of ids in selections that several runs or sessions share: "run=01a21ee7: the ids of 7 runs begin so,
     and all of them are selected"."""
@@ -266,16 +271,13 @@ def shared_prefixes(warehouse: Warehouse, *selections: Selection) -> list[str]:
     for word in dict.fromkeys(map(str.strip, words)):
         field, equals, value = word.partition("=")
         if not equals and UUID.fullmatch(word):
-            field, value, condition = "session", word, "starts_with(run_id, $1) OR starts_with(session_id, $1)"
+            what, value, sql = "sessions", word, OF_EITHER
         elif equals and field in ("run", "session"):
-            condition = f"starts_with({FIELDS[field]}, $1)"
+            what, sql = f"{field}s", OF_RUNS if field == "run" else OF_SESSIONS
         else:
             continue
-        sql = f"SELECT count(DISTINCT {FIELDS[field]}) AS n FROM benchmark_runs WHERE {condition}"
-        for prefix in value.split("|"):
-            [row] = warehouse.query(sql, (prefix,)).dicts()
-            if row["n"] > 1:
-                texts.append(f"{word}: the ids of {row['n']} {field}s begin so, and all of them are selected")
+        counts = (warehouse.query(sql, (prefix,)).dicts()[0]["n"] for prefix in value.split("|"))
+        texts += [f"{word}: the ids of {n} {what} begin so, and all of them are selected" for n in counts if n > 1]
     return texts
 
 

@@ -156,7 +156,10 @@ def test_each_result_that_is_no_option_is_counted_once(empty_database, tmp_path,
         warehouse.ingest(run)
         warehouse.ingest(simulated)
     assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 3
-    assert "3 results are selected, 1 simulated, 2 invalid or throttled" in capsys.readouterr().err
+    assert (
+        "3 results are selected, 1 simulated (which is never recommended), 2 invalid or throttled"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_empty_database_has_not_enough_data(database, capsys):
