@@ -246,14 +246,7 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
         if not any(other != score and all(a <= b for a, b in zip(other, score, strict=True)) for other in scores)
     ]
     rated = [Rated(option=one, misses=misses(one, limits), is_on_front=one in front) for one in options]
-    # Options that meet the limits first, best first; among equals valid before noisy.
-    in_order = sorted(
-        rated,
-        key=lambda one: (
-            *(one.unknown, one.excess, _goodness(one.option, chosen)),
-            *(one.option.validity != "valid", one.option.latency_ms),
-        ),
-    )
+    in_order = sorted(rated, key=lambda one: _place(one, chosen))
     fitting = [configuration for configuration in in_order if configuration.fits]
     equals = [configuration for configuration in fitting if _is_equal(fitting[0].option, configuration.option, chosen)]
     equals.sort(key=_preference)
@@ -276,9 +269,15 @@ def decided(
     found = recommend(options, limits, aim)
     by_id = {option.option.result_id: option for option in found.rated}
     first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
-    others = [option for option in found.rated if option not in first]
+    others = sorted((option for option in found.rated if option not in first), key=lambda one: _place(one, aim))
     rated, equal_ones = (*first, *others), tuple(first[1:])
     return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all)
+
+
+def _place(rated: Rated, aim: Aim) -> tuple[object, ...]:
+    """A sort key: options that meet the limits first, best first; among equals valid before noisy."""
+    option = rated.option
+    return (rated.unknown, rated.excess, _goodness(option, aim), option.validity != "valid", option.latency_ms)
 
 
 def _is_equal(best: Option, other: Option, aim: Aim) -> bool:

@@ -222,6 +222,14 @@ def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ
     assert advice.endswith("is better as measured, by a factor of 1.25, but worse in launches in turns")
 
 
+def test_what_was_decided_is_followed_by_the_others_best_first_however_wide_their_intervals():
+    near, far = option("near", latency_ms=10.9), replace(option("far", latency_ms=11.9), precision="bfloat16")
+    assert recommend([option("best"), near, far], {}, "latency").equal, "their intervals overlap"
+    found = decided([option("best"), far, near], {}, "latency", "best", ())
+    assert [one.option.result_id for one in found.rated] == ["best", "near", "far"]
+    assert "the next best, Test CPU, eager" in recommendation_words(WORKLOAD, found, {}).advice
+
+
 @pytest.mark.parametrize(
     ("limits", "is_of_all", "words"),
     [
