@@ -205,8 +205,9 @@ def search(
             middle, step = found.posterior.quantile(0.5), STEPS[len(found.levels) % len(STEPS)]
             rate = found.allowed(middle * min(max(1 + step / found.posterior.slope, 1 / FARTHEST), FARTHEST))
             durations = NEAR_DURATIONS * (2 if found.has_met(rate) else 1)
-            longer = f" for {durations} times as long as --duration or --num-requests says"
-            say(f"the highest rate is looked for near {middle:.4g} requests/s, measuring {rate:.4g}/s{longer}")
+            number, duration_s = lowest.number, lowest.duration_s * durations
+            size = f"for {duration_s:g} s" if number is None else f"with {number * durations} requests"
+            say(f"the highest rate is looked for near {middle:.4g} requests/s: measuring about {rate:.4g}/s {size}")
             if found.look(rate, durations) is None and found.is_stuck():
                 break
         if found.looks and found.is_below_the_measured():
