@@ -298,6 +298,9 @@ def _server_load(
             raise UsageError(f"MODEL is missing: give {which}: {target.url}/models lists {len(named) or 'none'}")
         target = replace(target, model=named[0])
         say(f"the server has one model: {named[0]}")
+    elif arguments.serve is None and (named := models_at(target)) and target.model not in named:
+        shown = visible(", ".join(named[:MOST_NAMED]))
+        note(f"the server lists {shown}, not {visible(target.model)}: what it serves by that name is stored under it")
     if arguments.engine == LOAD["engine"].default:
         say("the server's engine has no name: --engine NAME, such as vllm, tells its results from other servers'")
     pids = server_processes(target) if arguments.serve is None else []

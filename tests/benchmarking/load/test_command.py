@@ -264,6 +264,19 @@ def test_without_a_model_the_only_one_of_the_server_is_loaded(pages, answer, mon
 
 
 @pytest.mark.parametrize(
+    ("model", "said"), [("own-nmae", "the server lists own-name, not own-nmae: "), ("own-name", "")]
+)
+def test_a_model_that_the_server_does_not_list_is_named(model, said, monkeypatch, capsys):
+    monkeypatch.setattr(load_table, "print_run", lambda run, as_json: None)
+    with serving(Script(ttft_s=0, itl_s=0, pages={"/v1/models": '{"data": [{"id": "own-name"}]}'})) as url:
+        asked = ("--url", url, "--num-requests", "2", "--output-length", "2", "--capacity-seconds", "0", "--no-save")
+        assert load_server.main([model, *asked, "--quiet"]) == 0
+    err = capsys.readouterr().err
+    assert ("the server lists" in err) == bool(said)
+    assert said in err
+
+
+@pytest.mark.parametrize(
     ("path", "answer"),
     [
         ("", "its API is at {url}: give that"),
