@@ -249,7 +249,7 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
         is_held, has_ended = holds(level), level.status == "ok"
         if is_held and surely_holds(level) is None:
-            untold.append(f"{name} ({requests_of(level)} requests do not tell {LEAST_GOOD:.0%})")
+            untold.append(f"{name} ({requests_of(level)} requests do not tell {LEAST_GOOD:.0%}, {LEAST_TO_TELL} do)")
         elif is_held is None:
             why = ", ".join(disturbances(level)) or "unknown"
             untold.append(f"{name} ({why if has_ended else f'{level.status}, no request was sent'})")
