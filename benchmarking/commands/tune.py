@@ -171,7 +171,7 @@ def main(argv: Sequence[str]) -> int:
         return _show_space(found, as_json=arguments.json)
     command_session.note_choices([found.candidates[0].plan])
     if arguments.timeout != MEASURING["timeout"].default and arguments.budget == DEFAULT_BUDGET_S:
-        note("--timeout is the limit of each launch: the whole search has that of --budget, 10m")
+        note(f"--timeout is the limit of each launch: the search has that of --budget, {DEFAULT_BUDGET_S / 60:g}m")
     if device.simulated:
         note(f"{device.selector} is simulated: its times rank configurations of the simulation only")
     tagged = [race_plan(candidate, {TAG: session_id}) for candidate in found.candidates]
