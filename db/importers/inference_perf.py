@@ -20,7 +20,7 @@ from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
-from db.importers.support.files import ForeignFile, read_file
+from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
@@ -237,9 +237,8 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
 def _sent(file: ForeignFile, stages: Sequence[Path], succeeded: int | None, failed: int | None) -> list[Sent]:
     """The requests listed in the folder; empty if the list covers other stages too, or another number of requests."""
     path = file.path.with_name(REQUESTS)
-    if [stage.name for stage in stages] != [file.path.name] or not path.is_file():
+    if [stage.name for stage in stages] != [file.path.name] or (listed := beside(file, path)) is None:
         return []
-    listed = read_file(path)
     data = listed.json
     if not isinstance(data, list):
         file.leave_out(path.name, "not a list of requests, or truncated")
@@ -273,10 +272,10 @@ def _request(request: Fields) -> Sent:
 def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
     """Start and end of the stage and the start as written, from its part of a Benchmark Report; None without one."""
     found = STAGE.fullmatch(file.path.name)
-    path = file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml") if found else None
-    if path is None or not path.is_file():
+    part = beside(file, file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml")) if found else None
+    if part is None:
         return None, None, None
-    report = replace(read_file(path), left_out=file.left_out)
+    report = replace(part, left_out=file.left_out)
     try:
         time = Fields(report, yaml_object(report)).section("run").section("time")
     except FormatError as error:
@@ -289,7 +288,8 @@ def _configured(file: ForeignFile, part: str, name: str) -> str | None:
     """A text value of the configuration in the same folder; None without one."""
     for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
         try:
-            found = yaml_object(read_file(path)).get(part) if path.is_file() else None
+            configuration = beside(file, path)
+            found = None if configuration is None else yaml_object(configuration).get(part)
         except FormatError:
             continue
         if isinstance(found, dict) and isinstance(found.get(name), str):

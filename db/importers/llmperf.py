@@ -14,7 +14,7 @@ from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
-from db.importers.support.files import ForeignFile, read_file
+from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
 from db.importers.support.reading import Fields, json_objects, mostly, top_fields
 from db.importers.support.serving import (
@@ -182,12 +182,13 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
 def _siblings(file: ForeignFile) -> list[Samples]:
     """The times of the requests that succeeded, from the list in the folder."""
     path = file.path.with_name(file.path.name.removesuffix(SUMMARY) + RESPONSES)
-    if not file.path.name.endswith(SUMMARY) or not path.is_file():
+    if not file.path.name.endswith(SUMMARY):
         return []
     try:
-        data = read_file(path).json
+        listed = beside(file, path)
     except StorageError:
         return []
+    data = None if listed is None else listed.json
     return _samples(list(json_objects(file, data, f"{path.name}: response"))) if isinstance(data, list) else []
 
 

@@ -162,7 +162,7 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
     if place.is_audit or mlperf_files.is_audit(events):
         file.without_results("compliance test: a repetition under changed conditions, whose times are not results")
     scenario = (place.scenario or events.text("effective_scenario") or "unknown").lower().replace(" ", "")
-    system = mlperf_files.system_fields(file, place.system_file())
+    system = mlperf_files.system_fields(file, place.system_file(), place.root)
     queries = events.integer("result_query_count")
     samples = None if scenario == "offline" else events.count("effective_samples_per_query")
     metrics, missing = mlperf_files.log_metrics(events, scenario)
@@ -205,7 +205,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
         place = mlperf_files.Place(division=division, submitter=submitter, root=file.path.parent)
         path = place.system_file(_word(fields, "Platform"))
         if path not in described:
-            described[path] = mlperf_files.system_fields(file, path)
+            described[path] = mlperf_files.system_fields(file, path, place.root)
         system = described[path].unread_copy()
         scenario = fields.required(fields.text, "Scenario").lower().replace(" ", "")
         machine = {**_words(system), **{name: word for name, word in _words(fields).items() if word}}

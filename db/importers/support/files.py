@@ -522,6 +522,17 @@ def read_file(path: Path) -> ForeignFile:
     return taken if lists and taken.is_json else file
 
 
+def beside(file: ForeignFile, path: Path, folder: Path | None = None) -> ForeignFile | None:
+    """Another file that completes one, from its folder or the `folder` of both; None without it. What lies outside, by
+    a link or by a name in a table, is named and not read: it may be any file of the user, and would be stored."""
+    if not path.is_file():
+        return None
+    if not path.resolve().is_relative_to((folder or file.path.parent).resolve()):
+        file.leave_out(str(path), "not read, since it is not in the folder of the file")
+        return None
+    return read_file(path)
+
+
 def importers() -> tuple[Format, ...]:
     """All importers, by name."""
     return tuple(plugins.by_name(PACKAGE).values())

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision
 from db.importers.support.building import precision_of
-from db.importers.support.files import ForeignFile, read_file
+from db.importers.support.files import ForeignFile, beside
 from db.importers.support.reading import Fields, shortened
 
 MODELS: dict[str, tuple[Family | None, str]] = {
@@ -108,18 +108,19 @@ def measurement_fields(file: ForeignFile, place: Place) -> Fields:
     inside = (str(place.system), place.model, place.scenario)
     folders = [own.joinpath(kind, *inside) for kind in ("results", "measurements")]
     paths = [path for folder in folders for path in sorted(folder.glob("*.json"))]
-    found = (data for path in paths if is_measurement(data := read_file(path).json))
+    described = (one for path in paths if (one := beside(file, path, place.root)) is not None)
+    found = (one.json for one in described if is_measurement(one.json))
     return Fields(file, next(found, {}), "measurements", numbers_are_text=True)
 
 
-def system_fields(file: ForeignFile, path: Path | None) -> Fields:
-    """The description of a system; empty without one."""
-    if path is None:
+def system_fields(file: ForeignFile, path: Path | None, root: Path | None) -> Fields:
+    """The description of a system, in the folder of the submission; empty without one."""
+    described = None if path is None else beside(file, path, root)
+    if described is None:
         return Fields(file, {}, "system")
-    data = read_file(path).json
-    if not isinstance(data, dict):
+    if not isinstance(described.json, dict):
         file.refuse(f"{path}: not one JSON object")
-    return Fields(file, data, path.name, numbers_are_text=True)
+    return Fields(file, described.json, described.path.name, numbers_are_text=True)
 
 
 def is_system(data: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
-from db.importers.support.files import ForeignFile, read_file
+from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
 from db.importers.support.reading import Fields, csv_rows, parsed_number, understood, yaml_object
 
@@ -109,12 +109,12 @@ def is_printed(file: ForeignFile) -> bool:
 
 def sibling_config(file: ForeignFile) -> Mapping[str, Any] | None:
     """The configuration file in the folder of a report; hydra_config.yaml in the first versions."""
-    hydra = file.path.with_name(OLD_CONFIG)
-    if file.json is None and hydra.is_file():
-        return _old_config(yaml_object(read_file(hydra)))
+    hydra = beside(file, file.path.with_name(OLD_CONFIG)) if file.json is None else None
+    if hydra is not None:
+        return _old_config(yaml_object(hydra))
     is_report_file = file.path.stem.endswith("report")
     stem = file.path.stem.removesuffix("report") if is_report_file else f"{file.path.stem}_"
-    data = _json_of(file.path.with_name(f"{stem}config.json")) if is_report_file or is_printed(file) else None
+    data = _json_of(file, file.path.with_name(f"{stem}config.json")) if is_report_file or is_printed(file) else None
     return data if is_config(data) else None
 
 
@@ -126,7 +126,7 @@ def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
     names |= {f"{stem}_report.json"} if file.path.suffix != ".json" else set()
     siblings = [path for path in (file.path.with_name(name) for name in sorted(names)) if path.is_file()]
     own = {name: report.peek(name) for name in report} if siblings else {}
-    data = [_json_of(path) for path in siblings]
+    data = [_json_of(file, path) for path in siblings]
     others = [one["report"] if is_complete(one) else one if is_report(one) else None for one in data]
     if latencies := _latencies(own):
         return any(_latencies(other) == latencies for other in others)
@@ -160,8 +160,8 @@ PRINTED_ROUNDING_S = 1e-6
 """Largest difference of a printed time from the exact one."""
 
 
-def _json_of(path: Path) -> Any:
-    return read_file(path).json if path.is_file() else None
+def _json_of(file: ForeignFile, path: Path) -> Any:
+    return None if (found := beside(file, path)) is None else found.json
 
 
 def _current_form(data: Mapping[str, Any]) -> Mapping[str, Any]:
