@@ -444,9 +444,21 @@ UNITS_BY_ENDING: Mapping[str, tuple[str, Direction]] = MappingProxyType(
     }
 )
 """Suffix of a name -> unit and direction, for other tools' metrics, whose files have neither. The first match wins."""
+YIELD = re.compile(
+    r"_(?:per_(?P<per>s|ms|j|w)|(?:[kmgt]i?b|bytes|[kmgt]?flops?|ops|toks?|tokens|reqs?|requests|samples|items|imgs?|images"
+    r"|frames|rows|it)_s)$"
+)
+"""The end of a name of what a second, a joule or a watt yields, of which more is better: tokens_per_j, tok_s, gb_s."""
+SPREAD = re.compile(r"_std(?:dev|ev)?_")
+"""Part of the name of a standard deviation, which is better lower, whatever it is of."""
 
 
 def metric_by_ending(name: str) -> Metric | None:
     """The metric of a number stored without unit and direction, derived from its name; None if that is not possible."""
     found = next((each for ending, each in UNITS_BY_ENDING.items() if name.endswith(ending)), None)
-    return None if found is None else custom_metric(name, *found)
+    if (rate := YIELD.search(name)) is not None:
+        per = rate["per"] or "s"
+        found = f"/{per.upper() if per in 'jw' else per}", "higher"
+    if found is None:
+        return None
+    return custom_metric(name, found[0], "lower" if SPREAD.search(name) else found[1])

@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
-from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S
+from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, YIELD
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, text_output
 from db.query import dictionary
 
@@ -102,33 +103,37 @@ class OpenMetricsExporter:
         if len(rows) > len(kept):
             request.notify(f"left out: {len(rows) - len(kept)} results at the same time as another one of their series")
         others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
+        # A family occurs once in the text, and tools state the same quantity in several units: duration_ms, duration_s.
+        families: dict[str, list[str]] = {}
+        for column in (*numbers, *others):
+            families.setdefault(family(column).name, []).append(column)
         with text_output(request.file) as stream:
-            for column in (*numbers, *others):
+            for of_family in families.values():
+                column, kind = of_family[0], family(of_family[0])
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
                 # The samples of a series are contiguous, oldest first.
-                samples: dict[str, list[str]] = {}
-                kind = family(column)
-                for row in kept:
-                    value = row["other_metrics"].get(column) if column not in row else row[column]
+                samples: dict[str, dict[float, str]] = {}
+                for row, name in product(kept, of_family):
+                    value = row["other_metrics"].get(name) if name not in row else row[name]
                     if value is not None:
                         time_s = row["started_at"].replace(tzinfo=UTC).timestamp()
                         labels = _labels(row)
-                        line = f"{kind.name}{{{labels}}} {kind.value(value)!r} {time_s!r}\n"
-                        samples.setdefault(labels, []).append(line)
+                        line = f"{kind.name}{{{labels}}} {family(name).value(value)!r} {time_s!r}\n"
+                        samples.setdefault(labels, {}).setdefault(time_s, line)
                 if samples:
                     stream.write(f"# TYPE {kind.name} gauge\n")
                     if kind.unit:
                         stream.write(f"# UNIT {kind.name} {kind.unit}\n")
                     stream.write(f"# HELP {kind.name} {_escaped(in_base_units(meaning))}\n")
                     for lines in samples.values():
-                        stream.writelines(lines)
+                        stream.writelines(lines.values())
             stream.write("# EOF\n")
         return request.output_paths
 
 
 def family(column: str) -> Family:
     """The metric for a column: latency_median_ms becomes benchhouse_latency_median_seconds."""
-    for ending, (new, unit, times, over) in UNITS.items():
+    for ending, (new, unit, times, over) in UNITS.items() if YIELD.search(column) is None else ():
         if column.endswith(ending):
             return Family(name=_name(column.removesuffix(ending) + new), unit=unit, times=times, over=over)
     return Family(name=_name(column), unit="")

@@ -17,6 +17,7 @@ from benchmarking.core.metrics import (
     OF_SINGLE_CALLS,
     PEAK_MEMORY,
     from_source,
+    metric_by_ending,
 )
 from benchmarking.core.sample_statistics import Statistics
 from benchmarking.measure.timing import PHASES
@@ -90,3 +91,24 @@ def test_worse_changes_follow_the_direction_of_the_metric():
     assert not METRICS["latency_median_ms"].is_worse(-0.1)
     assert METRICS["throughput_tokens_per_sec"].is_worse(-0.1)
     assert not METRICS["throughput_tokens_per_sec"].is_worse(0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "better"),
+    [
+        ("output_tokens_per_j", "/J", "higher"),
+        ("tokens_per_w", "/W", "higher"),
+        ("counter_tok_s", "/s", "higher"),
+        ("counter_gb_s", "/s", "higher"),
+        ("requests_per_s", "/s", "higher"),
+        ("queries_per_sec", "/s", "higher"),
+        ("prefill_tokens_std_per_sec", "/s", "lower"),
+        ("std_ttft_ms", "ms", "lower"),
+        ("duration_s", "s", "lower"),
+        ("energy_total_j", "J", "lower"),
+        ("system_power_w", "W", "lower"),
+    ],
+)
+def test_a_number_of_another_tool_has_the_unit_and_direction_of_its_name(name, unit, better):
+    metric = metric_by_ending(name)
+    assert (metric.unit, metric.better, metric.is_worse(-0.5)) == (unit, better, better == "higher")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,8 @@ def samples(text):
         ("throughput_tokens_per_sec", "benchhouse_throughput_tokens_per_second", "", 7.0, 7.0),
         ("achieved_flops_per_sec", "benchhouse_achieved_flops_per_second", "flops_per_second", 1e9, 1e9),
         ("output_error", "benchhouse_output_error", "", 1e-7, 1e-7),
+        ("counter_tok_s", "benchhouse_counter_tok_s", "", 7.0, 7.0),
+        ("requests_per_ms", "benchhouse_requests_per_ms", "", 7.0, 7.0),
         ("odd-name é", "benchhouse_odd_name__", "", 1.0, 1.0),
     ],
 )
@@ -91,3 +94,15 @@ def test_a_series_has_one_value_per_time_and_the_rest_is_reported(export, wareho
 def test_unmeasured_results_export_no_numbers(export):
     with pytest.raises(UsageError, match="the selection has no measured result"):
         export("openmetrics", selection="batch=64")
+
+
+def test_one_quantity_in_two_units_is_one_family(export, warehouse, make_run, capsys):
+    for name, value in (("duration_ms", 1500.0), ("duration_s", 2.5)):
+        run = make_run(model_id=name, batch_sizes=(1,), sequence_lengths=(4,), iterations=3, with_doubtful=False)
+        results = tuple(replace(one, metrics={**one.metrics, name: value}) for one in run.results)
+        warehouse.ingest(replace(run, results=results))
+    export("openmetrics", warehouse=warehouse)
+    text = capsys.readouterr().out
+    assert text.count("# TYPE benchhouse_duration_seconds gauge") == 1
+    found = [one for one in samples(text) if one[0] == "benchhouse_duration_seconds"]
+    assert sorted(float(value) for _, _, value, _ in found) == [1.5, 2.5]
