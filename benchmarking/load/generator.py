@@ -46,6 +46,8 @@ MAX_START = 84
 """Characters shown of a response that is not understood."""
 WARM_UP = "warm-up"
 DATA, END = b"data:", b"[DONE]"
+BROKEN_OFF = ("abort", "error")
+"""Reasons for finishing of a response that the server gave up: vLLM's and SGLang's words, and those of gateways."""
 Count = Callable[[str], int]
 """The number of tokens of a text."""
 ROLES = ("user", "assistant")
@@ -157,7 +159,7 @@ class _Reply:
             raise RequestError("wrong_json", f"{error}: {_start(data)}") from error
         if not isinstance(event, dict):
             raise RequestError("wrong_json", f"expected an object: {_start(data)}")
-        if "error" in event:
+        if event.get("error") is not None:  # some servers have it in every event, as null
             raise RequestError("server_error", json.dumps(event["error"]))
         if isinstance(usage := event.get("usage"), dict):
             details = usage.get("prompt_tokens_details")
@@ -171,7 +173,9 @@ class _Reply:
             text, is_finished = None, False
         else:
             choice = choices[0]
-            delta, found = choice.get("delta"), choice.get("text")
+            delta, found, reason = choice.get("delta"), choice.get("text"), choice.get("finish_reason")
+            if reason in BROKEN_OFF:
+                raise RequestError("server_error", f"the server ended the response with the reason {reason}")
             if isinstance(delta, dict):
                 pieces = [delta.get(name) for name in ("content", "reasoning_content", "reasoning")]
                 found = next(
@@ -181,7 +185,7 @@ class _Reply:
                     found = _tool_call(delta) or found
                 if found == "" and delta.get("role") is not None:
                     found = None  # the event that starts a message
-            text, is_finished = found if isinstance(found, str) else None, isinstance(choice.get("finish_reason"), str)
+            text, is_finished = found if isinstance(found, str) else None, isinstance(reason, str) and reason != ""
         if is_finished and self._finished_s is None:
             self._finished_s = now_s
         # An empty piece after the first output is a token that decodes to nothing, such as half a character. Empty

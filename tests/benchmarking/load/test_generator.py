@@ -17,7 +17,7 @@ pytest.importorskip("httptools")
 from benchmarking.core.load_doubts import HighestRate, over_saturated
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import generator, results
-from benchmarking.load.connections import Target
+from benchmarking.load.connections import RequestError, Target
 from benchmarking.load.curve import facts_of, search
 from benchmarking.load.generator import Level, Sent, _Reply, run_level
 from benchmarking.load.load_statistics import look_of
@@ -268,6 +268,34 @@ def test_empty_pieces_after_the_first_are_tokens_and_tool_calls_are_output():
     call = {"delta": {"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}}
     assert of(role, {"delta": {"content": "a"}}, half, last) == ([1.0, 2.0], "a")
     assert of(role, half, call, last) == ([2.0], "f{")
+
+
+def answered(*events):
+    """What was recorded of a response with these events, a second each, without [DONE]."""
+    sent = Sent(0.0)
+    times = iter(range(1, 100))
+    reply = _Reply(sent, lambda: float(next(times)), 8, keeps_text=True)
+    for event in events:
+        reply(b"data: " + json.dumps(event).encode() + b"\n\n")
+    reply.check()
+    return sent
+
+
+def test_fields_that_a_server_leaves_empty_say_nothing():
+    def piece(text, reason):
+        return {"error": None, "choices": [{"delta": {"content": text}, "finish_reason": reason}]}
+
+    sent = answered(piece("a", ""), piece("b", ""), piece("", "stop"))
+    assert (list(sent.tokens_s), sent.end_s, sent.text) == ([1.0, 2.0], 3.0, "ab")
+    with pytest.raises(RequestError, match=r"without \[DONE\] or a reason"):
+        answered(piece("a", ""))
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_a_response_that_the_server_gave_up_failed(reason):
+    with pytest.raises(RequestError, match=reason) as raised:
+        answered({"choices": [{"text": "a"}]}, {"choices": [{"text": "", "finish_reason": reason}]})
+    assert raised.value.kind == "server_error"
 
 
 def test_a_prompt_of_another_length_than_requested_is_a_doubt():
