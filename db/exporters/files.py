@@ -24,7 +24,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +40,7 @@ from benchmarking.core.tables import NOTHING
 from benchmarking.core.untrusted.redaction import redacted_record
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output, whole_runs
 from db.query import dictionary
-from db.run_records import StoredRun
+from db.run_records import StoredRun, selected_profiles
 from db.values import readable
 
 if TYPE_CHECKING:
@@ -62,11 +62,16 @@ SERIES = """(
     SELECT canonical_series_id FROM benchmark_results JOIN series_alias USING (series_id)
     WHERE result_id IN (SELECT result_id FROM chosen)
 )"""
+OF_PROFILES = "profile_id IN (SELECT unnest(?))"
 SHARED = {
-    "hardware_info": """hardware_id IN (
+    "hardware_info": f"""hardware_id IN (
         SELECT hardware_id FROM benchmark_runs WHERE run_id IN (SELECT run_id FROM chosen)
+        UNION SELECT hardware_id FROM profiles WHERE {OF_PROFILES}
     ) ORDER BY hardware_id""",
-    "series": f"series_id IN {SERIES} ORDER BY series_id",
+    "series": f"""series_id IN {SERIES} OR series_id IN (SELECT series_id FROM profiles WHERE {OF_PROFILES})
+        ORDER BY series_id""",
+    "profiles": f"{OF_PROFILES} ORDER BY started_at, profile_id",
+    **dict.fromkeys(("profile_modules", "profile_ops"), f"{OF_PROFILES} ORDER BY profile_id, ordinal"),
     "series_alias": f"series_id IN {SERIES} ORDER BY series_id",
     "change_points": f"series_id IN {SERIES} ORDER BY change_point_id",
     "alerts": f"series_id IN {SERIES} ORDER BY alert_id",
@@ -76,7 +81,8 @@ SHARED = {
         UNION SELECT alert_id FROM alerts WHERE series_id IN {SERIES}
     ) ORDER BY annotation_id""",
 }
-"""Condition and order of the other tables: the rows related to the selected results."""
+"""Condition and order of the other tables: the selected profiles, and the rows related to them and to the selected
+results."""
 
 CSV_ORDER = {
     "all_results": "started_at, run_id, batch_size, sequence_length, new_tokens, result_id",
@@ -129,6 +135,10 @@ class JsonExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         runs = _exported(whole_runs(Scope(warehouse, request.selection)), request)
+        if profiles := len(selected_profiles(warehouse, request.selection)):
+            request.notify(
+                f"left out: {text.counted(profiles, 'profile')}: a run file has no field for them (Parquet does)"
+            )
         output = request.output
         if output is None:
             with text_output(None) as stream:
@@ -186,17 +196,21 @@ class ParquetExporter:
                 if table not in left_out:
                     for month in months:
                         _write_parquet(scope, table, condition, month, folder / table / f"{month:%Y-%m}.parquet")
+            ids = [row["profile_id"] for row in selected_profiles(warehouse, request.selection)]
             for table, condition in SHARED.items():
-                _write_parquet(scope, table, condition, None, folder / table / "all.parquet")
+                _write_parquet(scope, table, condition, None, folder / table / "all.parquet", ids)
         return request.output_paths
 
 
-def _write_parquet(scope: Scope, table: str, condition: str, month: datetime | None, path: Path) -> None:
+def _write_parquet(
+    scope: Scope, table: str, condition: str, month: datetime | None, path: Path, profile_ids: Sequence[str] = ()
+) -> None:
     """Write the table's rows, each column with its entry from the data dictionary, to a file; no file without rows."""
     import pyarrow.parquet
 
     where = "TRUE" if month is None and scope.is_everything else condition
-    rows = scope.read(f"SELECT * FROM {table} WHERE {where}", month, whole=True).arrow()
+    values = [list(profile_ids)] if OF_PROFILES in where else []
+    rows = scope.read(f"SELECT * FROM {table} WHERE {where}", month, whole=True, values=values).arrow()
     if rows.num_rows:
         path.parent.mkdir(exist_ok=True)
         schema = rows.schema

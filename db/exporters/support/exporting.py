@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -176,13 +176,16 @@ class Scope:
             raise UsageError(f"{self.warehouse.path}: {words}: nothing to export{why}")
         return months
 
-    def read(self, sql: str, month: datetime | None = None, *, whole: bool = False) -> Table:
+    def read(
+        self, sql: str, month: datetime | None = None, *, whole: bool = False, values: Sequence[object] = ()
+    ) -> Table:
         """The answer to a query that may use `chosen` (result_id, run_id, started_at): the selection in one month, or
-        in all months.
+        in all months. `values` are those of the query's own places (?).
 
         With `whole`, a selection of everything includes what the view all_results does not show.
         """
-        return self.warehouse.query(*self._statement(sql, month, whole=whole))
+        statement, chosen = self._statement(sql, month, whole=whole)
+        return self.warehouse.query(statement, [*chosen, *values])
 
     def batches(self, sql: str, rows: int) -> Iterator[Any]:
         """The answer for each month in order, as `pyarrow.RecordBatch`es of at most `rows` rows, read as they are

@@ -16,6 +16,7 @@ from benchmarking.core.quality import Quality, QualityValue
 from db.exporters import files
 from db.warehouse import Warehouse
 from tests.helpers.load import make_load
+from tests.helpers.records import make_profile
 
 
 def table(path):
@@ -189,3 +190,28 @@ def test_no_text_breaks_out_of_a_cell(text):
     assert len(lines) == 3
     assert lines[2].replace("\\|", "").count("|") == 3
     assert "<" not in lines[2]
+
+
+def test_parquet_has_the_profiles_and_run_files_say_that_they_do_not(export, warehouse, make_run, tmp_path):
+    warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), iterations=3))
+    profile, other = make_profile(), make_profile(run=replace(make_run(model_id="vit", launches=1), results=()))
+    for one in (profile, other):
+        warehouse.ingest_profile(one)
+
+    def rows(folder, name):
+        path = folder / name / "all.parquet"
+        return pyarrow.parquet.read_table(path).to_pylist() if path.is_file() else []
+
+    assert export("parquet", tmp_path / "all", warehouse=warehouse) == []
+    for name, count in (("profiles", 2), ("profile_modules", 6), ("profile_ops", 4)):
+        assert len(rows(tmp_path / "all", name)) == count
+        stored = warehouse.query(f"SELECT * FROM {name} ORDER BY ALL").dicts()
+        assert len(stored) == count
+    model = profile.run.cell.workload.model_id
+    export("parquet", tmp_path / "one", f"model={model}", warehouse=warehouse)
+    assert [row["profile_id"] for row in rows(tmp_path / "one", "profiles")] == [profile.profile_id]
+    assert {row["profile_id"] for row in rows(tmp_path / "one", "profile_ops")} == {profile.profile_id}
+    hardware = {row["hardware_id"] for row in rows(tmp_path / "one", "hardware_info")}
+    assert profile.run.hardware.hardware_id in hardware
+    (note,) = export("json", tmp_path / "runs", warehouse=warehouse)
+    assert note == "left out: 2 profiles: a run file has no field for them (Parquet does)"
