@@ -55,7 +55,9 @@ from db.importers.support.serving import (
     latency_columns,
     load_mode,
     load_result,
+    of_ramp,
     parallel_mode,
+    ramp_of,
     requests_record,
     token_columns,
     with_requests,
@@ -253,6 +255,8 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
         result = replace(result, metrics=metrics, missing={**result.missing, "rtfx": NO_AUDIO})
     result = with_requests(result, requests, variation=variation)
     arrivals = None if shape is None else "poisson" if shape == 1 else "gamma"
+    ramp = ramp_of(load)
+    mode |= {"ramp_up": ramp} if ramp else {}
     mode |= load_mode(result, arrivals if "request_rate" in result.point.axes else None)
     return ForeignRun(
         key=str(index),
@@ -269,7 +273,7 @@ def _served_run(load: Fields, index: int) -> ForeignRun:
             **mode,
         },
         device_count=device_count(load) or 1,
-        doubts=engine_not_stated(backend),
+        doubts=(*engine_not_stated(backend), *of_ramp(ramp)),
         tags={"label": load.text("label")},
         kept=load.rest(),
     )
@@ -421,11 +425,20 @@ def read_sglang(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _sglang_run(load: Fields, key: str) -> ForeignRun:
-    backend, server = load.text("backend"), load.section("server_info")
+    backend, servers = load.text("backend"), load.section("server_info")
+    # A router in front of several servers describes each, those of prompts apart from those of new tokens.
+    parts = {name: servers.objects(name) or () for name in ("decode", "prefill")}
+    each = [*parts["decode"], *parts["prefill"]] or [servers]
+    server = each[0]
     errors = load.peek("errors")
     failed = sum(map(bool, errors)) if isinstance(errors, list) else None
     name = "served_model_name" if "served_model_name" in server else "model_path"
-    mode = {"endpoint": backend, "quantization": server.text("quantization")}
+    split = ", ".join(f"{len(own)} {name}" for name, own in parts.items() if own) or server.text("disaggregation_mode")
+    mode = {
+        "endpoint": backend,
+        "quantization": server.text("quantization"),
+        "disaggregation": None if split == "null" else split,
+    }
     result = client_result(load, sent=None, failed=failed, numbers=SGLANG_NUMBERS, axes={})
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
@@ -435,7 +448,7 @@ def _sglang_run(load: Fields, key: str) -> ForeignRun:
         results=[result],
         runtime="sglang" if "server_info" in load else SERVER,  # only its own server describes itself
         doubts=() if "server_info" in load else engine_not_stated(backend),
-        device_count=device_count(server) or 1,
+        device_count=sum(device_count(one) or 1 for one in each),
         runtime_mode={
             **{word: value for word, value in mode.items() if value},
             **parallel_mode(server),

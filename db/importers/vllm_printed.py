@@ -21,12 +21,15 @@ from db.importers.support.load_clients import client_result
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import Fields, parsed_number, understood
 from db.importers.support.serving import (
+    RAMP,
     common_length,
     device_count,
     engine_not_stated,
     load_mode,
     load_result,
+    of_ramp,
     parallel_mode,
+    ramp_of,
     server_host,
 )
 
@@ -70,6 +73,11 @@ LABELS = {
     "Acceptance rate (%)": "spec_decode_acceptance_rate",
 }
 """Printed label -> field of the file that the same client saves."""
+RISING = re.compile(
+    r"Traffic ramp-up strategy: (?P<ramp_up_strategy>\w+)|"
+    r"Will increase RPS from (?P<ramp_up_start_rps>[\d.]+) to (?P<ramp_up_end_rps>[\d.]+) RPS"
+)
+"""What vLLM's client prints of a rate that rises, in the place of its "Traffic request rate"."""
 ABOVE = ("Traffic request rate", "Maximum request concurrency", "Burstiness factor")
 """Labels that are printed above the block."""
 NUMBERS = {
@@ -105,7 +113,7 @@ MODE = (
 )
 """Arguments of the engine, which an offline benchmark starts itself."""
 PLAIN = ("False", "None", "auto", "1")
-OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor")
+OF_A_LOAD = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "Burstiness factor", *RAMP)
 """Arguments that may differ between the results of one command, such as a sweep."""
 BACK = 60
 """Lines above a result that are searched for its command."""
@@ -187,6 +195,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
                 for flag, short, value in FLAG.findall(command):
                     found[SHORT.get(short, flag.replace("-", "_"))] = value.strip("'\"") or "True"
                 found |= {name: value.strip("'") for name, value in NAMED.findall(command)}
+            if rising := RISING.search(line):
+                found |= {name: value for name, value in rising.groupdict().items() if value}
             labelled = LABELLED.search(line)
             label = _bare(labelled[1]) if labelled else None
             if labelled and label in ABOVE:
@@ -244,6 +254,8 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         result = _offline(file, part, settings)
     backend = arguments.get("backend") or arguments.get("endpoint_type")
     mode: dict[str, Scalar] = {**({"endpoint": backend} if backend and is_load else {}), **parallel_mode(settings)}
+    ramp = ramp_of(settings) if is_load else None
+    mode |= {"ramp_up": ramp} if ramp else {}
     mode |= (
         load_mode(result)
         if is_load
@@ -264,7 +276,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
         device_count=device_count(settings) or 1,
         precision_word=None if is_load else arguments.get("dtype"),
         host=server_host(arguments.get("base_url") or (host if "host" in arguments else None)) if is_load else None,
-        doubts=engine_not_stated(backend) if is_load else (),
+        doubts=(*engine_not_stated(backend), *of_ramp(ramp)) if is_load else (),
         kept={"arguments": dict[str, Json](arguments)},
     )
 

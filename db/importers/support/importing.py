@@ -27,6 +27,7 @@ from benchmarking.core.errors import (
     first_line,
     out_of_memory_line,
 )
+from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Run, canonical_hash
 from benchmarking.core.run_file import large_samples
 from benchmarking.core.untrusted.redaction import known_secrets, redacted_record, without_secrets
@@ -118,17 +119,25 @@ class GivenValues:
 
 def _at(run: Run, time: datetime) -> Run:
     """The run moved to that time, with the same duration."""
-    finished_at = None
-    if run.finished_at is not None:
-        duration = datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)
+    shift = time - naive_utc(datetime.fromisoformat(run.started_at))
+
+    def moved(at: str) -> str:
         try:
-            finished_at = iso(time + duration)
+            return iso(naive_utc(datetime.fromisoformat(at)) + shift)
         except OverflowError as error:
-            raise FormatError(f"a run of {duration} cannot start at {iso(time)}: choose another date") from error
+            raise FormatError(
+                f"a run from {run.started_at} to {at} cannot start at {iso(time)}: choose another date"
+            ) from error
+
     results = tuple(
-        replace(result, samples=tuple(replace(sample, started_at=iso(time)) for sample in result.samples))
+        replace(
+            result,
+            samples=tuple(replace(sample, started_at=moved(sample.started_at)) for sample in result.samples),
+            requests=tuple(replace(asked, started_at=moved(asked.started_at)) for asked in result.requests),
+        )
         for result in run.results
     )
+    finished_at = None if run.finished_at is None else moved(run.finished_at)
     return replace(run, started_at=iso(time), finished_at=finished_at, results=results)
 
 

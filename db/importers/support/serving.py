@@ -302,6 +302,21 @@ def _with_doubts(result: Result, found: Iterable[Doubt]) -> Result:
     return result if result.status != "ok" else replace(result, doubts=doubts, validity=validity(doubts))
 
 
+RAMP = ("ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps")
+"""How vLLM's client raised the rate during a load; its request_rate is then "inf"."""
+
+
+def ramp_of(fields: Fields) -> str | None:
+    """The rising rate of a load in words; None if it did not rise."""
+    strategy, start, end = (fields.unread_copy().any(name) for name in RAMP)
+    return None if strategy in (None, "None") else f"{strategy} from {start} to {end} requests/s"
+
+
+def of_ramp(ramp: str | None) -> tuple[Doubt, ...]:
+    """The doubt about the figures of a load whose rate rose: they are means over all its rates."""
+    return () if ramp is None else (doubt("varying_rate", arrivals=ramp),)
+
+
 def load_mode(result: Result, arrivals: str | None = None) -> dict[str, Scalar]:
     """The loop of a load, for the mode of its run: closed if the requests in flight are limited and no rate is given;
     and the arrivals of an open loop, if the tool states them."""
@@ -426,6 +441,8 @@ PARALLELISM = {
     **dict.fromkeys(("nnodes", "num_nodes", "number_of_nodes"), "nodes"),
 }
 """Field -> what it is a degree of."""
+SHARED_RANKS = "enable_dp_attention"
+"""SGLang's setting by which the replicas of data parallelism are among the GPUs of tensor parallelism."""
 GPU_COUNTS = ("num_gpus", "gpu_count", "n_gpus", "ngpus", "num_gpu", "world_size")
 
 
@@ -436,15 +453,17 @@ def parallel_mode(fields: Fields) -> dict[str, Scalar]:
         degree = _stated_count(fields, name)
         if degree is not None and degree > 1:
             mode[name] = degree
-    return mode
+    return mode | ({SHARED_RANKS: True} if str(fields.peek(SHARED_RANKS)) == "True" else {})
 
 
 def device_count(fields: Fields) -> int | None:
-    """The number of devices that the object states, or else the product of its degrees of parallelism but of experts,
-    which use the same devices."""
+    """The number of devices that the object states, or else the product of its degrees of parallelism but of those that
+    use the same devices: of experts, and of attention alone."""
     stated = next((count for name in GPU_COUNTS if (count := _stated_count(fields, name))), None)
-    degrees = {PARALLELISM[name]: int(degree) for name, degree in parallel_mode(fields).items()}
-    product = math.prod(degrees.get(name, 1) for name in ("tp_size", "pp_size", "dp_size"))
+    mode = parallel_mode(fields)
+    degrees = {PARALLELISM[name]: int(degree) for name, degree in mode.items() if name in PARALLELISM}
+    parts = ("tp_size", "pp_size") if SHARED_RANKS in mode else ("tp_size", "pp_size", "dp_size")
+    product = math.prod(degrees.get(name, 1) for name in parts)
     return stated or (product if product > 1 else None)
 
 

@@ -90,3 +90,28 @@ def test_an_infinite_rate_is_none(tmp_path):
     assert "request_rate" not in run.results[0].point.axes
     assert run.cell.runtime_mode["loop"] == "open"
     assert file.left_out == {}
+
+
+def served_by(tmp_path, **server):
+    """The run of a load of a server that describes itself so."""
+    load = json.loads((FOLDER / "appended.jsonl").read_text().splitlines()[0])
+    (tmp_path / "out.jsonl").write_text(json.dumps({**load, "server_info": server}) + "\n")
+    (run,) = SGLANG.runs(read_file(tmp_path / "out.jsonl"))
+    return run
+
+
+def test_replicas_of_attention_alone_are_among_the_gpus_of_tensor_parallelism(tmp_path):
+    sizes = {"model_path": "deepseek-ai/DeepSeek-R1", "tp_size": 8, "dp_size": 8, "device": "cuda"}
+    shared, apart = (served_by(tmp_path, **sizes, enable_dp_attention=one) for one in (True, False))
+    assert (shared.cell.device.count, apart.cell.device.count) == (8, 64)
+    assert shared.cell.runtime_mode["enable_dp_attention"] is True
+    assert "enable_dp_attention" not in apart.cell.runtime_mode
+
+
+def test_servers_of_prompts_and_of_new_tokens_are_one_setup_with_the_gpus_of_both(tmp_path):
+    each = {"model_path": "m", "tp_size": 4, "device": "cuda", "dtype": "bfloat16", "version": "0.5.9"}
+    run = served_by(tmp_path, prefill=[each, each], decode=[{**each, "tp_size": 8}])
+    assert (run.cell.workload.model_id, run.cell.device.count, run.cell.precision) == ("m", 16, "bfloat16")
+    assert run.cell.runtime_mode["disaggregation"] == "1 decode, 2 prefill"
+    assert "disaggregation" not in served_by(tmp_path, **each, disaggregation_mode="null").cell.runtime_mode
+    assert served_by(tmp_path, **each, disaggregation_mode="decode").cell.runtime_mode["disaggregation"] == "decode"

@@ -59,6 +59,16 @@ def test_what_a_logger_writes_before_and_colours_around_a_line_changes_no_value(
     assert file.left_out == {}
 
 
+def test_a_printed_rate_that_rises_is_that_of_its_own_result():
+    rising = (
+        "Traffic ramp-up strategy: linear.\nWill increase RPS from 1 to 10 RPS over the duration of the benchmark.\n"
+    )
+    (first, second), _ = read(f"vllm bench serve --model m\n{rising}{BLOCK}Traffic request rate: 4.0\n{BLOCK}")
+    assert first.cell.runtime_mode["ramp_up"] == "linear from 1 to 10 requests/s"
+    assert "varying_rate" in [doubt.kind for doubt in first.results[0].doubts]
+    assert "ramp_up" not in second.cell.runtime_mode
+
+
 def test_a_program_that_reads_such_logs_is_none():
     text = 'blocks = text.split("============ Serving Benchmark Result ============")\nfor block in blocks:\n    pass\n'
     file = ForeignFile(path=Path("a.py"), content=text.encode(), sha256="a", modified_at=datetime(2026, 1, 2))

@@ -294,3 +294,15 @@ def test_a_request_without_a_first_token_takes_no_other_with_it(tmp_path):
     (run,) = SERVE.runs(read_file(tmp_path / "detailed.json"))
     (requests,) = run.results[0].requests
     assert (requests.sent_ms, requests.end_ms) == ((0, 500, 1000), (250, None, 1750))
+
+
+RAMP = {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 10}
+
+
+def test_a_rate_that_rises_is_another_load_than_requests_at_once(changed):
+    (rising,) = changed(request_rate="inf", max_concurrency=None, **RAMP)
+    (at_once,) = changed(request_rate="inf", max_concurrency=None)
+    assert rising.cell.runtime_mode == {**at_once.cell.runtime_mode, "ramp_up": "linear from 1 to 10 requests/s"}
+    (doubt,) = (one for one in rising.results[0].doubts if one.kind == "varying_rate")
+    assert doubt.evidence == {"arrivals": "linear from 1 to 10 requests/s"}
+    assert "varying_rate" not in [one.kind for one in at_once.results[0].doubts]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import socket
 from datetime import datetime
@@ -9,7 +11,7 @@ from datetime import datetime
 import pytest
 
 from db.importers.openvino_benchmark_app import PLUGIN
-from db.importers.support.files import read_file, recognising
+from db.importers.support.files import importers, read_file, recognising
 from db.importers.support.importing import GivenValues, files_in, import_files
 from tests.helpers.paths import FIXTURES
 
@@ -73,6 +75,20 @@ def test_a_given_date_removes_the_doubt():
     run = GivenValues(started_at=datetime(2025, 5, 6, 7)).applied_to(report())
     assert (run.started_at, run.finished_at) == ("2025-05-06T07:00:00+00:00", None)
     assert "undated" not in [doubt.kind for doubt in run.results[0].doubts]
+
+
+def test_a_given_date_moves_every_time_of_the_run():
+    def of(format_name, path, *, started_at=None):
+        (run, *_) = (one for one in importers() if one.name == format_name).__next__().runs(read_file(FIXTURES / path))
+        return GivenValues(started_at=started_at).applied_to(run)
+
+    date = datetime(2025, 5, 6, 7)
+    (requests,) = of("vllm_bench_serve", "imports/vllm_bench_serve/detailed.json", started_at=date).results[0].requests
+    assert requests.started_at == "2025-05-06T07:00:00+00:00"
+    own, moved = (of("pyperf", "imports/pyperf/suite.json", started_at=at) for at in (None, date))
+    starts = [[datetime.fromisoformat(one.started_at) for one in run.results[0].samples] for run in (own, moved)]
+    assert len(set(starts[0])) > 1, "each process has its own start"
+    assert [at - starts[0][0] for at in starts[0]] == [at - starts[1][0] for at in starts[1]]
 
 
 def test_a_device_has_its_type_and_selector():
@@ -172,3 +188,54 @@ def test_a_page_about_a_result_file_is_not_a_result_file(tmp_path):
     shown = (FIXTURES / "imports/mlagility/turnkey_stats.yaml").read_text()
     (tmp_path / "page.md").write_text(f"# Results\n\nThe file of a build looks so:\n\n```yaml\n{shown}\n```\n")
     assert recognising(read_file(tmp_path / "page.md")) == ()
+
+
+SECRET = {"account": "of-the-user", "system_name": "s", "accelerator_model_name": "a", "host_processor_model_name": "h"}
+
+
+def kept_of(path):
+    """What is stored of a file's runs, and what is left out."""
+    stored = []
+    outcome = imported(path, stored)
+    return str([(run.origin.kept, run.hardware, run.results) for run in stored]), " ".join(outcome.left_out)
+
+
+@pytest.mark.parametrize("way", ["link", "name"])
+def test_a_submission_leads_to_no_file_outside_of_its_folder(way, tmp_path):
+    outside = tmp_path / "user/systems/config.json"
+    outside.parent.mkdir(parents=True)
+    outside.write_text(json.dumps(SECRET))
+    folder = tmp_path / "given"
+    systems = folder / "closed/Example/systems"
+    systems.mkdir(parents=True)
+    table = (FIXTURES / "imports/mlperf/summary.csv").read_text().splitlines()[:2]
+    header, row = (next(csv.reader([line])) for line in table)
+    values = dict(zip(header, row, strict=True))
+    if way == "link":
+        (systems / "config.json").symlink_to(outside)
+        values |= {"Division": "closed", "Organization": "Example", "Platform": "config"}
+    else:
+        values |= {"Division": "..", "Organization": "user", "Platform": "config"}
+    with (folder / "summary.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([header, values.values()])
+    kept, left_out = kept_of(folder / "summary.csv")
+    assert "of-the-user" not in kept
+    assert "config.json: not read, since it is not in the folder of the file" in left_out
+    if way == "link":
+        (systems / "config.json").unlink()
+        (systems / "config.json").write_text(json.dumps(SECRET))
+        assert "of-the-user" in kept_of(folder / "summary.csv")[0]
+
+
+def test_a_configuration_beside_a_result_is_no_link_to_another_file(tmp_path):
+    outside = tmp_path / "config.yaml"
+    outside.write_text("benchmark: {input_shapes: {batch_size: 2048}}\naccount: of-the-user\n")
+    folder = tmp_path / "given"
+    folder.mkdir()
+    report = folder / "inference_results.csv"
+    report.write_text(",forward.latency(s),forward.throughput(samples/s)\n0,0.0123,81.3\n")
+    (folder / "hydra_config.yaml").symlink_to(outside)
+    kept, left_out = kept_of(report)
+    assert "batch_size=1" in kept
+    assert "of-the-user" not in kept
+    assert "hydra_config.yaml: not read" in left_out
