@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _unknown(name: str, rest: Sequence[str]) -> int:
-    from benchmarking.core.suggestions import COMMANDS_MEANT, meant_by
+    from benchmarking.core.suggestions import COMMANDS_MEANT, meant_by, named_by
 
     if name.startswith("-"):
         first = "a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"
@@ -178,7 +178,10 @@ def _unknown(name: str, rest: Sequence[str]) -> int:
         return EXIT_USAGE
     from benchmarking.workloads.support import families
 
-    near = meant_by(name, [*COMMANDS, *ALIASES])
+    known = [*COMMANDS, *ALIASES]
+    near = meant_by(name, known)
+    if rest and near[:1] == named_by(name, known)[:1]:  # a word in front of another one for a command: perf diff
+        near = [one for one in (rest[0],) if one in COMMANDS] or named_by(rest[0], known)[:1] or near
     is_folder = os.path.isdir(name) and (not near or os.path.isfile(os.path.join(name, "config.json")))
     if families.catalog_entry(name) is not None or name.endswith((".gguf", ".onnx")) or is_folder:
         print(f"benchhouse: error: {name!r} is no command: benchhouse run {name} measures a model", file=sys.stderr)

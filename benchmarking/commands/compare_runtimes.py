@@ -36,6 +36,7 @@ DEFAULT_MODEL = "distilbert-base-uncased"
 """The model that the script compares if only its flags are given."""
 DEFAULTS = ("--batch-sizes", "4", "--sequence-lengths", "128", "--iterations", "10", "--output", spool.AUTO)
 """Its defaults, which hold if the model is given as there, with --model, or not at all."""
+LEAST_COMPARED = 2
 EXAMPLES = """\
 examples:
   benchhouse compare-runtimes bert-base-uncased --sequence-lengths 128
@@ -59,13 +60,21 @@ def main(argv: Sequence[str]) -> int:
     flags.use_cache_dir(arguments.cache_dir)
     request = flags.request(arguments, arguments.model_id, (NAME, *argv))
     runtimes = arguments.runtimes or _compared()
-    if len(runtimes) < 2 and runtimes != (ALL,):
+    if len(runtimes) < LEAST_COMPARED and runtimes != (ALL,):
         choice(runtimes[0], (*plugins.names(plugins.RUNTIMES), ALL), "runtime")
         raise UsageError(f"--runtimes {runtimes[0]}: a comparison needs two or more")
     planned = plan_runtimes(request, runtimes, uuid7(), may_refuse=arguments.runtimes is None)
-    if len(planned.plans) < 2:
-        reasons = "; ".join(f"{runtime}: {why}" for runtime, why in planned.refused.items())
-        raise UnsupportedError(f"nothing to compare {planned.plans[0].cell.runtime} with: {reasons}")
+    # A runtime that was named and is unsupported has a plan whose points are all skipped.
+    left_out = {
+        plan.cell.runtime: next(iter(plan.skipped.values()))
+        for plan in planned.plans
+        if plan.skipped.keys() >= {point.label for point in plan.points}
+    }
+    left = [plan.cell.runtime for plan in planned.plans if plan.cell.runtime not in left_out]
+    if len(left) < LEAST_COMPARED:
+        reasons = "; ".join(f"{runtime}: {why}" for runtime, why in {**planned.refused, **left_out}.items())
+        what = f"to compare {left[0]} with" if left else "to compare"
+        raise UnsupportedError(f"nothing {what}: {reasons}")
     show = show_runtimes(command_session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
     planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)

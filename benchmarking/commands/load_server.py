@@ -32,7 +32,7 @@ from benchmarking.core.quality import QualitySettings, without_quality
 from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
-from benchmarking.core.text import visible
+from benchmarking.core.text import counted, visible
 from benchmarking.core.untrusted.redaction import know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import load_table, server_plan
@@ -45,8 +45,8 @@ from benchmarking.load.curve import (
     search,
     with_knee,
 )
-from benchmarking.load.generator import Level, capacity_per_s
-from benchmarking.load.load_settings import LOAD, OWN_SETTINGS
+from benchmarking.load.generator import Count, Level, capacity_per_s
+from benchmarking.load.load_settings import DURATION_S, LOAD, OWN_SETTINGS
 from benchmarking.load.observer import PATH, device_use, read
 from benchmarking.load.served import models_at
 from benchmarking.load.server_load import (
@@ -134,8 +134,10 @@ def main(argv: Sequence[str]) -> int:
 
     measurements: Iterator[Measured]
     if is_server:
-        generator = _generator(arguments, say)
-        load = _server_load(arguments, limits, traffics[0], generator, say)
+        counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
+        target = _named_target(arguments, say)
+        generator = _generator(arguments, counts, say)
+        load = _server_load(arguments, limits, traffics[0], target, generator, say)
         if servers:
             cpus = generator.others or None
             measurements = measurements_of_own(arguments, load, servers, cpus, levels, traffics, measured, recorded)
@@ -162,8 +164,14 @@ def main(argv: Sequence[str]) -> int:
                 code = EXIT_FAILED
             if interruption is not None:
                 if isinstance(interruption, SearchInterrupted):
-                    notes(quiet=False)(interruption.so_far)
+                    note(interruption.so_far)
                 raise interruption
+    except KeyboardInterrupt:
+        done = sum(len(run.results) for run in runs)
+        if not arguments.find_rate:
+            of_all = f"{done} of {counted(len(levels) * len(traffics) * max(1, len(servers)), 'level')}"
+            note(f"{of_all} measured{' and saved' * (arguments.save and done > 0)}; the unfinished one is not kept")
+        raise
     finally:
         if is_several and runs:
             load_table.print_all(runs, as_json=arguments.json)
@@ -229,6 +237,8 @@ def _check_subject(arguments: argparse.Namespace) -> None:
         subject="server" if is_server else "model",
         instead="MODEL without --url" if is_server else "--url",
     )
+    if arguments.duration is None:
+        arguments.duration = DURATION_S
     if is_server and (options := options_in(vars(arguments))):
         raise UsageError(f"--{next(iter(options)).replace('_', '-')} requires MODEL without --url: {OWN_SETTINGS}")
 
@@ -255,19 +265,34 @@ def _check_size(levels: Sequence[Level], traffic: Traffic, *, has_prompts: bool)
         )
 
 
-def _generator(arguments: argparse.Namespace, say: Callable[[str], None]) -> Generator:
-    """The generator, bound to its processors and with its capacity measured. Raises UsageError and BenchhouseError if
-    no request could be sent."""
+def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> Target:
+    """The server with its model, or one that has not been started yet. Raises UsageError without a MODEL unless the
+    server names exactly one, and BenchhouseError if no request could be sent."""
     target = _target(arguments)
     needed = ("httptools", "numpy", *(("h2",) if target.http2 else ()))
     check_installed("load on a server", needed, 'pip install "benchhouse[load]"')
     client_of(target)  # reports unreadable certificates before anything is sent
-    counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
-    if arguments.serve is None:
-        check_listening(target)
-        at_v1 = replace(target, url=f"{target.url.rstrip('/')}/v1")
-        if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
-            raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
+    if arguments.serve is not None:
+        return target
+    check_listening(target)
+    at_v1 = replace(target, url=f"{target.url.rstrip('/')}/v1")
+    if not urlsplit(target.url).path.strip("/") and models_at(at_v1):
+        raise UsageError(f"--url {target.url}: its API is at {at_v1.url}: give that")
+    named = models_at(target)
+    shown = visible(", ".join(named[:MOST_NAMED]))
+    if arguments.model_id is None:
+        if len(named) != 1:
+            which = f"one of {shown}" if named else "its name on the server"
+            raise UsageError(f"MODEL is missing: give {which}: {target.url}/models lists {len(named) or 'none'}")
+        say(f"the server has one model: {named[0]}")
+        return replace(target, model=named[0])
+    if named and target.model not in named:
+        note(f"the server lists {shown}, not {visible(target.model)}: what it serves by that name is stored under it")
+    return target
+
+
+def _generator(arguments: argparse.Namespace, counts: Count | None, say: Callable[[str], None]) -> Generator:
+    """The generator, bound to its processors and with its capacity measured; it `counts` tokens by a tokenizer."""
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
@@ -284,23 +309,11 @@ def _server_load(
     arguments: argparse.Namespace,
     limits: Mapping[str, float],
     traffic: Traffic,
+    target: Target,
     generator: Generator,
     say: Callable[[str], None],
 ) -> ServerLoad:
-    """The load on the server at --url, or on one that has not been started yet. Raises UsageError without a MODEL
-    unless the server names exactly one."""
-    target = _target(arguments)
-    if arguments.serve is None and arguments.model_id is None:
-        named = models_at(target)
-        if len(named) != 1:
-            shown = visible(", ".join(named[:MOST_NAMED]))
-            which = f"one of {shown}" if named else "its name on the server"
-            raise UsageError(f"MODEL is missing: give {which}: {target.url}/models lists {len(named) or 'none'}")
-        target = replace(target, model=named[0])
-        say(f"the server has one model: {named[0]}")
-    elif arguments.serve is None and (named := models_at(target)) and target.model not in named:
-        shown = visible(", ".join(named[:MOST_NAMED]))
-        note(f"the server lists {shown}, not {visible(target.model)}: what it serves by that name is stored under it")
+    """The load on the server at --url, or on one that has not been started yet."""
     if arguments.engine == LOAD["engine"].default:
         say("the server's engine has no name: --engine NAME, such as vllm, tells its results from other servers'")
     pids = server_processes(target) if arguments.serve is None else []

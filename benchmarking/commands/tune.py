@@ -359,7 +359,7 @@ def _text(
     words = recommendation_words(workload, replace(recommendation, rated=tuple(shown), equal=equal), *chosen)
     fits = sum(one.fits for one in recommendation.rated)
     counts = f"{len(options)} of {len(search.configurations)} configurations measured in {search.spent_s:.0f} s"
-    limits = f"; {fits} meet the limits" if search.goal.limits else ""
+    limits = f"; {fits} meet{'s' * (fits == 1)} the limits" if search.goal.limits else ""
     title = f"{workload.text}: {counts} of {search.budget_s:g} s{limits}"
     words = replace(words, advice=of_all.advice, title=title, precisions=None)
     parts = [recommendation_text(words, page)]

@@ -73,6 +73,8 @@ FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
+EXAMPLE = re.compile(r"such as ('[^']+'|[^\s,]*[\w%]|(?:[a-z0-9]+:\d\w*,?)+)|((?:[a-z0-9]+:\d\w*,?){2,})")
+"""A value that a help text names, or several limits."""
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
 
@@ -151,6 +153,8 @@ class Parser(argparse.ArgumentParser):
         if named is not None and message.endswith(": expected one argument"):
             takes = self._option_string_actions[named[1]]
             message = f"{named[0]}expected one argument, {takes.metavar or takes.dest.upper()}"
+            if (example := EXAMPLE.search((takes.help or "").replace("%%", "%"))) is not None:
+                message += f", such as {example[1] or example[2]}"
         if named is not None:  # the flag as it was typed, which may be another spelling
             action = self._option_string_actions.get(named[1])
             typed = {word.partition("=")[0] for word in self._words}

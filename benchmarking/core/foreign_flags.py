@@ -57,6 +57,7 @@ SHARE = (
     "stored loads by another share"
 )
 HYPERFINE = "its two commands get no input and are shown as A and B: put what prepares them into a script of your own"
+LOSS = "a loss of quality is limited by --limit agreement:99% (or kl:0.02, or perplexity_increase:1%)"
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
 """Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
@@ -121,6 +122,9 @@ TABLE = """
   --min-query-count --max-examples --samples -samples :: --num-requests
 --max-concurrency :: a closed loop with N requests in flight is --concurrency N; an open loop (--request-rate) has no
   cap, since a cap hides waiting
+--concurrency :: if --share: loads with a number of requests in flight are not ranked: benchhouse show
+  concurrency=VALUE shows them, and --request-rate RATE ranks those with a rate; calls side by side are selected by
+  --among concurrency=VALUE
 --concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users --num-workers --nireq
   :: --concurrency :: benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate
 -c :: --concurrency :: {STATEMENTS}
@@ -160,8 +164,10 @@ TABLE = """
 --steps --num-steps :: --num-runs --iterations --request-rates
 --ignore-eos :: requests always ask for exactly --output-length tokens
 --streaming --stream :: responses are always streamed, since the first token is measured
---percentile-metrics --metric-percentiles --percentiles --percentile :: p50, p90, p95 and p99 of every metric are
-  always stored
+--percentile-metrics --metric-percentiles --percentiles --percentile :: if --share: a latency is limited at a
+  percentile by --limit latency_p99:20ms, and with --request-rate by the share of the requests, --share 99% :: if
+  --objective: a latency is limited at a percentile by --limit latency_p99:20ms :: p50, p90, p95 and p99 of every
+  metric are always stored
 --api-key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
 # Model, device and precision.
 --models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}
@@ -213,8 +219,9 @@ TABLE = """
   are follows from --num-requests, and at a time from --concurrency
 --load-engine --save-engine --engine-file :: an engine is built at first use and kept: benchhouse cache list shows it;
   a graph file is a MODEL
---max-accuracy-loss --accuracy-loss --min-accuracy --max-quality-loss :: --limit :: benchhouse recommend --max-kl and
-  --min-agreement limit the loss of quality
+--max-accuracy-loss --accuracy-loss --max-accuracy-drop --accuracy-drop --max-quality-loss --quality-loss --max-loss
+  :: if --objective: {LOSS} :: if --share: {LOSS} :: benchhouse recommend --max-kl and --min-agreement limit the loss
+  of quality
 --constraint --constraints :: --limit :: {LIMITED}
 # hyperfine, and gates of other tools.
 --parameter-list --parameter-scan -L -P :: a list of values is measured one after the other: --batch-sizes 1,2
@@ -248,8 +255,9 @@ TABLE = """
 --junitxml --junit-xml --xunit --gitlab --sarif :: --junit
 --exit-zero --warn-only --allow-fail --soft-fail --no-fail --informational :: the exit code is 1 for a regression:
   what follows || in a shell goes on after it
---window --lookback --last --history --rows --days :: --rows --since :: if --by: benchhouse check judges the newest by
-  those before :: {JUDGED_BY}
+--window --lookback --last --history --rows --days :: if --by: benchhouse check judges the newest by those before ::
+  if --only-changes: the newest runs are selected by their date, as in benchhouse history since=30d :: --rows --since
+  :: {JUDGED_BY}
 --top --max-rows --head :: --rows :: all that is selected is shown: | head -9 cuts it
 --candidate --new --old --before --after :: two selections are compared: benchhouse compare A B; dates are in them:
   since=DATE, until=DATE
@@ -430,7 +438,9 @@ TABLE = """
 --variant --variants :: a variant is a configuration of a benchmark: --include NAME chooses benchmarks
 -dev :: --device --devices
 --benchmark --benchmarks --only --filter :: --include :: results are selected by words such as model=NAME,runtime=NAME
---exclude --skip --without --ignore :: --include :: only what is named is measured: --runtimes, --devices, --include
+--exclude --skip --without --ignore :: --include :: if --junit: what is judged is selected, as in benchhouse check
+  runtime=eager; an alert is accepted by benchhouse alert set ID noise --note WHY :: only what is named is measured:
+  --runtimes, --devices, --include
 --interleave --alternate --random-order --paired --in-turns :: the runtimes of a command are measured in turns; two
   commands are by benchhouse ab
 --list-benchmarks --list-benches --collect-only :: --dry-run
@@ -460,13 +470,14 @@ TABLE = """
 --bettertransformer --sdpa :: it is --attention sdpa
 --peft-type --peft --adapter --lora-modules --lora-path :: --lora :: an adapter is asked for as MODEL
 --wait --ready-check-timeout-sec --wait-for-server --startup-timeout :: --start-timeout
---max-errors --max-error-rate --max-failures --fail-fast :: requests that fail are counted by kind, and a level with
-  too many of them is invalid
+--max-errors --max-error-rate --max-failures --fail-fast :: if --junit: all series are judged together, and one that
+  regressed is exit code 1 :: if --url: requests that fail are counted by kind, and a level with too many of them
+  is invalid :: what fails is listed, and the rest goes on
 --quality --kl --max-kl --agreement :: --quality :: if --objective: quality is limited by --limit kl:0.02 or --limit
   agreement:0.99 :: {QUALITY}
 --bench-dir --bench-folder --benches-dir --benchmark-dir --benchmarks-dir :: --benches
---accuracy --test-mode --accuracy-mode --perplexity --ppl :: --quality --min-accuracy :: outputs are compared with
-  torch in every run; quality is benchhouse run --quality
+--accuracy --test-mode --accuracy-mode --perplexity --ppl --min-accuracy :: --quality :: if --objective: {LOSS} ::
+  --min-accuracy :: outputs are compared with torch in every run; quality is benchhouse run --quality
 --tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path :: {QUALITY}
 --model-args --multirun --sweeper --hydra --hub-kwargs --model-kwargs --engine-args :: each setting is a flag of its
   own: --help-all lists every flag
@@ -480,7 +491,8 @@ TABLE = """
 --model-file --models-file --model-config :: --model-list
 --hardware-comparison --device-comparison --batch-size-comparison --all-charts :: --chart
 --store-db --store-results --save-db --to-db :: --save :: {STORED}
---list :: --list-devices --list-models --list-charts --list-formats --describe --dry-run
+--list :: --list-devices --list-models --list-charts --list-formats --describe --dry-run :: benchhouse show lists what
+  is stored, benchhouse run --list-models, --list-runtimes and --list-devices what can be measured
 --commit-id --git-commit --commit --branch-name --branch --commit-message :: commit and branch of this folder are
   recorded by themselves; another label is --tag NAME=VALUE
 --version -V :: benchhouse version prints the version

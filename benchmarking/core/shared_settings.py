@@ -184,7 +184,7 @@ LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "--limit accuracy:90% ranks by them",
         "throughput": "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within "
         "the limits",
-        "goodput": "99 % of the requests must hold each limit",
+        "goodput": "99 % of the requests must hold each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
         "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
         "memory:2GB, and benchhouse recommend without --request-rate",
     }
@@ -234,6 +234,9 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             colon = COMPARISON.sub(":", lowered, count=1)
             named = PART.fullmatch(colon)
             hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}" if named else ""
+            if lowered.isidentifier():  # without a value
+                ours = _known_name(lowered, names)
+                hint = _elsewhere(lowered, names) if ours is None else f": write {ours}:{EXAMPLES[ours]}"
             if part[:1].isdigit():
                 unit = part.lstrip("0123456789.")
                 fitting = [one for one in ("e2e", "latency", *names) if one in names and unit in UNITS[one]]
@@ -250,9 +253,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             share = " (which 99 % of the requests must hold)" if "e2e" in names else ""
             shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
             meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"
-            of_others = ((words.split(), f"; {text}") for words, text in LIMITED_ELSEWHERE.items())
-            meant += next((text for words, text in of_others if name in words and not {*names} & {*words}), "")
-            raise UsageError(f"--limit {part}: {problem}{meant}")
+            raise UsageError(f"--limit {part}: {problem}{meant}{_elsewhere(name, names)}")
         if name in found:
             raise UsageError(f"--limit: {name} is limited twice: remove one")
         if unit not in UNITS[name]:
@@ -268,6 +269,12 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     if not found:
         raise UsageError(f"--limit takes limits such as {_example(names)}: got nothing")
     return found
+
+
+def _elsewhere(name: str, names: Collection[str]) -> str:
+    """Where a limit is known that this command does not have; empty if nowhere."""
+    known = ((words.split(), f"; {text}") for words, text in LIMITED_ELSEWHERE.items())
+    return next((text for words, text in known if name in words and not {*names} & {*words}), "")
 
 
 def _known_name(name: str, names: Collection[str]) -> str | None:

@@ -77,6 +77,20 @@ SERVERS = (
 
 FASTEST = ("best", "fastest", "optimal", "quickest")
 """What people ask for where a runtime is named."""
+NOT_MEASURED: Mapping[str, str] = MappingProxyType(
+    {
+        "torchscript torch-script torch.jit jit script": (
+            "TorchScript, which torch.compile replaced: that is --runtime compiled; exported graphs run in onnxruntime"
+        ),
+        "tensorflow tf keras tflite jax flax xla coreml tvm paddle": (
+            "no runtime here: benchhouse benches measures code of your own, benchhouse import FILE stores its results"
+        ),
+        "deepspeed accelerate optimum ipex bettertransformer": (
+            "PyTorch with settings of its own: benchhouse script FILE measures the models that your code calls"
+        ),
+    }
+)
+"""Engines that people name as runtimes -> what to do instead."""
 DEFAULTED = ("value", "precision", "runtime", "device", "format")
 """Kinds of names that are values of flags with a default."""
 OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -303,6 +317,9 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
     if what == "runtime" and value.lower() in SERVERS:
         return f"{value} is a server here: start it, then benchhouse load MODEL --url URL --engine {value.lower()}"
+    unmeasured = (f"{value} is {text}" for words, text in NOT_MEASURED.items() if value.lower() in words.split())
+    if what == "runtime" and (instead := next(unmeasured, None)) is not None:
+        return instead
     if what == "runtime" and value.lower() in FASTEST:
         return f"{value!r} is not known before measuring: benchhouse compare-runtimes MODEL measures all, tune searches"
     if "," in value and {one.strip() for one in value.split(",")} <= {*known}:
@@ -389,7 +406,7 @@ def unknown_flag(
     for flags, part, needed, advice in BY_VALUE:
         if flag in flags.split() and re.search(part, value.lower()) and needed in shown:
             return f"unknown flag {flag}: {advice}"
-    has_own = any(one in shown for one in (flag, *other_words().get(flag, ())) if isinstance(one, str))
+    has_own = any((one if isinstance(one, str) else one[0]) in shown for one in (flag, *other_words().get(flag, ())))
     if selection is not None and flag in SELECTED_BY and not has_own:
         words = f"{selection} {SELECTED_BY[flag]}=VALUE".strip()
         return f"unknown flag {flag}: results are selected by {words}, several fields joined by commas"

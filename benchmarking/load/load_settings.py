@@ -30,6 +30,8 @@ from benchmarking.measure.request_loop import SCENARIOS
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
 SERVERS, MODELS = frozenset({"server"}), frozenset({"model"})
+DURATION_S = 30.0
+"""How long a level is without --duration and --num-requests."""
 NOTHING_SHARED = "calls on this machine share no text and no connection"
 OWN_SETTINGS = "the server has its own settings"
 WITHOUT_LOAD = "quality does not depend on the load: benchhouse run --quality"
@@ -255,7 +257,14 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             why_apart="a search ends with 3 if no rate holds; gate the rate that it found with --request-rate FOUND "
             "--fail-on missed",
         ),
-        Setting(name="duration", kind=SECONDS, help="seconds of arrivals per level", default=30.0),
+        Setting(
+            name="duration",
+            kind=SECONDS,
+            help="seconds of arrivals per level",
+            default_words=f"{DURATION_S:g}",
+            excludes=("num_requests",),
+            why_apart="each is the length of a level, so give one",
+        ),
         Setting(name="num_requests", kind=WHOLE, help="requests per level, instead of --duration"),
         Setting(
             name="repetitions",

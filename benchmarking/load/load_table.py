@@ -18,6 +18,7 @@ from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
+from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
     NOT_MET,
     disturbances,
@@ -43,6 +44,7 @@ TIMES = {
     "e2e": ("latency", "latency_median_ms", "latency_p99_ms"),
 }
 """Name in `--limit` -> heading, metric of the median and of p99."""
+KNEE = "knee: the last level before the throughput stops growing with the load"
 LENGTHS, OF_CURVES = ("lengths_in", "lengths_out"), ("server", "lengths")
 """The lengths among what distinguishes a series, and the facts that distinguish the curves of a table."""
 
@@ -101,6 +103,8 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
     dropped = [name for name in table.left_out if name != "failed"]
     lines += ["no request failed"] if "failed" in table.left_out else []
     lines += [f"not shown: {', '.join(dropped)} (--json prints all)"] if dropped else []
+    lines += [SIMULATED] if run.is_simulated else []
+    lines += [KNEE] if any(facts_of(level).get("is_knee") for level in levels) else []
     lines += [*_unknown(levels, limits), *_not_added_up(levels)]
     searches, found_rates = [result for result in run.results if is_search(result)], list[HighestRate]()
     for search in searches:

@@ -67,10 +67,13 @@ class OnnxRuntime(shared.OrtRuntime):
         CUDA_GRAPH,
     )
 
+    def why_not_on(self, device: Device) -> str | None:
+        return None if shared.providers_of(device) else f"ONNX Runtime has no provider for {device.type}"
+
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         providers = shared.providers_of(device)
-        if not providers:
-            return f"ONNX Runtime has no provider for {device.type}"
+        if (why_not := self.why_not_on(device)) is not None:
+            return why_not
         if (why_not := graphs.why_not(workload, precision)) is not None:
             return why_not
         provider = shared.possible_provider(device, providers)

@@ -68,7 +68,10 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
     if not text or len(text) > MAX_LENGTH:
         raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
     if target == LATEST:
-        target = next((row["run_id"] for row in warehouse.query(NEWEST_RUN).dicts()), target)
+        found = next((row["run_id"] for row in warehouse.query(NEWEST_RUN).dicts()), None)
+        if found is None:
+            raise UsageError(f"{LATEST}: no run is stored yet: benchhouse run MODEL --save stores one")
+        target = found
     _check_prefix(target)
     matches = [(row["kind"], row["id"]) for row in warehouse.query(FIND, {"id": target}).dicts()]
     if not matches:

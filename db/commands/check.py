@@ -180,7 +180,8 @@ def _parser() -> Parser:
 
 
 def _note_other_kinds(chosen: Newest) -> None:
-    """Say which session is judged, if it is not the newest of all, or measures something else each time."""
+    """Say which session is judged, if it is not the newest of all or the last that was stored, or measures something
+    else each time."""
     if chosen.newer is not None:
         session, kind = chosen.newer
         note(
@@ -191,6 +192,12 @@ def _note_other_kinds(chosen: Newest) -> None:
         note(
             f"{NAME}: judged is session {chosen.session_id}, {chosen.kind}: a gate judges what is measured alike each "
             "time, such as benchhouse run MODEL --save; --session ID judges another session"
+        )
+    if chosen.imported is not None:
+        session, origin = chosen.imported
+        note(
+            f"{NAME}: judged is session {chosen.session_id}, the newest by date: what was imported after it is older: "
+            f"benchhouse check format={origin} judges session {session}"
         )
 
 

@@ -1,7 +1,8 @@
 """Shows series over time: one point per run, in commit order, with the change points.
 
-A change is suspected until it survives the next run, then confirmed. Changes are computed from the stored results on
-each call; --update stores them for benchhouse regressions, benchhouse check and SQL.
+A change is found from two runs on at its new level. It is suspected while only the newest run shows it, and confirmed
+by the next one. Changes are computed from the stored results on each call; --update stores them for benchhouse
+regressions, benchhouse check and SQL.
 """
 
 from __future__ import annotations

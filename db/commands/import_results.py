@@ -27,7 +27,7 @@ from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, listed
 from db.commands.arguments import add_database, add_labels, add_shared, command_parser, open_to_read, print_json
 from db.connection import database_files
 
@@ -134,6 +134,10 @@ def main(argv: Sequence[str]) -> int:
         print_json(report)
     else:
         _show_total(outcomes, arguments)
+        names = sorted({one.format for one in outcomes if one.new_runs and one.format is not None})
+        if names and not arguments.dry_run:
+            commands = listed([f"benchhouse check format={name}" for name in names], MAX_SHOWN)
+            note(f"{NAME}: the newest by date of what is imported is judged by {commands}")
     if all(
         outcome.state in ("unknown", "unread") for outcome in outcomes
     ):  # a mistyped folder must not pass as one without results

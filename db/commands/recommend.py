@@ -32,6 +32,7 @@ from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
+from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import Selection
 from db.commands.arguments import (
@@ -134,13 +135,14 @@ def main(argv: Sequence[str]) -> int:
         return _servers(arguments, selection, limits)
     prices = _prices(arguments)
 
-    from db.analysis.recommend.measured_options import options_by_workload, why_no_options
+    from db.analysis.recommend.measured_options import options_by_workload, simulated_results, why_no_options
     from db.analysis.recommend.recommendation import recommend, with_prices
 
     with open_to_read(arguments) as warehouse:
         if not (found := _models(arguments, warehouse)):
             return EXIT_NOT_ENOUGH_DATA
         options = options_by_workload(warehouse, found, selection)
+        simulated = simulated_results(warehouse, found, selection)
         if not options:
             reason = why_no_options(warehouse, found, selection)
             note(f"{NAME}: not enough data: no result of {arguments.model_id} can be compared: {reason}")
@@ -151,6 +153,8 @@ def main(argv: Sequence[str]) -> int:
         for workload, members in options.items()
     }
     _print(arguments, recommendations, limits, prices)
+    if simulated:
+        note(f"{NAME}: left out: {counted(simulated, 'simulated result')}, which say nothing of a device")
     return (
         EXIT_OK if any(recommendation.best is not None for recommendation in recommendations.values()) else EXIT_FAILED
     )

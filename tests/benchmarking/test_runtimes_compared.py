@@ -139,16 +139,25 @@ def test_runs_of_several_runtimes_are_stored(capsys, tmp_path):
 
 def test_compare_runtimes_needs_two_supported_runtimes(capsys):
     assert compare_onnx.main(["tiny-bert", *NULL]) == 2
-    assert "3 of 3 runtimes are unsupported" in capsys.readouterr().err
+    assert "--device null has runtime null, not eager, onnxruntime, openvino: " in capsys.readouterr().err
     assert cli.main(["compare-runtimes", "tiny-bert", *NULL, "--runtimes", "all"]) == 2
     shown = capsys.readouterr().err
-    assert re.search(r" and \d+ more; benchhouse run --list-runtimes shows what each runs on$", shown.strip())
+    assert re.search(r" and \d+ more: choose another, such as --device cpu$", shown.strip())
     assert len(shown) < 1000
     assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null"]) == 2
     assert "a comparison needs two or more" in capsys.readouterr().err
 
 
-def test_comparing_named_runtimes_gives_the_same_table(capsys):
+def test_a_comparison_of_which_one_runtime_is_left_is_refused_before_a_launch(capsys):
+    assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null,eager", "--skip-unsupported"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "compare_onnx: error: nothing to compare null with: eager: device 'null' (null device) cannot"
+    )
+
+
+def test_comparing_named_runtimes_gives_the_same_table(monkeypatch, capsys):
+    monkeypatch.setattr(compare_runtimes, "LEAST_COMPARED", 1)  # the null device has one runtime
     assert compare_onnx.main(["tiny-bert", *NULL, "--runtimes", "null,eager", "--skip-unsupported", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [entry["median_ms"] for one in document["comparison"]["points"] for entry in one["entries"]] == [4.0, 6.0]

@@ -33,6 +33,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted
 
+SIMULATED = "simulated: the numbers come from a script or an emulator, not from a device"
 MIN_CHANGE = 0.02
 """Smaller changes are never reported; an interval inside it means equivalent."""
 Word = Literal["faster", "slower", "better", "worse", "more", "less", "equivalent", "not judged", "trend"]

@@ -218,13 +218,19 @@ def plan_points(
     )
 
 
+def _implied_runtime(device: str) -> str | None:
+    """The runtime of a kind of devices that has one of its own; None for others, and for an unknown kind."""
+    kind = device.partition(":")[0]
+    return plugins.device_kind(kind).implied_runtime if kind in plugins.names(plugins.DEVICES) else None
+
+
 def runtime_for(request: Request, device: Device) -> str:
     """The requested runtime, else the one implied by the device, else the default."""
     if request.runtime is not None:
         return choice(request.runtime, plugins.names(plugins.RUNTIMES), "runtime")
     if device.type not in plugins.names(plugins.DEVICES):
         return default_runtime()
-    return plugins.device_kind(device.type).implied_runtime or default_runtime()
+    return _implied_runtime(device.type) or default_runtime()
 
 
 def options_for(request: Request, runtime: str, workload: Workload) -> Mapping[str, Scalar]:
@@ -282,7 +288,9 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
         return f"{device.selector} needs runtime {name}, which does not exist in this version"
     runtime = plugins.runtime(name)
     if (why_not := runtime.why_not_on(device)) is not None:
-        return why_not
+        own = _implied_runtime(device.type)
+        instead = f", whose runtime is {own}: leave --runtime out, or choose another --device"
+        return why_not if own in (None, name) else why_not + instead
     if (missing := runtime.missing()) is not None:
         return f"runtime {name}: {missing}"
     if runtime.builds_only and not request.build_only:
@@ -413,6 +421,11 @@ def plan_runtimes(
             continue
         device = plan.cell.device.selector if plan.cell.device.found else device
         plans[name] = replace(plan, cell=replace(plan.cell, requested_device=request.device))
+    if refused and not plans and (own := _implied_runtime(device)) not in (None, *runtimes):
+        several = first_few(runtimes, MOST_REASONS, ", ")
+        raise UnsupportedError(
+            f"--device {device} has runtime {own}, not {several}: choose another, such as --device cpu"
+        )
     if refused and (not may_refuse or not plans):
         by_reason: dict[str, list[str]] = {}
         for name, why in refused.items():

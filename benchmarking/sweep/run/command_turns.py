@@ -22,6 +22,7 @@ from typing import Literal
 from benchmarking.core.child_process import environment, module_command, pass_on, run_bound
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.suggestions import flags_in
 from benchmarking.core.verdicts.launches import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
@@ -224,6 +225,13 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         name = SHORT_NAMES.get(name, name)
     if name in COMMANDS:
         return (*COMMANDS[name], *command[1:])
+    if words[0] == "benchhouse" and command[:1] == ["benches"] and "--model" not in flags_in(command):
+        folder = [] if "--benches" in flags_in(command) else ["--benches"]
+        folder += ["benches"] if folder and command[1:2] != ["benches"] else []
+        raise UsageError(
+            f"{letter.upper()}: benchhouse benches cannot be measured in turns: write "
+            f"{shlex.join(('benchhouse', 'batch', *folder, *command[1:]))}, which measures the same benchmarks"
+        )
     if words[0] == "benchhouse":
         raise UsageError(
             f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use benchhouse run "

@@ -13,7 +13,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
-from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, Scope
+from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single, quality_notes
 from db.analysis.compare.matching import INSTEAD, in_words
 from db.values import doubt_word, heading, optional_number, percent_change
@@ -203,7 +203,7 @@ def _notes(comparison: Comparison) -> list[str]:
         "B", [finding.after for finding in findings]
     )
     if any(finding.is_simulated for finding in findings):
-        lines.append("simulated: the numbers come from a script or an emulator, not from a device")
+        lines.append(SIMULATED)
     # Why two tools' results have no point in common, and what to look at instead.
     sides = comparison.only_before, comparison.only_after
     before, after = ({single.definition or "this program" for single in side} for side in sides)

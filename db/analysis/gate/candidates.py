@@ -55,6 +55,15 @@ SELECT session_id, kind FROM (
 QUALIFY row_number() OVER (PARTITION BY kind IS NULL ORDER BY started_at DESC, run_id DESC) = 1
 ORDER BY started_at DESC, run_id DESC
 """
+STORED_LATER = """
+SELECT session_id, origin_format FROM all_results
+WHERE session_id <> ? AND {condition} AND run_id IN (
+    SELECT run_id FROM benchmark_runs WHERE origin_format IS NOT NULL
+    AND ingested_at > (SELECT max(ingested_at) FROM benchmark_runs WHERE session_id = ?)
+)
+ORDER BY started_at DESC, run_id DESC LIMIT 1
+"""
+"""What was imported after a session was stored: it is of an earlier date."""
 FIND_RATE = "a search by benchhouse load --find-rate"
 SEARCHES: Mapping[str, str] = {
     "a search by benchhouse tune": "tags['tune'] = session_id",
@@ -221,6 +230,8 @@ class Newest:
     """What it is, if there are only such."""
     newer: tuple[str, str] | None
     """The id of a newer one, and what it is."""
+    imported: tuple[str, str] | None
+    """The id and format of the newest that was stored after it, though it is older by its date."""
 
 
 def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]) -> Newest | None:
@@ -237,10 +248,14 @@ def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]
     judged, other = (last, first) if is_newer else (first, None)
     if other is not None and other["session_id"] == judged["session_id"]:  # of which only some results are such
         other = None
+    session_id = judged["session_id"]
+    values = (session_id, *selection.values, session_id)
+    later = warehouse.query(STORED_LATER.format(condition=selection.condition), values).dicts()
     return Newest(
-        session_id=judged["session_id"],
+        session_id=session_id,
         kind=judged["kind"],
         newer=None if other is None else (other["session_id"], other["kind"]),
+        imported=next(((row["session_id"], row["origin_format"]) for row in later), None),
     )
 
 

@@ -186,6 +186,8 @@ OUTCOMES: Mapping[Outcome, Verdict] = {
 }
 NOT_POSSIBLE = "not possible: "
 """Prefix of a reason that replaces a command."""
+ALL_BENCHES = "benchhouse batch --benches benches"
+"""Measures the user's own benchmarks, where they are by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +358,7 @@ def with_commands(
     verdict: Verdict = "regressed",
 ) -> tuple[Finding, ...]:
     """The findings; each of the verdict has the command that measures it again, or why there is none."""
-    texts = {flagged_run.run.run_id: _command_text(flagged_run, command) for flagged_run in flagged}
+    texts = {flagged_run.run.run_id: _command_text(flagged_run, command, verdict) for flagged_run in flagged}
     return tuple(
         replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict == verdict else finding
         for finding in findings
@@ -402,7 +404,9 @@ def confirm(
         )
 
 
-def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str]) -> str:
+def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], verdict: Verdict) -> str:
+    if flagged.run.is_own_benchmark and verdict == "not enough data":  # a side of ab: all that the file has
+        return ALL_BENCHES
     if (reason := flagged.run.why_not_repeatable) is not None:
         return f"{NOT_POSSIBLE}{reason}"
     try:

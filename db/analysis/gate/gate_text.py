@@ -214,14 +214,18 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
         lines.append(
             "runs A+B: the A since the last change of level give the prediction, the B before it only their variation"
         )
-    series: dict[tuple[str, str], list[str]] = {}
+    metrics = {finding.candidate.metric.column for finding in findings}
+    series: dict[tuple[str, str], dict[str, list[str]]] = {}
     for one in findings:
         if one.reason is not None and one.verdict in WITH_REASON:
-            series.setdefault((one.verdict, one.reason), []).append(subject(one))
-    lines += [
-        f"{why if why.startswith(verdict) else f'{verdict}: {why}'} ({listed(names, MAX_NAMES, '; ')})"
-        for (verdict, why), names in series.items()
-    ]
+            of_reason = series.setdefault((one.verdict, one.reason), {})
+            of_reason.setdefault(subject(one), []).append(one.candidate.metric.column)
+    for (verdict, why), of_reason in series.items():
+        names = [
+            name if len(found) == len(metrics) else f"{name}, {', '.join(found)}" for name, found in of_reason.items()
+        ]
+        said = why if why.startswith(verdict) else f"{verdict}: {why}"
+        lines.append(f"{said} ({listed(names, MAX_NAMES, '; ')})")
     judged = [finding for finding in findings if finding.verdict in JUDGED]
     several = _differing_subjects(findings)
     labels = [" ".join([*(_subject_word(one, name) for name in several), one.candidate.point.label]) for one in judged]

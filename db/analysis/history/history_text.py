@@ -17,7 +17,7 @@ from db.values import SETTINGS, heading, percent_change
 
 SHOWN = (*SUBJECTS, SETTINGS)
 ENVIRONMENT = "environment?"
-SUSPECTED = "suspected: no later run has confirmed it yet"
+SUSPECTED = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"
 TREND = "trend: the newest runs move slowly and steadily, so no single run or commit is to blame"
 MOST_TRENDS = 20
 """Maximum trends with a line of their own; the rest are counted."""

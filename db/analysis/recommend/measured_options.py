@@ -193,6 +193,16 @@ def why_no_options(warehouse: Warehouse, models: Sequence[str], selection: Selec
     return unusable_words(warehouse, models, selection, NO_OPTIONS)
 
 
+def simulated_results(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> int:
+    """The number of selected results of a model that are left out because they are simulated."""
+    sql = f"""
+    SELECT count(*) AS n FROM all_results
+    WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {selection.condition} AND coalesce(simulated, FALSE)
+    """
+    (row,) = warehouse.query(sql, (list(models), *selection.values)).dicts()
+    return int(row["n"])
+
+
 def unusable_words(warehouse: Warehouse, models: Sequence[str], selection: Selection, kinds: Mapping[str, str]) -> str:
     """The number of selected results of a model, and how many are of each kind (a condition -> its words): each is
     counted once, as the first kind that it is."""

@@ -72,13 +72,11 @@ EQUAL_NOTE = (
     f"the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
 )
 LIMITS_NOTE = (
-    "limits: latency and time to first token count at the upper end of the median's 95 % interval (up to); a "
-    "percentile, and a time to first token without an interval, count as higher, and throughput as lower, by the "
-    "factor between the median latency and that end, since they are as uncertain; quality counts at the worse end of "
-    "its interval, memory and energy as measured; without an interval of the latency, they count as measured, and "
-    "latency, throughput and quality meet no limit (those of an import: latency and throughput count at a percentile "
-    "or maximum that it states)"
+    "limits: what counts is the worse end of the 95 % interval (of the latency: up to), by which percentiles and "
+    "throughput are moved too, and memory and energy as measured; without an interval, latency, throughput and quality "
+    "meet no limit"
 )
+IMPORTED_LIMITS_NOTE = "; of an import, latency and throughput count at a percentile or maximum that it states"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +110,16 @@ def recommendation_words(
         f"{WORDS[quantity]} {'>=' if quantity in AT_LEAST else '<='} {number(limit)} {_unit(quantity, unit)}".rstrip()
         for quantity, limit in limits.items()
     )
-    met = f"{fitting} of {total} meet {required}" if limits else f"{total} option{'s' * (total != 1)}, no limits"
+    met = (
+        f"{fitting} of {total} meet{'s' * (fitting == 1)} {required}"
+        if limits
+        else f"{total} option{'s' * (total != 1)}, no limits"
+    )
     *axes, last = recommendation.axes
     joined = f"{', '.join(axes)} and {last}" if axes else last
     notes = [f"front: no other option is at least as good in {joined} and better in one"]
     notes += [equal_note] if recommendation.equal else []
-    notes += [LIMITS_NOTE] if limits else []
+    notes += [LIMITS_NOTE + IMPORTED_LIMITS_NOTE * (workload.definition is not None)] if limits else []
     doubted = [option for option in recommendation.rated if _doubts(option) is not None]
     # What distinguishes a doubted option from the others, without commas of its own: its place in a list of them.
     everywhere = set.intersection(*(set(_words(option.option, recommendation)) for option in recommendation.rated))

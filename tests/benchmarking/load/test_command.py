@@ -254,13 +254,14 @@ def test_without_a_model_the_only_one_of_the_server_is_loaded(pages, answer, mon
     said = []
     monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
     with serving(Script(ttft_s=0, itl_s=0, pages=pages)) as url:
-        asked = ("--url", url, "--num-requests", "2", "--output-length", "2", "--capacity-seconds", "0", "--no-save")
+        asked = ("--url", url, "--num-requests", "2", "--output-length", "2", "--capacity-seconds", "0.01", "--no-save")
         code = load_server.main([*asked])
     if answer is None:
         assert (code, said[0].cell.workload.model_id) == (0, "own-name")
     else:
         assert (code, said) == (2, [])
-        assert f"MODEL is missing: {answer}{url}/models lists" in capsys.readouterr().err
+        (error,) = capsys.readouterr().err.splitlines()  # before the generator is measured
+        assert f"MODEL is missing: {answer}{url}/models lists" in error
 
 
 @pytest.mark.parametrize(
@@ -309,8 +310,8 @@ def anonymous_run(address, results, monkeypatch, tmp_path):
         "--quiet",
     ]
     arguments = load_server._parser().parse_args([*command, "--anonymous"])
-    generator = load_server._generator(arguments, print)
-    load = load_server._server_load(arguments, {}, load_server._traffics(arguments)[0], generator, print)
+    target, generator = load_server._named_target(arguments, print), load_server._generator(arguments, None, print)
+    load = load_server._server_load(arguments, {}, load_server._traffics(arguments)[0], target, generator, print)
     result = results[0]
     facts = {"load": {**result.extra["load"], "url": load.target.url}}
     details = tuple("Connect call failed ('10.9.8.7', 8000)" for _ in result.requests[0].detail)
@@ -348,6 +349,43 @@ def test_levels_that_failed_for_the_same_reason_are_one_line(stored, capsys):
     lines = " ".join(capsys.readouterr().out.split())
     assert lines.count("the server did not start") == lines.count("another reason") == 1
     assert "1/s, 2/s, 4/s +1: failed: the server did not start" in lines
+
+
+def test_a_knee_and_a_simulation_are_explained_below_the_table(stored, capsys):
+    run = stored[1]
+    load_table.print_run(run, as_json=False)
+    assert "knee" not in (shown := capsys.readouterr().out)
+    assert "simulated" not in shown
+    first, *others = run.results
+    at_knee = replace(first, extra={**first.extra, "load": {**first.extra["load"], "is_knee": True}})
+    device = replace(run.cell.device, simulated=True)
+    load_table.print_run(replace(run, cell=replace(run.cell, device=device), results=(at_knee, *others)), as_json=False)
+    shown = capsys.readouterr().out
+    assert "(knee)" in shown
+    assert "\nknee: the last level before the throughput stops growing with the load\n" in shown
+    assert "\nsimulated: the numbers come from a script or an emulator, not from a device\n" in shown
+
+
+@pytest.mark.parametrize(("levels", "words"), [(1, "1 of 2 levels measured and saved"), (0, "0 of 2 levels measured;")])
+def test_an_interrupted_load_says_how_many_levels_it_keeps(levels, words, tmp_path, monkeypatch, capsys):
+    measured, done = server_load.ServerLoad.measured, []
+
+    def interrupted(load, level):
+        if len(done) == levels:
+            raise KeyboardInterrupt
+        done.append(level)
+        return measured(load, level)
+
+    monkeypatch.setattr(server_load.ServerLoad, "measured", interrupted)
+    with serving(Script(ttft_s=0, itl_s=0)) as url:
+        asked = ("--url", url, "m", "--concurrency", "1,2", "--num-requests", "4", "--capacity-seconds", "0")
+        kept = ("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path / "runs"))
+        assert load_server.main([*asked, *kept, "--output-length", "2", "--quiet"]) == 130
+    *_, kept, last = capsys.readouterr().err.splitlines()
+    assert kept.startswith(words)
+    assert kept.endswith("; the unfinished one is not kept")
+    assert last == "benchhouse load: interrupted"
+    assert len([*(tmp_path / "runs").glob("load_*.json")]) == levels
 
 
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):
@@ -688,6 +726,7 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
         ),
         (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit and --request-rate"),
         (["--url", "http://x/v1", "--fail-on", "missed"], "--fail-on requires --limit"),
+        (["--num-requests", "5", "--duration", "30"], "each is the length of a level, so give one"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
         (["--url", "http://x/v1", "--request-rate", "inf"], "--request-rate inf requires --num-requests"),
         (["--url", "http://x/v1", "--tokenizer", "nowhere"], "--tokenizer nowhere: expected a local folder"),

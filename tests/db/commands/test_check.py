@@ -16,15 +16,16 @@ import pytest
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import METRICS, custom_metric
 from benchmarking.core.records import Doubt
-from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND, arm
+from benchmarking.sweep.run.command_turns import COMMANDS, DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates, newest
 from db.analysis.gate.findings import judge_candidates
 from db.analysis.gate.gate import DEFAULTS
 from db.analysis.gate.gate_text import github_comment, workflow_annotations
 from db.analysis.selection import POOLED, Selection
-from db.commands import alert, check
+from db.commands import alert, check, import_results
 from db.warehouse import Warehouse
+from tests.helpers.paths import FIXTURES
 
 RUNS = 12
 CACHE = {}
@@ -530,6 +531,51 @@ def test_a_session_that_measures_something_else_each_time_is_judged_only_if_name
     assert check.main(["--session", run.session_id, "--db-path", str(history), "--no-alerts"]) == 1
     assert check.main([f"run={run.run_id}", "--db-path", str(history), "--no-alerts"]) == 1
     assert f"judged is session {run.session_id}, {kind}" in capsys.readouterr().err
+
+
+def test_an_import_of_an_earlier_date_is_not_judged_unsaid(stored, measured, history, capsys):
+    stored(own := measured(20))
+    imported = [str(FIXTURES / "imports/llama_bench/33_columns.json"), "--db-path", str(history)]
+    assert import_results.main([*imported, "--date", "2026-01-01"]) == 0
+    how = "benchhouse check format=llama_bench"
+    assert f"the newest by date of what is imported is judged by {how}\n" in capsys.readouterr().err
+    assert check.main(["--no-alerts", "--db-path", str(history)]) == 0
+    said = capsys.readouterr().err
+    assert f"judged is session {own.session_id}, the newest by date: what was imported after it" in said
+    session = re.search(rf"older: {how} judges session (\S+)", said)[1]
+    assert check.main([*how.split()[2:], "--no-alerts", "--db-path", str(history)]) == 3  # it has no history
+    out, err = capsys.readouterr()
+    assert session in out
+    assert "imported" not in err
+    stored(measured(21))
+    assert check.main(["--no-alerts", "--db-path", str(history)]) == 0
+    assert "imported" not in capsys.readouterr().err  # it is older in both ways
+
+
+def test_own_benchmarks_with_too_few_runs_are_gated_by_the_batch_that_measures_them(
+    empty_database, measured, tmp_path, capsys
+):
+    path = shutil.copy(empty_database, tmp_path / "benches.duckdb")
+    run = measured(1)
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(replace(run, cell=replace(run.cell, workload=replace(run.cell.workload, source="bench"))))
+    assert check.main(["--db-path", str(path)]) == 3
+    command = capsys.readouterr().out.partition(" in FOLDER: ")[2].replace("\\\n", " ")
+    front, name, side, *gate = shlex.split(command)
+    assert (front, name, gate) == ("benchhouse", "ab", ["--worktree-a", "FOLDER", "--fail-on", "slower"])
+    assert arm("a", side).words == (*COMMANDS["batch_benchmark"], "--benches", "benches")
+
+
+def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_database, measured, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "few.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(measured(1))
+    both = "latency_median_ms,throughput_samples_per_sec"
+    assert check.main(["--metric", both, "--db-path", str(path)]) == 3
+    line = re.search(r"not enough data: 0 earlier.*?\)", " ".join(capsys.readouterr().out.split()))[0]
+    assert (line.count("b1 s32"), line.count("b2 s32"), line.count("latency_median_ms")) == (1, 1, 0)
+    assert check.main(["--metric", f"{both},latency_p95_ms", "--db-path", str(path)]) == 3
+    assert f"b1 s32, {both.replace(',', ', ')}; " in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_label_of_the_users_own_is_no_search(stored, measured, history):

@@ -85,6 +85,20 @@ def test_on_a_terminal_a_history_is_never_folded_and_no_number_is_lost(asked, mo
     assert "+20" in table
 
 
+def test_a_change_that_the_newest_run_first_shows_is_suspected_although_an_earlier_run_has_its_level(
+    tmp_path, empty_database, write_history, capsys
+):
+    for runs, state in ((2, "suspected"), (3, "confirmed")):
+        path = shutil.copy(empty_database, tmp_path / f"{runs}.duckdb")
+        with Warehouse.open(path) as warehouse:
+            write_history(warehouse, [*QUIET, *WORSE[:runs]], model_id="bert")
+        assert main(["history", "--db-path", str(path)]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"2026-01-13 0012ffffff {state}" in out
+        said = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"
+        assert (said in out) is (state == "suspected")
+
+
 def test_history_shows_the_selection_but_detects_changes_in_the_whole_series(asked):
     _, out, _ = asked("history", "model=bert,since=2026-01-13", "--json")
     (history,) = json.loads(out)

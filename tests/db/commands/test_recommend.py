@@ -65,6 +65,14 @@ def test_workloads_are_separate_and_invalid_or_simulated_results_are_no_options(
     assert {one["runtime"] for each in document["workloads"] for one in each["options"]} == {"eager", "onnxruntime"}
 
 
+def test_how_many_simulated_results_are_left_out_is_said(measured, capsys):
+    for among, said in (([], "left out: 2 simulated results"), (["--among", "runtime=eager"], "")):
+        assert recommend.main(["bert-base-uncased", *among, "--db-path", measured]) == 0
+        err = capsys.readouterr().err
+        assert ("left out" in err) is bool(said)
+        assert said in err
+
+
 def test_the_limit_decides_the_batch(asked):
     code, document = asked("--sequence-length", "32", "--latency-ms", "8.2", "--prefer", "throughput")
 
