@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.text import number
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
@@ -104,8 +104,6 @@ def queue_of(
     """The queue of requests with these starts and ends (unsorted, in ms) at an offered rate; None: the rate at which
     they started, whose own error then adds to that of the load. The capacity is that of all completions, or of those
     since the server has warmed up."""
-    import numpy as np
-
     starts, ends = np.sort(np.asarray(starts_ms, float)) / 1e3, np.sort(np.asarray(ends_ms, float)) / 1e3
     offered_s = float(starts[-1] - starts[0]) if len(starts) > 1 else 0.0
     ends = ends[ends <= starts[-1]] if len(starts) else ends
@@ -185,8 +183,6 @@ def _fits(time_at: npt.NDArray[Any], ends_at: npt.NDArray[Any]) -> tuple[npt.NDA
     """The numbers of slots, once for each exponent, and for each the speed with each number in flight as a share of the
     capacity, the capacity, and the log-likelihood. `time_at` and `ends_at` are the time and the completions with 0, 1,
     2, ... requests in flight."""
-    import numpy as np
-
     slots = np.unique(np.round(np.geomspace(1, len(time_at) - 1, MOST_SLOTS)).astype(int))
     number, exponent = np.tile(slots, len(EXPONENTS)), np.repeat(EXPONENTS, len(slots))
     busy = (np.minimum(np.arange(len(time_at)), number[:, None]) / number[:, None]) ** exponent[:, None]
@@ -204,8 +200,6 @@ def _dispersion(at: Floats, end: float) -> tuple[float, float]:
     their standard errors. It is no less than the correlation of neighbours makes it, as of a first-order process (less
     one standard error, so that independent ones hardly count as correlated), or than most of that of ten stretches of
     equal work, since stalls are rare."""
-    import numpy as np
-
     works = np.diff(np.concatenate(([0.0], at)))
     count, mean = len(works), max(float(works.mean()), 1e-300)
     found = list[tuple[float, int]]()
@@ -238,16 +232,12 @@ def _dispersion(at: Floats, end: float) -> tuple[float, float]:
 def _of_batches(at: Floats, end: float) -> float:
     """Variance over mean of the numbers of events in ten equal stretches: 1 for a Poisson process, 0 for regular
     events. `at` are their positions from 0 to `end`."""
-    import numpy as np
-
     counts = np.histogram(at, bins=np.linspace(0, end, BATCHES + 1))[0]
     return max(float(counts.var(ddof=1) / counts.mean()), LEAST_DISPERSION) if counts.any() else 1.0
 
 
 def _is_flat(times: Floats, in_flight: Floats, since_s: float, requests: int) -> bool:
     """Whether the mean number in flight hardly rises from the first third to the last, by its spread over six parts."""
-    import numpy as np
-
     at, level = times, in_flight
     area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(at))))
     edges = np.linspace(since_s, at[-1], 7)

@@ -24,6 +24,7 @@ from typing import Any, NoReturn, overload
 from benchmarking.core import plugins, profiles
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import NUMBER_RANGE, Result, Run, Samples, canonical_hash, run_from_json
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, tail_quantile
@@ -86,8 +87,6 @@ class LargeSamples(Sequence[float]):
 
     @property
     def median(self) -> float:
-        import numpy as np
-
         return self.quantiles[STEPS // 2] if self.quantiles is not None else float(np.median(self.numbers))
 
     @property
@@ -253,8 +252,6 @@ class _Stream:
 
     def _extend(self, values: array[float], text: bytes, *, is_end: bool) -> None:
         """Add the numbers in a text. Raises FormatError for anything else, and for numbers out of range."""
-        import numpy as np
-
         if is_end and not values and not text.strip():
             return
         try:
@@ -273,8 +270,6 @@ class _Stream:
 
 
 def _numbers(values: array[float]) -> Any:
-    import numpy as np
-
     return np.frombuffer(values, dtype=np.float64) if len(values) else np.empty(0)
 
 

@@ -20,10 +20,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.student_t import quantile as t_quantile
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -130,8 +130,6 @@ class SlowCalls:
 
 def slow_calls(values: Sequence[float]) -> SlowCalls:
     """The extremely slow calls of a launch, which neither the median nor the number of outliers shows."""
-    import numpy as np
-
     x = np.asarray(values, dtype=np.float64)
     p25, middle, p75 = np.quantile(x, (0.25, 0.5, 0.75))
     slow = x[x > p75 + SEVERE_FENCE_IQR * (p75 - p25)]
@@ -146,8 +144,6 @@ def describe(values: Sequence[float]) -> Statistics:
 
     Needs about 9 bytes of memory per value in addition to the values (of an array; a list is first copied into one).
     """
-    import numpy as np
-
     if len(values) == 0:
         raise ValueError("no samples to describe")
     x = np.asarray(values, dtype=np.float64)
@@ -217,8 +213,6 @@ def _least_deviation(ordered: Floats, centre: float, k: int) -> float:
 
 def tail_quantile(values: Floats | Sequence[float], q: float) -> float | None:
     """The quantile by linear interpolation; None when n is below `TAIL_MIN_SAMPLES`."""
-    import numpy as np
-
     if len(values) < TAIL_MIN_SAMPLES[q]:
         return None
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))
@@ -226,8 +220,6 @@ def tail_quantile(values: Floats | Sequence[float], q: float) -> float | None:
 
 def _outliers(ordered: Floats) -> Outliers:
     """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values many MADs from the median."""
-    import numpy as np
-
     p25, median, p75 = (quantile_of_sorted(ordered, q) for q in (0.25, 0.5, 0.75))
     mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
     mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
@@ -253,16 +245,12 @@ def autocorrelation_time(values: Sequence[float]) -> float:
     so that one outlier cannot hide the correlation. A constant or very short series (n < 4) gives 1. Of more than BLOCK
     values the sum ends at lag MAX_LAG.
     """
-    import numpy as np
-
     x = np.asarray(values, dtype=np.float64)
     return _autocorrelation_time(x, np.sort(x) if len(x) > BLOCK else x)
 
 
 def _autocorrelation_time(x: Floats, ordered: Floats) -> float:
     """`ordered` are the sorted values, which only long series need."""
-    import numpy as np
-
     n = len(x)
     if n < 4:
         return 1.0
@@ -282,8 +270,6 @@ def _autocorrelation_time(x: Floats, ordered: Floats) -> float:
 
 def _ranks(x: Floats) -> Floats:
     """Ranks from 1, equal values sharing their mean rank. (scipy.stats has it too, and takes a second to import.)"""
-    import numpy as np
-
     _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
     shared: Floats = np.cumsum(counts) - (counts - 1) / 2
     return shared[places]
@@ -292,8 +278,6 @@ def _ranks(x: Floats) -> Floats:
 def _covariance(centred: Floats) -> Floats:
     """n times the autocovariance at lags 0, 1, ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so
     that it does not wrap, to a power of two: other lengths take up to four times the memory."""
-    import numpy as np
-
     if not centred.any():
         return np.zeros(1)
     spectrum = np.fft.rfft(centred, 1 << (2 * len(centred) - 1).bit_length())
@@ -304,8 +288,6 @@ def _covariance(centred: Floats) -> Floats:
 def _long_covariance(x: Floats, ordered: Floats) -> Floats:
     """`_covariance` of the values' ranks at lags up to MAX_LAG, block by block: each is multiplied with itself and
     the MAX_LAG values behind it. The ranks, too, are found when they are needed."""
-    import numpy as np
-
     total = np.zeros(MAX_LAG)
     size = 1 << (BLOCK + MAX_LAG - 1).bit_length()
     for start in range(0, len(x), BLOCK):
@@ -324,8 +306,6 @@ def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] 
 
     Ranks count from 1 and are kept within 1..n. None below 6 samples.
     """
-    import numpy as np
-
     return _median_interval(np.sort(np.asarray(values, dtype=np.float64)), tau)
 
 
@@ -344,8 +324,6 @@ def relative_half_width(values: Sequence[float]) -> float | None:
 
     None below 6 samples or for a median that is not positive.
     """
-    import numpy as np
-
     interval = median_interval(values, autocorrelation_time(values))
     centre = float(np.median(np.asarray(values, dtype=np.float64))) if interval else 0.0
     return (interval[1] - interval[0]) / 2 / centre if interval and centre > 0 else None
@@ -365,8 +343,6 @@ def median_error(statistics: Statistics) -> float:
 
 def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
     """95 % t interval on the logarithms of at least two launches' positive medians."""
-    import numpy as np
-
     from benchmarking.core.student_t import quantile
 
     logs = np.log(np.asarray(medians, dtype=np.float64))
@@ -397,8 +373,6 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
     If a launch has too few samples for a percentile, the percentile is computed from the pooled samples of all
     launches. Where launches differ, it then includes their spread, and exceeds the median of their own percentiles.
     """
-    import numpy as np
-
     names = ("mean", "sd", "mad", "p25", "median", "p75", *PERCENTILES)
     by_launch = {
         name: [value for statistics in described if (value := getattr(statistics, name)) is not None] for name in names
@@ -444,8 +418,6 @@ class Drift:
 
 def drift(values: Sequence[float]) -> Drift | None:
     """The drift of a series. None below 9 samples, or if the median of the first third is 0."""
-    import numpy as np
-
     third = len(values) // 3
     if third < 3:
         return None
@@ -466,8 +438,6 @@ def clock_step(values: Sequence[float]) -> float | None:
 
     A nanosecond clock rarely returns the same duration twice.
     """
-    import numpy as np
-
     distinct = np.unique(np.asarray(values, dtype=np.float64))
     if len(values) < MIN_SAMPLES_FOR_CLOCK_STEP or not 2 <= len(distinct) <= len(values) / 2:
         return None
@@ -521,8 +491,6 @@ def percentile_intervals(
     """By share (0.5 is the median), the 95 % interval of that percentile of values in the order of time; None where the
     series is too short for one. `correlation` is the number of values that the load of their queue makes worth one
     independent value: a series whose queue happened to stay short does not show it."""
-    import numpy as np
-
     x = np.asarray(values, dtype=np.float64)
     n, intervals = len(x), dict[float, tuple[float, float] | None](dict.fromkeys(shares))
     if n < 2 * FEWEST or not len(shares):

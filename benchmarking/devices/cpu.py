@@ -21,6 +21,7 @@ from benchmarking.core.device_contracts import (
     Memory,
     Placement,
 )
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.binding import allowed_cpus, placements
@@ -223,8 +224,6 @@ class FlushThreads:
             thread.join()
 
     def _work(self, size_bytes: int, processor: int | None) -> None:
-        import numpy as np
-
         if processor is not None and hasattr(os, "sched_setaffinity"):
             with suppress(OSError):  # the processor went offline: any other will do
                 os.sched_setaffinity(0, {processor})  # this thread only

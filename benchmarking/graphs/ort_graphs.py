@@ -29,6 +29,7 @@ from typing import Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
@@ -222,7 +223,6 @@ def find_next_token(bundle: Bundle) -> Path | None:
 
 def write_next_token(path: Path, dtype: str, vocabulary: int) -> None:
     """Write the graph for logits of a type (numpy's name) and vocabulary size."""
-    import numpy as np
     import onnx
     from onnx import helper, numpy_helper
 

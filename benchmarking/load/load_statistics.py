@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.sample_statistics import quantile
@@ -122,8 +123,6 @@ class Posterior:
     """Independent requests outside the limits in the looks, each by its weight."""
 
     def __init__(self, looks: Sequence[Look], lowest: float, highest: float) -> None:
-        import numpy as np
-
         self._logs = np.linspace(math.log(lowest) - BEYOND, math.log(highest) + BEYOND, RATES)
         slopes = np.geomspace(LEAST_SLOPE, MOST_SLOPE, SLOPES)
         prior = -2 * np.log1p((np.log(slopes / SLOPE) / SLOPE_SPREAD) ** 2 / 3)
@@ -160,14 +159,10 @@ class Posterior:
 
     def quantile(self, share: float) -> float:
         """The rate below which the answer lies with this probability."""
-        import numpy as np
-
         return math.exp(float(np.interp(share, self._below, self._logs)))
 
     def above(self, rate: float) -> float:
         """The probability that the answer lies above a rate."""
-        import numpy as np
-
         return 1 - float(np.interp(math.log(rate), self._logs, self._below))
 
 
@@ -180,8 +175,6 @@ def _deviance(
 ) -> tuple[NDArray[float64], NDArray[float64]]:
     """Half the deviance of each look from each line, and of the requests outside that the line lets expect the share
     that waited in the queue: floors x slopes x answers x looks."""
-    import numpy as np
-
     floors = ALLOWED * np.array(FLOORS)[:, None, None, None]
     rest = (ALLOWED - floors) / (1 - floors)
     line = np.log(rest / (1 - rest)) + slopes[:, None, None] * (at / answers[:, None] - 1)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, without_quality
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json
 from benchmarking.core.untrusted.input_files import parse_json
@@ -59,8 +60,6 @@ if the server does not give them."""
 def server_quality(target: Target, settings: QualitySettings, folder: Path | None) -> Quality:
     """The perplexity of a server's model. `folder` has its tokenizer; None: the server makes the tokens. Whatever goes
     wrong becomes the reason of missing values."""
-    import numpy as np
-
     try:
         windows = _windows(target, settings, folder)
         by, found, begin_s = "", list[WindowScores](), time.perf_counter()

@@ -24,15 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
 from benchmarking.workloads.support.families import family_named
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TOKENS = "tokens"
 """Name of the array of generated tokens, of shape batch x new tokens."""
@@ -113,8 +110,6 @@ def tolerance_of(precision: Precision, family: Family | None) -> Tolerance:
 
 def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Comparison:
     """The differences between an output and the reference; with several arrays, the worst of each number."""
-    import numpy as np
-
     needed = {TOKENS} if set(output) == {TOKENS} and TOKENS in reference else set(reference)  # engines give no logits
     if missing := sorted(needed - set(output)):
         return Comparison(problem=f"the output has no {', '.join(missing)}")
@@ -139,8 +134,6 @@ def compare(output: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray
 
 def _errors(output: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     """The errors, computed in float64 so that sums over large arrays add no error of their own."""
-    import numpy as np
-
     x, y = reference.astype(np.float64).ravel(), output.astype(np.float64).ravel()
     difference, length_x, length_y = np.linalg.norm(y - x), np.linalg.norm(x), np.linalg.norm(y)
     both_zero = length_x == 0 and length_y == 0

@@ -27,17 +27,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue
 from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 RESAMPLES = 2000
 SEED = 0
@@ -61,8 +57,6 @@ class WindowScores:
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """ln of the softmax over the last axis, in float64. Raises BenchhouseError for NaN, and if all logits of a position
     are -inf; single ones may be (a masked token)."""
-    import numpy as np
-
     values = np.asarray(logits, dtype=np.float64)
     largest = values.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all() or np.isnan(values).any():
@@ -75,8 +69,6 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 def window_scores(logits: np.ndarray, tokens: np.ndarray, reference: np.ndarray | None = None) -> WindowScores:
     """The scores of a window. `logits` and `reference` are positions x vocabulary, `tokens` the token that follows each
     position. Raises BenchhouseError for NaN, and for another vocabulary than the reference's."""
-    import numpy as np
-
     if reference is not None and reference.shape != logits.shape:
         raise BenchhouseError(
             f"the logits are of {logits.shape[0]} positions and {logits.shape[1]} tokens, the reference's of "
@@ -99,8 +91,6 @@ def window_scores(logits: np.ndarray, tokens: np.ndarray, reference: np.ndarray 
 
 def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
     """The measures of a text. They are infinite if a token that follows is impossible to the model."""
-    import numpy as np
-
     surprises = [float(window.surprise.mean()) for window in windows]
     found = {"perplexity": _exponential(surprises)}
     if all(window.divergence is not None for window in windows):
@@ -127,8 +117,6 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
 
 def _p99(values: np.ndarray) -> float:
     """The 99th percentile; between infinite values there is nothing to interpolate."""
-    import numpy as np
-
     return float(np.percentile(values, 99, method="linear" if np.isfinite(values).all() else "higher"))
 
 
@@ -156,8 +144,6 @@ def share_value(by_window: Sequence[float], count: int) -> QualityValue:
 
 def resampled_value(windows: Sequence[np.ndarray], statistic: Callable[[Sequence[np.ndarray]], float]) -> QualityValue:
     """A statistic of the values of all windows, with the percentile bootstrap over windows."""
-    import numpy as np
-
     value = statistic(windows)
     if len(windows) < MIN_WINDOWS or not math.isfinite(value):
         return QualityValue(value=value)
@@ -187,8 +173,6 @@ def _exponential(logarithms: Sequence[float]) -> QualityValue:
 
 def embedding_values(output: np.ndarray, reference: np.ndarray) -> dict[str, QualityValue]:
     """The measures of embeddings, inputs x width, of which each input is a window. Raises BenchhouseError for NaN."""
-    import numpy as np
-
     x, y = unit_rows(reference), unit_rows(output)
     cosines = [float(value) for value in (x * y).sum(axis=1)]
     found = {"embedding_cosine": mean_value(cosines, least=-1.0, most=1.0)}
@@ -208,8 +192,6 @@ def embedding_values(output: np.ndarray, reference: np.ndarray) -> dict[str, Qua
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
     """The rows in float64 and of length 1; a row of zeros stays. Raises BenchhouseError for NaN."""
-    import numpy as np
-
     values = np.asarray(rows, dtype=np.float64)
     if not np.isfinite(values).all():
         raise BenchhouseError("the output contains NaN or Inf")
@@ -220,7 +202,6 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's rank correlation, with mean ranks for equal values; NaN if all values of one are equal."""
-    import numpy as np
 
     def ranks(values: np.ndarray) -> np.ndarray:
         _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -236,8 +217,6 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
 def label_values(output: np.ndarray, reference: np.ndarray) -> dict[str, QualityValue]:
     """The measures of logits of labels, inputs x labels (or the last axis, after any others), of which each input is a
     window. Raises BenchhouseError for NaN."""
-    import numpy as np
-
     log_q, log_p = log_softmax(output), log_softmax(reference)
     q, p = np.exp(log_q), np.exp(log_p)
     terms = np.where(log_p > -np.inf, p * (log_p - np.where(log_q > -np.inf, log_q, -1e300)), 0.0).sum(axis=-1)
@@ -283,8 +262,6 @@ def edit_distance(tokens: Sequence[int], reference: Sequence[int]) -> int:
 
 def latent_values(output: np.ndarray, reference: np.ndarray) -> dict[str, QualityValue]:
     """The measure of latents, inputs x any shape, of which each input is a window. Raises BenchhouseError for NaN."""
-    import numpy as np
-
     x = np.asarray(reference, dtype=np.float64).reshape(len(reference), -1)
     y = np.asarray(output, dtype=np.float64).reshape(len(output), -1)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.contracts import Stage
@@ -23,6 +23,7 @@ from benchmarking.core.errors import (
     is_out_of_memory,
     memory_errors,
 )
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.runtimes.support import deployment
@@ -44,9 +45,6 @@ from benchmarking.runtimes.support.engines.weight_files import (
     vocabulary_size,
 )
 from benchmarking.workloads.support.engine_file import model_of, vocabulary_of
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FOLDER_FORMAT = "ct2"
 VERSION = 2
@@ -298,7 +296,6 @@ class Ct2Request(EngineRequest):
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
         """In one pass over the text, with the weights and the arithmetic of the calls."""
         import ctranslate2
-        import numpy as np
 
         tokens = [self._texts[token] for token in text[:-1].tolist()]
         logits: Any = self._generator.forward_batch([tokens])

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make
 from benchmarking.core.contracts import Stage
@@ -22,6 +22,7 @@ from benchmarking.core.errors import (
     UnsupportedError,
     UsageError,
 )
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import has, is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import parts
@@ -59,9 +60,6 @@ from benchmarking.runtimes.support.engines.weight_files import (
 )
 from benchmarking.workloads.support.footprint import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MAIN, ALTERNATIVE = "xllamacpp", "llama_cpp"
 """Modules: the one whose extra is installed, and the one that is used in its absence."""
@@ -452,8 +450,6 @@ class ServerRequest(EngineRequest):
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
         """Logarithms of the probabilities, which the server gives for all tokens of the vocabulary before sampling: a
         request for each token of the text, whose prompt is in the cache but for its last token."""
-        import numpy as np
-
         rows: list[np.ndarray] = []
 
         def on_answer(chunk: Any) -> bool:

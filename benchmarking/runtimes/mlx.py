@@ -9,12 +9,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make, model_parts
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
@@ -29,9 +30,6 @@ from benchmarking.runtimes.support.engines.engine_session import (
 )
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.workloads.support.weights import check_whole, value_count, weight_files
-
-if TYPE_CHECKING:
-    import numpy as np
 
 VENDOR = "apple"
 """Vendor of the GPUs that Metal drives."""
@@ -214,7 +212,6 @@ class MlxRequest(EngineRequest):
 
     def __init__(self, model: MlxModel, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
         import mlx.core
-        import numpy as np
 
         self._engine = model
         self._new_tokens = new_tokens
@@ -285,7 +282,6 @@ class MlxRequest(EngineRequest):
 
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
         import mlx.core
-        import numpy as np
 
         if self._cache_bits:
             raise UnsupportedError("mlx-lm quantizes the cache only where it generates")
@@ -307,7 +303,6 @@ class SpeculativeRequest(EngineRequest):
 
     def __init__(self, model: MlxModel, prompts: np.ndarray, new_tokens: int) -> None:
         import mlx.core
-        import numpy as np
 
         if len(prompts) > 1:
             raise UnsupportedError(

@@ -20,6 +20,7 @@ from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.profiles import (
     OTHER,
     OUTSIDE,
@@ -82,8 +83,6 @@ class NullOperation(Operation):
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The script's outputs."""
-        import numpy as np
-
         return {
             name: np.array(values, dtype=np.int64 if name == "tokens" else np.float32)
             for name, values in self._outputs.items()

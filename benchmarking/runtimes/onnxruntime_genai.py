@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.child_process import run_module
@@ -27,6 +27,7 @@ from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
@@ -43,9 +44,6 @@ from benchmarking.runtimes.support.engines.engine_session import (
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.workloads.support.weights import weight_files
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PACKAGES, BELOW = ("onnxruntime-genai", "onnxruntime-genai-cuda"), ("onnxruntime", "onnxruntime-gpu")
 """Distributions of the engine, and of the ONNX Runtime that each requires. The CUDA build also runs on a CPU; both
@@ -395,8 +393,6 @@ class GenaiRequest(EngineRequest):
                 arrived(row, (token,))
 
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
-        import numpy as np
-
         generator, ids = self._generator, text.astype("int32")
         generator.rewind_to(0)
         generator.append_tokens(ids[None, :-scored])

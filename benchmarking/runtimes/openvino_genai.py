@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, Make
 from benchmarking.core.child_process import environment_variable
@@ -25,6 +25,7 @@ from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
@@ -40,9 +41,6 @@ from benchmarking.runtimes.support.engines.engine_session import (
 )
 from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build, why_not_gguf
 from benchmarking.workloads.support.gguf_file import read_gguf
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CPU, NPU = "CPU", "NPU"
 AUTOMATIC = "AUTO"
@@ -247,7 +245,6 @@ class GenaiRequest(EngineRequest):
     """Calls of `generate`, each of which processes its whole prompt."""
 
     def __init__(self, pipeline: Any, prompts: np.ndarray, new_tokens: int) -> None:
-        import numpy as np
         import openvino
         import openvino_genai as engine
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import TORCH_EXPORTER, QualityKind, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import denoising
@@ -19,8 +20,6 @@ from benchmarking.workloads.support.families import wrong_axes
 from benchmarking.workloads.support.generation import floats_as
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from benchmarking.core.contracts import FamilyOperation
     from benchmarking.workloads.support.denoising import Denoiser
 
@@ -84,8 +83,6 @@ class Diffusion(WorkloadFamily):
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """Noise, batch x channels x latent height x latent width, and the denoiser's conditions."""
-        import numpy as np
-
         config, batch_size = workload.config, point.batch_size
         latent_size = int(point.axes["image_size"]) // PIXELS_PER_LATENT
         generator = np.random.default_rng([seed, batch_size, latent_size])

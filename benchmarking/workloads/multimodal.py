@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import Mark
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import part
@@ -31,8 +32,6 @@ from benchmarking.workloads.support.synthetic_inputs import PROMPTS, LlavaPrompt
 from benchmarking.workloads.support.transformers_models import DEFAULT_NEW_TOKENS, TransformersFamily
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from benchmarking.core.contracts import FamilyOperation
 
 
@@ -89,8 +88,6 @@ class Multimodal(TransformersFamily):
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
         """Token ids with the image's placeholders, and the images in the form that the model's processor makes."""
-        import numpy as np
-
         prompt, size = prompt_of(workload.config), int(point.axes["image_size"])
         generator = np.random.default_rng([seed, point.batch_size, size])
         pixels = prompt.pixels(point.batch_size, size, generator)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -26,8 +27,6 @@ from benchmarking.workloads.support.generation import GreedyGeneration, dynamic_
 from benchmarking.workloads.support.transformers_models import TextFamily
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from benchmarking.core.contracts import FamilyOperation
 
 
@@ -178,7 +177,6 @@ def workload_of(workload: Workload, name: str) -> Workload:
 
 def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> Corpus:
     """A seeded corpus on a device. Equal seed and size give an equal corpus on every platform."""
-    import numpy as np
     import torch
 
     generator = np.random.default_rng([workload.seed, documents])

@@ -36,6 +36,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, IntervalScope
 from benchmarking.core.student_t import quantile
 from benchmarking.core.text import number
@@ -207,8 +208,6 @@ def rounds_words(count: int, more: str = "") -> str:
 
 def order_p(differences: Sequence[float]) -> float:
     """The share of sign patterns whose mean is at least as far from 0."""
-    import numpy as np
-
     x = np.asarray(differences, dtype=np.float64)
     observed = abs(float(x.sum())) * ROUNDING
     if len(x) <= MOST_EXACT:

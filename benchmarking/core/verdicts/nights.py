@@ -35,12 +35,12 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.verdicts.judging import resolution
 from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -140,8 +140,6 @@ def outlooks(
     `false_alarms` is the share of nights on which any series is worse than predicted without a change; the same holds
     for better ones. For a confirmation, the newest night is a fresh session after an alarm.
     """
-    import numpy as np
-
     if not series:
         return []
     signs = np.array([1.0 if one.rise_is_worse else -1.0 for one in series])
@@ -195,8 +193,6 @@ def outlooks(
 
 
 def _is_gradual(values: Floats, level: float, scale: float, newest: int) -> bool:
-    import numpy as np
-
     known = (values[~np.isnan(values)] - level) / scale
     begun = has_begun_to_move(known.tolist(), newest)
     return abs(begun) > BEGUN and (begun > 0) == (known[-1] > 0)
@@ -207,8 +203,6 @@ def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:
 
     Sessions that measured different series are one night, as when each model has a command of its own.
     """
-    import numpy as np
-
     order: dict[str, tuple[datetime, int]] = {}
     members: dict[str, set[int]] = {}
     for row, one in enumerate(series):
@@ -241,8 +235,6 @@ def _scores(
     """The predictor; the level of each series on the newest night; its score on each night, by itself and together with
     those before; and its scale: the deviation that has the score 1 on the newest night. `rounding` is the deviation
     that the steps of its clock give each series at least."""
-    import numpy as np
-
     name, ahead, levels = _best_predictor(values, times)
     count = values.shape[1]
     scores, scales = [], []
@@ -291,8 +283,6 @@ def _further(values: Floats, ahead: Floats) -> Floats:
     """By what factor the newest night of each series may be further from its level than a night from the one before,
     since its last nights do not count, as after an alarm: by how much further the past nights are from the level of as
     many nights before. `ahead` are the predictions one night ahead."""
-    import numpy as np
-
     count = values.shape[1]
     since = np.argmax(~np.isnan(values[:, -2::-1]), axis=1)
     longest, spreads, usual = max(count // MOST_OF_A_GAP, 1), list[float](), np.ones((len(values), 1))
@@ -312,8 +302,6 @@ def _further(values: Floats, ahead: Floats) -> Floats:
 
 def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:
     """The level of each series on the newest night, predicted from the others alone."""
-    import numpy as np
-
     if name in SMOOTHING_NAMES:
         return levels[:, -1]
     centre = np.nanmean if name == "mean" else np.nanmedian
@@ -323,8 +311,6 @@ def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:
 
 def _together(values: Floats, nights: int) -> Floats:
     """The mean of so many neighbouring nights, for each night that has so many."""
-    import numpy as np
-
     mean: Floats = np.lib.stride_tricks.sliding_window_view(values, nights, axis=1).mean(axis=2)
     return mean
 
@@ -334,8 +320,6 @@ SMOOTHING_NAMES = tuple(f"smoothing {share}" for share in SMOOTHING)
 
 def _best_predictor(values: Floats, times: Sequence[datetime | None]) -> tuple[str, Floats, Floats]:
     """The predictor that has predicted the past best; its predictions one night ahead; and its level on each night."""
-    import numpy as np
-
     alike = _alike(times)
     ahead: dict[str, Floats] = {"mean": _running_mean(values), "median": _running_median(values)}
     for name, weights in alike.items():
@@ -356,8 +340,6 @@ def _best_predictor(values: Floats, times: Sequence[datetime | None]) -> tuple[s
 def _alike(times: Sequence[datetime | None]) -> Mapping[str, Floats]:
     """How much each night (row) tells about each night (column), from 0 to 1, by weekday and by hour of the day;
     without those in which the nights do not differ."""
-    import numpy as np
-
     known = [time for time in times if time is not None]
     if len(known) < len(times):
         return {}
@@ -374,8 +356,6 @@ def _alike(times: Sequence[datetime | None]) -> Mapping[str, Floats]:
 
 def _addition(deviations: Floats, weights: Floats) -> Floats:
     """The mean deviation of the nights that are like each night, shrunk as if one more had none."""
-    import numpy as np
-
     known = ~np.isnan(deviations)
     total = known.astype(np.float64) @ weights
     addition: Floats = (np.where(known, deviations, 0.0) @ weights) / (total + 1)
@@ -384,8 +364,6 @@ def _addition(deviations: Floats, weights: Floats) -> Floats:
 
 def _running_mean(values: Floats) -> Floats:
     """The mean of the nights before each night; NaN without any."""
-    import numpy as np
-
     known = ~np.isnan(values)
     sums, counts = np.where(known, values, 0.0).cumsum(axis=1), known.cumsum(axis=1)
     ahead = np.full_like(values, np.nan)
@@ -395,8 +373,6 @@ def _running_mean(values: Floats) -> Floats:
 
 def _running_median(values: Floats) -> Floats:
     """The median of the nights before each night; NaN without any."""
-    import numpy as np
-
     ahead = np.full_like(values, np.nan)
     rows = np.arange(len(values))
     for night in range(1, values.shape[1]):
@@ -409,8 +385,6 @@ def _running_median(values: Floats) -> Floats:
 
 def _smoothed(values: Floats, share: float) -> Floats:
     """Exponential smoothing: the level moves by a share of each night's deviation."""
-    import numpy as np
-
     ahead = np.full_like(values, np.nan)
     level = values[:, 0].copy()
     for night in range(1, values.shape[1]):
@@ -422,8 +396,6 @@ def _smoothed(values: Floats, share: float) -> Floats:
 
 def _error(values: Floats, ahead: Floats) -> float:
     """The mean over the series of the logarithm of the mean absolute error, without the newest night."""
-    import numpy as np
-
     errors = np.abs(values - ahead)[:, FIRST:-1]
     known = ~np.isnan(errors)
     means = np.where(known, errors, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
@@ -433,8 +405,6 @@ def _error(values: Floats, ahead: Floats) -> float:
 def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
     """The standard deviation of each series' other nights for each night, shrunk towards that of all series; the newest
     night counts among the others only if the levels do not depend on the order of the nights."""
-    import numpy as np
-
     known = ~np.isnan(deviations)
     squares = np.where(known, deviations**2, 0.0)
     past, degrees = squares[:, :-1].sum(axis=1), known[:, :-1].sum(axis=1).astype(np.float64)
@@ -452,8 +422,6 @@ def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
 
 def _ranks_by_size(deviations: Floats) -> Floats:
     """The centred rank of each night of a series by the size of its deviation; 0 where it was not measured."""
-    import numpy as np
-
     sizes = np.abs(deviations)
     ranks = np.sign(sizes[:, :, None] - sizes[:, None, :])  # equal sizes share their rank
     ranked: Floats = np.where(np.isnan(sizes), 0.0, np.nansum(ranks, axis=2))
@@ -462,8 +430,6 @@ def _ranks_by_size(deviations: Floats) -> Floats:
 
 def _become_noisier(deviations: Floats) -> bool:
     """Whether the nights of all series become noisier, or quieter: the ranks by size follow the time beyond chance."""
-    import numpy as np
-
     ranks = _ranks_by_size(deviations)
     since = np.arange(ranks.shape[1]) - (ranks.shape[1] - 1) / 2
     by_night = ranks.sum(axis=0)
@@ -474,8 +440,6 @@ def _become_noisier(deviations: Floats) -> bool:
 def _course(deviations: Floats) -> Floats:
     """The variation that the series have in common on each night, as a factor, by the nights before it, of which recent
     ones count more."""
-    import numpy as np
-
     squares = deviations**2
     usual = np.maximum(
         np.nanmean(np.where(np.isnan(squares).all(axis=1, keepdims=True), 0.0, squares), axis=1), LEAST_SCALE**2
@@ -496,8 +460,6 @@ def _course(deviations: Floats) -> Floats:
 def _has_noisy_times(deviations: Floats) -> bool:
     """Whether noisy nights of a series follow noisy nights: the correlation of neighbouring nights' ranks by size, over
     all series, is above 0 beyond chance."""
-    import numpy as np
-
     known = ~np.isnan(deviations)
     ranks = _ranks_by_size(deviations)
     products = ranks[:, 1:] * ranks[:, :-1]
@@ -514,8 +476,6 @@ def _has_noisy_times(deviations: Floats) -> bool:
 def _recent_scale(deviations: Floats) -> Floats:
     """The standard deviation of each series on each night from the nights before it, of which recent ones count more,
     shrunk towards that of all series."""
-    import numpy as np
-
     squares = np.where(np.isnan(deviations), np.nan, deviations**2)
     typical = float(
         np.nanmedian(np.nanmean(np.where(np.isnan(squares).all(axis=1, keepdims=True), 0.0, squares), axis=1))
@@ -535,8 +495,6 @@ def _recent_scale(deviations: Floats) -> Floats:
 def _prior(variances: Floats, degrees: Floats) -> tuple[float, float]:
     """The weight and the value of the variance that all series share: moments of the logarithms of the series' own
     variances (Smyth 2004, "Linear models and empirical Bayes methods", section 6.2). No weight for few series."""
-    import numpy as np
-
     usable = (variances > LEAST_SCALE**2) & (degrees > 2)
     if usable.sum() < LEAST_SERIES:
         return 0.0, 0.0
@@ -577,8 +535,6 @@ def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
     """The number of each session's night: sessions much closer in time than others are of one, if neighbours in a night
     are alike beyond chance. Else, where times are unknown, and where fewer than two nights before the newest would
     remain, which say nothing of how much nights vary, each session is a night of its own."""
-    import numpy as np
-
     known, alone = [time for time in times if time is not None], [*range(len(times))]
     if len(known) < len(times):
         return alone
@@ -596,8 +552,6 @@ def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
 
 def _of_nights(scores: Floats, nights: Sequence[int]) -> list[float]:
     """T of each past night on which at least half of the series were measured; of its sessions, the largest."""
-    import numpy as np
-
     past, tops = scores[:, :-1], dict[int, float]()
     for place in np.flatnonzero((~np.isnan(past)).mean(axis=0) >= 1 / 2).tolist():
         if nights[place] != nights[-1]:

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -53,8 +53,6 @@ class Trend:
 
 def find_trend(values: Sequence[float]) -> Trend | None:
     """The trend of the newest runs, given oldest first and above 0; None without one. The longest window counts."""
-    import numpy as np
-
     logs = np.log(np.asarray(values, dtype=np.float64))
     for window in dict.fromkeys(min(each, len(logs)) for each in WINDOWS):
         if window < LEAST_RUNS:
@@ -65,8 +63,6 @@ def find_trend(values: Sequence[float]) -> Trend | None:
 
 
 def _of_window(logs: Sequence[float]) -> Trend | None:
-    import numpy as np
-
     x = np.asarray(logs)
     n = len(x)
     places = np.arange(n) - (n - 1) / 2
@@ -93,8 +89,6 @@ def _of_window(logs: Sequence[float]) -> Trend | None:
 
 def _best_step(x: Floats) -> float:
     """The sum of squares that the best single step leaves."""
-    import numpy as np
-
     n = len(x)
     before = np.arange(1, n)
     sums = np.cumsum(x - x.mean())[:-1]
@@ -104,8 +98,6 @@ def _best_step(x: Floats) -> float:
 
 def _both_halves_move(x: Floats, slope: float) -> bool:
     """Whether the line through each half points in the direction of the slope."""
-    import numpy as np
-
     for half in (x[: len(x) // 2], x[len(x) // 2 :]):
         places = np.arange(len(half)) - (len(half) - 1) / 2
         if float(places @ half) * slope <= 0:
@@ -119,8 +111,6 @@ def has_begun_to_move(values: Sequence[float], newest: int) -> float:
 
     What is already on its way up when it crosses a limit is a trend: the run that crossed it is not to blame.
     """
-    import numpy as np
-
     x = np.asarray(values, dtype=np.float64)[: len(values) - newest][-RAMP_WINDOW:]
     n = len(x)
     if n < RAMP_WINDOW // 2:

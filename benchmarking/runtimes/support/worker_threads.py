@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Json, Readings
 
@@ -109,8 +110,6 @@ class WorkersOperation(Operation):
 
     def verified(self) -> Mapping[str, Json]:
         """The first worker's facts, and whether the last requests of all workers have the same output."""
-        import numpy as np
-
         outputs = [self._first.arrays(output) for output in self._last if output is not None]
         same = all(np.array_equal(array, outputs[0][name]) for arrays in outputs[1:] for name, array in arrays.items())
         return {**self._first.verified(), "requests": self.requests_in_flight, "requests_agree": same}

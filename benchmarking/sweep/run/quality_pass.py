@@ -26,13 +26,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, always_after
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import QualityKind
 from benchmarking.core.plugins import version_of
 from benchmarking.core.quality import (
@@ -77,10 +78,6 @@ from benchmarking.workloads.support.quality_inputs import (
     tokenizer_of,
 )
 from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 FILE = "logits.npy"
 SIZE_STEP = 32
@@ -173,8 +170,6 @@ def logits_key(cell: Cell, windows: TextWindows) -> BuildKey:
 def write_logits(session: Session, windows: TextWindows, folder: Path) -> Mapping[str, Json]:
     """Write the reference's logits of all scored tokens (windows x scored x vocabulary, float32) to a build's folder.
     A file that is mapped into memory, since it may be larger than it."""
-    import numpy as np
-
     operation = session.operation(Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored))
     begin_s, file = time.perf_counter(), None
     with always_after(operation.close):
@@ -245,8 +240,6 @@ def _text_quality(
     reference: str | None,
     why_no_reference: str | None,
 ) -> Quality:
-    import numpy as np
-
     windows = text_windows(workload, settings)
     expected: np.ndarray | None = None
     if reference is not None:
@@ -430,8 +423,6 @@ def question_quality(session: Session, workload: Workload, file: QuestionFile, *
             operations.popitem()[1].close()
 
     def predicted(tokens: list[int], start: int, count: int) -> np.ndarray:
-        import numpy as np
-
         context, scored = size = call_size(start, count, step, limit)
         if size not in operations:
             close()

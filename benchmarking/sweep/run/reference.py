@@ -11,13 +11,13 @@ import dataclasses
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.plugins import default_runtime, has, processor, version_of
 from benchmarking.core.quality import QualitySettings
@@ -29,9 +29,6 @@ from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.footprint import Fit, parameter_count
 from benchmarking.workloads.support.given_modules import inputs_digest
 from benchmarking.workloads.support.quality_inputs import text_windows
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FILE = "outputs.npz"
 KIND = "reference"
@@ -117,8 +114,6 @@ def reference_key(cell: Cell, point: Point) -> BuildKey:
 
 def load_reference(store: BuildStore, digest: str) -> dict[str, np.ndarray]:
     """The arrays of a reference output by name. Raises OSError if it was deleted, ValueError if it is damaged."""
-    import numpy as np
-
     with np.load(store.root / KIND / digest / FILE, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
@@ -244,8 +239,6 @@ class ReferenceMaker:
         return self._session
 
     def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
-        import numpy as np
-
         operation = self._opened(point).operation(point)
         assert self._handle is not None
         operation.reset()

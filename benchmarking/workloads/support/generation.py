@@ -11,15 +11,13 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import Point
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CACHES = ("dynamic", "static")
 """Kinds of key-value cache, the default first. Each kind is a separate cell."""
@@ -102,7 +100,6 @@ class GreedyGeneration(FamilyOperation):
         return Generated(tokens=tokens, prefill_logits=prefill_logits, last_logits=logits)
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
-        import numpy as np
         import torch
 
         prompt = self._prompt
@@ -124,8 +121,6 @@ class GreedyGeneration(FamilyOperation):
 
     def arrays(self, output: Generated) -> dict[str, Any]:
         """Tokens (int64) and prefill logits (float32) as numpy arrays."""
-        import numpy as np
-
         return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": host_array(output.prefill_logits)}
 
 

@@ -40,13 +40,13 @@ from benchmarking.builds.store import DIGEST_LENGTH, BuildKey, BuildStore
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.generation import host_array, non_finite
 from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
@@ -346,8 +346,6 @@ class GivenModules(WorkloadFamily):
         return None if point.label in labels else f"{workload.model_id} was called at {'; '.join(labels)} only"
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        import numpy as np
-
         call = _call_at(given_module(workload), point)
         path = BuildStore().root / INPUTS_KIND / call.inputs / INPUTS_FILE
         try:
@@ -480,8 +478,6 @@ def _call_at(record: GivenModule, point: Point) -> RecordedCall:
 
 def _store_inputs(arguments: CallArguments) -> str:
     """Store a call's tensors in the build cache and return the digest of their build."""
-    import numpy as np
-
     arrays: dict[str, np.ndarray] = {}
     for name, tensor in arguments.tensors.items():
         try:

@@ -22,13 +22,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -42,10 +43,6 @@ from benchmarking.workloads.support.graph_contents import (
     check_same_folder,
     hash_into,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 DIMENSIONS, VALUES, FILE = "dims", "input_values", "inputs_file"
 """Keys of a workload's configuration with the user's choices; absent without any."""
@@ -134,8 +131,6 @@ def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) 
         _check_value(_named(name, inputs, f"--input {name}", model_id, "input"), value)
     added: dict[str, Json] = {}
     if choices.file is not None:  # it is copied to the build cache, and its arrays have sizes too
-        import numpy as np
-
         source = Path(choices.file).expanduser().absolute()
         if source.suffix != ARRAYS or not source.is_file():
             raise UsageError(f"--inputs {choices.file}: no such {ARRAYS} file: write one with numpy.savez")
@@ -182,8 +177,6 @@ def _named(name: str, known: Mapping[str, Any], flag: str, model_id: str, what: 
 
 def _check_value(given: Input, value: float) -> None:
     """Raise UsageError for a value that the input's type cannot hold."""
-    import numpy as np
-
     kind = np.dtype("float32" if given.dtype == "bfloat16" else given.dtype)
     if kind.kind not in "biu":
         return
@@ -257,8 +250,6 @@ def _size_at(entry: Input, name: str, index: int, point: Point, sizes: Mapping[s
 
 def arrays(workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
     """All inputs at a point. Raises BenchhouseError if the file of inputs was deleted from the build cache."""
-    import numpy as np
-
     random = np.random.default_rng(seed)
     sizes, values, file = _sizes(workload), workload.config.get(VALUES, {}), workload.config.get(FILE)
     given: dict[str, np.ndarray] = {}
@@ -277,8 +268,6 @@ def arrays(workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]
 
 def array_of(entry: Input, point: Point, random: np.random.Generator, sizes: Mapping[str, int | str]) -> np.ndarray:
     """A random input in the shape and type of a graph's input."""
-    import numpy as np
-
     shape = tuple(
         size if isinstance(size, int) else _size_at(entry, size, index, point, sizes)
         for index, size in enumerate(entry.shape)

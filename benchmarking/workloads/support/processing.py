@@ -17,11 +17,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import field
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
@@ -29,10 +30,6 @@ from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import library_path, read_json
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.synthetic_inputs import placeholder_ids, vocabulary_size
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -280,8 +277,6 @@ def load(folder: Path, kind: Modality, gguf_file: str | None = None) -> Any:
 
 def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) -> Make:
     """Ids of real text instead of seeded ones; placeholders of images and sound stay."""
-    import numpy as np
-
     free = ~np.isin(seeded, placeholder_ids(workload))
     lengths = set(free.sum(axis=-1).ravel().tolist())
     if seeded.ndim != 2 or len(lengths) != 1:
@@ -322,8 +317,6 @@ MAKERS: Mapping[Modality, Callable[[Any, Workload, Point, np.ndarray], Make]] = 
 
 def _array(processed: Mapping[str, Any], kind: Modality) -> np.ndarray:
     """The array made by a processor, under any of its possible names."""
-    import numpy as np
-
     name = next((name for name in ARRAY_NAMES[kind] if name in processed), None)
     if name is None:
         raise UnsuitableError(
@@ -377,8 +370,6 @@ class TextBatch:
 
     def encode(self) -> np.ndarray:
         """Tokenize, truncate and collect the texts as int64 ids of shape (rows, length)."""
-        import numpy as np
-
         return np.array(_ids(self.tokenizer, list(self.texts), self.length), dtype=np.int64)
 
 

@@ -28,20 +28,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOWS, QualitySettings
 from benchmarking.core.records import Json, Workload
 from benchmarking.core.text import listed
 from benchmarking.core.untrusted.input_files import open_regular, parse_json, read_text
 from benchmarking.workloads.support import processing
 from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 MAX_BYTES = 50_000_000
 MAX_LINES = 20_000
@@ -322,8 +319,6 @@ def windows_of(
 ) -> TextWindows:
     """The windows of the text in the tokens of `encode`, each with `prefix` before it, for a model with `limit`
     positions and a `vocabulary` of that many ids. Raises UnsupportedError for a text of fewer tokens than a window."""
-    import numpy as np
-
     text = checked_text(settings.text)
     context, scored = CONTEXT_TOKENS, SCORED_TOKENS
     while limit is not None and len(prefix) + context + scored > limit and scored > 1:

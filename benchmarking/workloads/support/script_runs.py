@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.untrusted.input_files import lfs_pointer
 from benchmarking.core.untrusted.redaction import compile_patterns
 
@@ -270,7 +271,6 @@ def is_state_of_keras(module: Any, parameter: torch.nn.Parameter) -> bool:
 def _repeatable_argument(module: Any, name: str, value: Any) -> Any:
     """An argument in the form in which the call is repeated. In a Keras call, an array becomes the tensor that Keras
     makes from it (a graph would treat an array as a constant), and `training` is off, as in eval mode."""
-    import numpy as np
     import torch
 
     if not is_keras(module):
@@ -436,7 +436,6 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_and_watch(module: Any) -> None:
-                import numpy as np
                 import torch
 
                 # Importing Keras draws random numbers; a second run in this process, which does not import it again,
@@ -491,7 +490,6 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
 def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None]:
     """Makes the process look as if started with the script. Its changes to torch's arithmetic and threads, which the
     measurement chooses, are undone; its folder stays on the module path for later imports."""
-    import numpy as np
     import torch
 
     argv, stdin = sys.argv, sys.stdin

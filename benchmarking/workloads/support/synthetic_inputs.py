@@ -18,16 +18,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import Json, Point, Readings, Workload
 from benchmarking.workloads.support.configuration import integer, part
 from benchmarking.workloads.support.generation import takes
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 VOCABULARY_MARGIN = 20
 """The first and last twentieth of the vocabulary are not used: they hold special, unused and single-byte tokens (BERT's
@@ -39,8 +36,6 @@ NOT_TEXT = frozenset({"audio", "image", "video", "vision"})
 
 def token_ids(workload: Workload, point: Point, seed: int) -> np.ndarray:
     """Random token ids, int64 of shape (batch_size, sequence_length)."""
-    import numpy as np
-
     if point.sequence_length is None:
         raise UsageError(f"{workload.model_id} takes text: the point needs a sequence length")
     if workload.vocab_size is None:
@@ -93,8 +88,6 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 def photos(count: int, seed: int) -> list[np.ndarray]:
     """Images as uint8 arrays of height x width x 3: soft patches of colour under fine grain, all different."""
-    import numpy as np
-
     generator = np.random.default_rng([seed, count])
     width, height = PHOTO_SIZE
     pictures = []
@@ -116,8 +109,6 @@ def photos(count: int, seed: int) -> list[np.ndarray]:
 def sounds(count: int, seconds: float, rate_hz: int, seed: int) -> list[np.ndarray]:
     """Mono speech as float32 arrays between -1 and 1: each begins at another place of the recording, which goes round.
     A model that transcribes would answer noise with a word or two, and then with its token for the end of a text."""
-    import numpy as np
-
     with resources.files(__package__).joinpath(SPEECH).open("rb") as file, wave.open(file) as recording:
         recorded_hz = recording.getframerate()
         levels = np.frombuffer(recording.readframes(recording.getnframes()), dtype=np.uint8)
@@ -152,8 +143,6 @@ LOUDEST, SILENCE = 1.4, -0.6
 def waveforms(point: Point, seed: int) -> np.ndarray:
     """Noise that swells and fades in syllables, float32 of shape (batch size, samples), with mean 0 and variance 1 in
     each row, as made by processors."""
-    import numpy as np
-
     samples = sample_count(point)
     generator = np.random.default_rng([seed, point.batch_size, samples])
     waves = generator.standard_normal((point.batch_size, samples), dtype=np.float32)
@@ -167,8 +156,6 @@ def waveforms(point: Point, seed: int) -> np.ndarray:
 def log_mel(point: Point, seed: int, *, bins: int, frames: int) -> np.ndarray:
     """Spectrograms on Whisper's scale, float32 of shape (batch size, bins, frames), padded with silence after the
     point's audio."""
-    import numpy as np
-
     heard = frame_count(point)
     generator = np.random.default_rng([seed, point.batch_size, heard])
     values = np.full((point.batch_size, bins, frames), SILENCE, dtype=np.float32)
@@ -210,8 +197,6 @@ CHANNELS = 3
 def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndarray:
     """Standard normal values, float32 of shape (batch size, channels, image size, image size), to which processors
     standardise photos."""
-    import numpy as np
-
     channels, size = integer(config, "num_channels", CHANNELS), int(point.axes[IMAGE_AXIS])
     generator = np.random.default_rng([seed, point.batch_size, size])
     return generator.standard_normal((point.batch_size, channels, size, size), dtype=np.float32)
@@ -391,8 +376,6 @@ class Qwen2VLPrompt(ImagePrompt):
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
         """The patches of all images in sequence, and each image's number of patches in time, height and width."""
-        import numpy as np
-
         side = size // self.patch
         channels = integer(self.vision, "in_channels", integer(self.vision, "in_chans", COLOURS))
         values = channels * integer(self.vision, "temporal_patch_size", 2) * self.patch**2

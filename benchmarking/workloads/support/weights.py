@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular, parse_json
 from benchmarking.workloads.support.configuration import read_json
@@ -324,7 +325,6 @@ def fill(
     layers are 1 and their biases 0, as before training. Rates of recurrences keep their constructors' values
     (`AS_CONSTRUCTED`), or are drawn (`TIME_STEP_BIASES`). Shared parameters are filled once.
     """
-    import numpy as np
     import torch
 
     if standard_deviation is None:
@@ -358,7 +358,6 @@ def fill(
 
 def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -> None:
     """Normal values, made in float32 chunks and rounded to the tensor's dtype when written."""
-    import numpy as np
     import torch
 
     generator = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))

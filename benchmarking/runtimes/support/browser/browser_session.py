@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings
@@ -33,10 +34,6 @@ from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import CPU
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.processing import Processing
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 MODEL, PROMPT, LATENTS = "model", "prompt", "latents"
 
@@ -213,8 +210,6 @@ def page_inputs(
 ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
     """The inputs of a point's call in the page: `<graph>.<input>` for the family's inputs, `prompt`, `latents` and
     `timestep.<step>` for the rest; and the steps of a denoising loop."""
-    import numpy as np
-
     inputs: dict[str, np.ndarray] = {}
     for name, graph in bundle.graphs.items():
         for tensor, source in graph.feeds.items():

@@ -19,21 +19,18 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import Json, Point, Rebuild
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import Bundle
 from benchmarking.graphs.export.onnx_files import weight_files
 from benchmarking.runtimes.support.browser.browser import MAX_BODY_BYTES, Browser, Site
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
@@ -284,8 +281,6 @@ class ModelPage:
 
     def output(self, number: int, names: tuple[str, ...]) -> tuple[dict[str, np.ndarray], list[list[int]] | None]:
         """The named arrays of a call's output, and its tokens."""
-        import numpy as np
-
         urls = {name: f"out/{index}" for index, name in enumerate(names)}
         for url in urls.values():
             self._site.expect(url)

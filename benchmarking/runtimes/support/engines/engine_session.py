@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Session
 from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, UsageError, first_line, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import NS_PER_MS, CustomMetric
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Precision, Readings, Scalar
 from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from benchmarking.workloads.support.processing import Processing
 
 
@@ -416,8 +415,6 @@ class EngineOperation(Operation):
 
     def arrays(self, output: tuple[tuple[int, ...], ...]) -> Mapping[str, Any]:
         """The tokens if they are comparable: the reference has no context, and compares ids."""
-        import numpy as np
-
         if self._settings.context_depth or self._settings.lora or not self._request.has_token_ids:
             return {}
         return {"tokens": np.array(output, dtype=np.int64)}

@@ -20,18 +20,15 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf
 from benchmarking.workloads.support.processing import HUB_FILES, has_processor
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 CHECKPOINT_KIND = "checkpoint"
 CHECKPOINT_VERSION = 2
@@ -296,8 +293,6 @@ def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
 
 def _llama_cpp_layout(config: Any, name: str, array: np.ndarray) -> np.ndarray:
     """A tensor in llama.cpp's layout."""
-    import numpy as np
-
     kind = str(config.model_type)
     if ARCHITECTURES[kind] == "llama" and (".attn_q." in name or ".attn_k." in name):
         heads = config.num_attention_heads if ".attn_q." in name else config.num_key_value_heads
@@ -312,8 +307,6 @@ def _llama_cpp_layout(config: Any, name: str, array: np.ndarray) -> np.ndarray:
 
 def _rope_factors(config: Any) -> Iterator[tuple[str, np.ndarray]]:
     """`rope_freqs.weight`: the factors by which Llama 3 slows its low frequencies, as modeling_rope_utils has them."""
-    import numpy as np
-
     rope = _rope(config.to_dict())
     if rope.get("rope_type") != "llama3":
         return
@@ -347,7 +340,6 @@ def _type_of(type_name: str, name: str, array: np.ndarray, layers: int, *, is_ti
 
 def _add(writer: Any, name: str, array: np.ndarray, type_name: str) -> None:
     import gguf
-    import numpy as np
 
     if type_name in ("F32", "F16"):
         writer.add_tensor(name, array.astype(np.float32 if type_name == "F32" else np.float16))

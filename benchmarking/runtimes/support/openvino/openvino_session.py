@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Completion, Mark, Operation, Session, Stage
 from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings, Scalar
@@ -44,8 +45,6 @@ from benchmarking.runtimes.support.openvino.compile import (
 from benchmarking.workloads.support.weights import page_cache
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from benchmarking.core.profiles import CallProfiler
     from benchmarking.graphs.operations import GraphOperation
     from benchmarking.workloads.support.processing import Processing
@@ -199,7 +198,6 @@ class GraphRequest:
 
     def _fresh(self, state: State, variable: Any, batch_size: int) -> Any:
         """Initial zeros of a state, with the batch size filled in, in the variable's type."""
-        import numpy as np
         import openvino
 
         key = (state.input, batch_size)
@@ -327,8 +325,6 @@ class ConcurrentRunner(RequestRunner):
 
     def verified(self) -> Mapping[str, Json]:
         """The compiled model's facts, and whether the last outputs of all requests are equal."""
-        import numpy as np
-
         first = self._by_number[0].outputs()
         same = all(
             np.array_equal(tensor.data, first[name].data)

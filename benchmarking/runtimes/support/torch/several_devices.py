@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Stage
 from benchmarking.core.errors import UnsupportedError, memory_errors
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
@@ -191,8 +192,6 @@ class ReplicatedOperation(Operation):
 
     def arrays(self, output: list[Any]) -> dict[str, Any]:
         """The outputs joined along the batch."""
-        import numpy as np
-
         arrays = [each.arrays(one) for each, one in zip(self._operations, output, strict=True)]
         return {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
 
