@@ -245,11 +245,7 @@ def outline(requested: str, machine: Machine | None = None) -> Outline:
 
 
 def plan_calibration(
-    planning: BenchPlanning,
-    requested: str,
-    say: Callable[[str], None] = note,
-    *,
-    device_wait_s: float | None = None,
+    planning: BenchPlanning, requested: str, say: Callable[[str], None] = note, *, device_wait_s: float | None = None
 ) -> Calibration:
     """The calibration of the requested device. Searches for sizes on the device, which takes a few seconds and is
     announced through `say`.

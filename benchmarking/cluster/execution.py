@@ -312,10 +312,7 @@ def _check_script(workload: Workload, context: WorkerContext) -> None:
         return
     found = analyse(
         ScriptRequest(
-            path=str(path),
-            arguments=given.script_arguments,
-            max_depth=given.max_depth,
-            batch_size=given.batch_size,
+            path=str(path), arguments=given.script_arguments, max_depth=given.max_depth, batch_size=given.batch_size
         )
     )
     if found.error is not None:

@@ -22,12 +22,7 @@ if __package__ in (None, ""):  # run as a file: the module path starts at the re
 from benchmarking.cluster.execution import WorkerContext, register_worker
 from benchmarking.cluster.scheduler import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
 from benchmarking.core.argument_types import names
-from benchmarking.core.command_line import (
-    Parser,
-    command,
-    note,
-    notes,
-)
+from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
@@ -103,9 +98,7 @@ def main(argv: Sequence[str]) -> int:
         help="address at which the scheduler reaches this worker, if ports are forwarded (default: its own)",
     )
     parser.add_argument(
-        "--scripts",
-        metavar="DIR",
-        help="folder of scripts that plans may run on this machine (default: none)",
+        "--scripts", metavar="DIR", help="folder of scripts that plans may run on this machine (default: none)"
     )
     add_settings(parser, SHARED, "quiet", helps={"quiet": "only errors on stderr (default: one line per point)"})
     arguments = parser.parse_args(argv)

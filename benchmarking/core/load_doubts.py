@@ -165,13 +165,7 @@ def queue_of(
     correlation = variation / free**2 if free > 0 else math.inf
     far = max(abs(load), 0.05)
     needed_s = 0.0 if growth != "unknown" else max(2.0, (2 * BOUNDED_ERRORS * error / far) ** 2) * offered_s
-    return Queue(
-        growth=growth,
-        load=math.exp(load),
-        load_error=error,
-        needed_s=needed_s,
-        correlation=correlation,
-    )
+    return Queue(growth=growth, load=math.exp(load), load_error=error, needed_s=needed_s, correlation=correlation)
 
 
 def _needed(offered_s: float, completions: int) -> float:

@@ -62,18 +62,8 @@ SHARED: Mapping[str, Setting] = MappingProxyType(
             default=False,
             help="omit host and user names from everything saved",
         ),
-        Setting(
-            name="save",
-            kind=SWITCH,
-            default=False,
-            help="write run files and store them (default: print only)",
-        ),
-        Setting(
-            name="no_save",
-            kind=SWITCH,
-            default=False,
-            help="no run files, nothing stored (default: save both)",
-        ),
+        Setting(name="save", kind=SWITCH, default=False, help="write run files and store them (default: print only)"),
+        Setting(name="no_save", kind=SWITCH, default=False, help="no run files, nothing stored (default: save both)"),
         Setting(name="json", kind=SWITCH, default=False, help="results on stdout as JSON (default: tables)"),
         Setting(name="quiet", kind=SWITCH, default=False, help="no progress on stderr"),
         Setting(

@@ -168,10 +168,7 @@ class RocmDevice(TorchGpuKind):
             vendor="AMD",
             driver=str(facts.values.get("driver", kernel_driver)),
             memory_bytes=memory if isinstance(memory, int) else None,
-            facts=Readings(
-                values={**rest, "pci_address": node.address, "native_precisions": native},
-                missing=reasons,
-            ),
+            facts=Readings(values={**rest, "pci_address": node.address, "native_precisions": native}, missing=reasons),
             precisions=precisions(target),
         )
 

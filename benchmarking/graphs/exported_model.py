@@ -138,12 +138,7 @@ def ensure_bundle(
     return combined_facts(KIND, builds)
 
 
-def find_bundle(
-    cell: Cell,
-    point: Point,
-    precision: Precision | None = None,
-    store: BuildStore | None = None,
-) -> Path:
+def find_bundle(cell: Cell, point: Point, precision: Precision | None = None, store: BuildStore | None = None) -> Path:
     """The folder of a point's bundle. Raises BenchhouseError if it is not in the store."""
     key = bundle_key(cell, point, precision)
     return (store or BuildStore()).require(key, f"{cell.workload.model_id} at {point.label}")[0]

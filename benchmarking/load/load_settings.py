@@ -207,11 +207,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             needs=(("scenario", None),),
             is_rare=True,
         ),
-        _of_model(
-            "batch_size",
-            default=1,
-            help="maximum requests per batch",
-        ),
+        _of_model("batch_size", default=1, help="maximum requests per batch"),
         replace(MEASURING["runtime"], applies=MODELS, why_not="use --engine for the server's"),
         _of_model("device"),
         _of_model("task"),
@@ -274,11 +270,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             other_flags=("--repeat", "--launches"),
         ),
         Setting(
-            name="warmup_requests",
-            kind=COUNT,
-            help="requests to warm up before each level",
-            default=2,
-            is_rare=True,
+            name="warmup_requests", kind=COUNT, help="requests to warm up before each level", default=2, is_rare=True
         ),
         # The traffic.
         Setting(
@@ -421,13 +413,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             excludes=("scenario", "input_length", "output_length"),
             is_rare=True,
         ),
-        Setting(
-            name="seed",
-            kind=COUNT,
-            help="random seed of arrivals, lengths and prompts",
-            default=0,
-            is_rare=True,
-        ),
+        Setting(name="seed", kind=COUNT, help="random seed of arrivals, lengths and prompts", default=0, is_rare=True),
         # The generator.
         replace(
             MEASURING["cpu_list"],

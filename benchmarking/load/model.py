@@ -226,11 +226,7 @@ class ScenarioLoad(ModelLoad):
                 folder = folders.enter_context(self._folder(launch, level))
                 settings = replace(self.settings, rate=level.rate, seed=seed, folder=folder)
                 return ScenarioJob(
-                    cell=self.plan.cell,
-                    launch=launch,
-                    points=(point,),
-                    settings=self.plan.settings,
-                    scenario=settings,
+                    cell=self.plan.cell, launch=launch, points=(point,), settings=self.plan.settings, scenario=settings
                 )
 
             done, answers = self.tested(job, level_point(point, level))

@@ -39,15 +39,7 @@ from benchmarking.core.plugins import processor
 from benchmarking.core.records import Device, Doubt, Json, Readings, Requests, Samples, from_json, to_json
 from benchmarking.devices.support.gauges import ProcessTree, SeveralGauge, open_gauge
 from benchmarking.load.connections import Target
-from benchmarking.measure.monitor import (
-    RESIDENT,
-    SERIES,
-    TIMES,
-    Sampler,
-    Usage,
-    found_gpus,
-    sample_until_the_end,
-)
+from benchmarking.measure.monitor import RESIDENT, SERIES, TIMES, Sampler, Usage, found_gpus, sample_until_the_end
 
 MAX_BYTES = 1 << 22
 LIMIT_S = 2.0

@@ -250,13 +250,7 @@ def _measurement(
     missing[THROUGHPUT_AT_MEDIAN] = OVERLAPPING
     is_steady = samples == 1 and not level.is_at_once
     doubts = about(
-        traffic,
-        level,
-        requests,
-        whole,
-        may_cache=may_cache,
-        in_process=in_process,
-        is_window_expected=is_steady,
+        traffic, level, requests, whole, may_cache=may_cache, in_process=in_process, is_window_expected=is_steady
     )
     found = [*doubts, *further]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:

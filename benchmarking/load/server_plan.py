@@ -57,8 +57,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 false=None,
             ),
             Preset(
-                engine="llama-server",
-                command="llama-server --model {model} --host 127.0.0.1 --port {port} --metrics",
+                engine="llama-server", command="llama-server --model {model} --host 127.0.0.1 --port {port} --metrics"
             ),
             Preset(engine="ollama", command="env OLLAMA_HOST=127.0.0.1:{port} ollama serve", has_flags=False),
             Preset(

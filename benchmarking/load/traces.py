@@ -123,8 +123,7 @@ def _parsed(path: Path, _mtime_ns: int, _size: int) -> Trace:
     sessions = _sessions(path, rows)
     turns = [pair for session in sessions for pair in pairwise(session)]
     return Trace(
-        sessions=sessions,
-        counts_history=all(later.tokens_in >= one.tokens_in + one.tokens_out for one, later in turns),
+        sessions=sessions, counts_history=all(later.tokens_in >= one.tokens_in + one.tokens_out for one, later in turns)
     )
 
 

@@ -243,10 +243,7 @@ def _serve(
 
 
 def _serve_together(
-    slots: Sequence[Sequence[Operation]],
-    synchronize: Callable[[], None],
-    arrivals: _Schedule | _Users,
-    timeout_ns: int,
+    slots: Sequence[Sequence[Operation]], synchronize: Callable[[], None], arrivals: _Schedule | _Users, timeout_ns: int
 ) -> list[QueuedRequest]:
     """Serve all requests with up to one call per slot at the same time; returns them in the order of their arrival."""
     served, waiting, free = list[QueuedRequest](), deque[QueuedRequest](), deque(slots)
@@ -379,11 +376,7 @@ class ScenarioSettings:
 
 
 def run_scenario(
-    operation: Operation,
-    synchronize: Callable[[], None],
-    point: Point,
-    settings: ScenarioSettings,
-    launch: int,
+    operation: Operation, synchronize: Callable[[], None], point: Point, settings: ScenarioSettings, launch: int
 ) -> tuple[Requests, dict[str, Json]]:
     """The samples of one test as requests, and loadgen's own figures by the keys of its detailed log.
 

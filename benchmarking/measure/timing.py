@@ -83,11 +83,7 @@ class Stopwatch:
     """Times calls of one operation and keeps all readings in order."""
 
     def __init__(
-        self,
-        operation: Operation,
-        handle: DeviceHandle,
-        inner_loops: int = 1,
-        flush: Callable[[], None] | None = None,
+        self, operation: Operation, handle: DeviceHandle, inner_loops: int = 1, flush: Callable[[], None] | None = None
     ) -> None:
         """`flush` empties the caches before each block, which must then hold a single call."""
         self.inner_loops = inner_loops

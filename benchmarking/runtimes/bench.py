@@ -21,16 +21,7 @@ from benchmarking.benches.model_benchmark import (
     takes_config,
     timed_by,
 )
-from benchmarking.core.contracts import (
-    NOT_AS_REQUESTED,
-    ForeignCode,
-    Mark,
-    Operation,
-    Option,
-    Runtime,
-    Session,
-    Stage,
-)
+from benchmarking.core.contracts import NOT_AS_REQUESTED, ForeignCode, Mark, Operation, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import (
     BenchhouseError,

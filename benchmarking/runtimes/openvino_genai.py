@@ -159,12 +159,7 @@ class GenaiModel(EngineModel):
     """A GGUF file or a folder of OpenVINO files in a pipeline."""
 
     def __init__(
-        self,
-        file: Path,
-        settings: EngineSettings,
-        weights: Weights,
-        unit: str = CPU,
-        points: Sequence[Point] = (),
+        self, file: Path, settings: EngineSettings, weights: Weights, unit: str = CPU, points: Sequence[Point] = ()
     ) -> None:
         import openvino_genai as engine
 

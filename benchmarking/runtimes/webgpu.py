@@ -56,9 +56,7 @@ class WebGpu(BrowserRuntime):
         from benchmarking.runtimes.support.browser.page import ModelPage
 
         settings = self.page_settings(
-            cell,
-            flags=webgpu_flags(software=is_processor(cell.device.type)),
-            io_mode=str(cell.runtime_mode["io_mode"]),
+            cell, flags=webgpu_flags(software=is_processor(cell.device.type)), io_mode=str(cell.runtime_mode["io_mode"])
         )
 
         def check(page: ModelPage) -> None:

@@ -148,11 +148,7 @@ class ImageTextGeneration(DecoderGeneration):
             features = self._features.to(embeddings.dtype)
             step_input = {"inputs_embeds": embeddings.masked_scatter(self._is_image, features)}
         output = self._model(
-            **step_input,
-            **self._positions(),
-            past_key_values=self._cache,
-            use_cache=True,
-            **self._last_only,
+            **step_input, **self._positions(), past_key_values=self._cache, use_cache=True, **self._last_only
         )
         return output.logits[:, -1]
 

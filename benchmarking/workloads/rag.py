@@ -184,10 +184,7 @@ def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> 
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     passages = Point(batch_size=documents, sequence_length=PASSAGE_TOKENS)
     tokens = synthetic_inputs.token_ids(workload_of(workload, "generator"), passages, workload.seed).astype(np.int32)
-    return Corpus(
-        embeddings=torch.from_numpy(embeddings).to(device),
-        passages=torch.from_numpy(tokens).to(device),
-    )
+    return Corpus(embeddings=torch.from_numpy(embeddings).to(device), passages=torch.from_numpy(tokens).to(device))
 
 
 def search(questions: Any, embeddings: Any, top_k: int) -> tuple[Any, Any]:

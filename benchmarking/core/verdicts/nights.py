@@ -129,11 +129,7 @@ class Outlook:
 
 
 def outlooks(
-    series: Sequence[Series],
-    false_alarms: float,
-    together: Sequence[int] = TOGETHER,
-    *,
-    is_confirmation: bool = False,
+    series: Sequence[Series], false_alarms: float, together: Sequence[int] = TOGETHER, *, is_confirmation: bool = False
 ) -> list[Outlook | None]:
     """The outlook of each series; None for one without a newest night. Each series has at least two past nights.
 

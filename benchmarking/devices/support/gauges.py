@@ -265,10 +265,7 @@ class DrmGauge(Gauge):
     memory on the GPU. In tests, `proc` is a recording."""
 
     def __init__(
-        self,
-        process_ids: Sequence[int],
-        proc: Path = Path("/proc"),
-        now_ns: Callable[[], float] = time.monotonic_ns,
+        self, process_ids: Sequence[int], proc: Path = Path("/proc"), now_ns: Callable[[], float] = time.monotonic_ns
     ) -> None:
         self._process_ids = process_ids
         self._proc = proc

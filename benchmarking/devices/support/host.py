@@ -288,8 +288,7 @@ def hardware(device: Device, host: Readings | None = None) -> Hardware:
         cpu_threads=int_fact(host, "cpu_threads"),
         memory_bytes=int_fact(host, "memory_bytes"),
         host=Readings(
-            values={name: value for name, value in host.values.items() if name not in HOST_FIELDS},
-            missing=host.missing,
+            values={name: value for name, value in host.values.items() if name not in HOST_FIELDS}, missing=host.missing
         ),
     )
 

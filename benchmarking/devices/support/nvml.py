@@ -366,9 +366,7 @@ class NvmlMonitor:
         if self._is_split:
             return None
         instant = "NVML_FI_DEV_POWER_INSTANT"
-        return number_or_none(
-            first_of(lambda: self._nvml.field(self._handle, instant) / MILLI, self._mean_power_w),
-        )
+        return number_or_none(first_of(lambda: self._nvml.field(self._handle, instant) / MILLI, self._mean_power_w))
 
     def utilization_percent(self) -> Json:
         """The share of the driver's last period (1/6 to 1 s) in which any kernel ran. NVML has none under MIG."""

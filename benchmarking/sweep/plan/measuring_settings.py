@@ -200,18 +200,10 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             is_key=True,
         ),
         Setting(
-            name="iterations",
-            kind=WHOLE,
-            help="timed calls per launch",
-            default_words="until precise",
-            is_key=True,
+            name="iterations", kind=WHOLE, help="timed calls per launch", default_words="until precise", is_key=True
         ),
         Setting(
-            name="warmup_iterations",
-            kind=COUNT,
-            help="untimed calls before",
-            default_words="until steady",
-            is_key=True,
+            name="warmup_iterations", kind=COUNT, help="untimed calls before", default_words="until steady", is_key=True
         ),
         Setting(
             name="launches",
@@ -348,8 +340,7 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
         "--help-options", nargs="?", const="", metavar="RUNTIME", action=_HelpOptions, help=argparse.SUPPRESS
     )
     group = parser.add_argument_group(
-        OPTIONS,
-        "Runtimes that support an option are in brackets. Runs with different values are separate series.",
+        OPTIONS, "Runtimes that support an option are in brackets. Runs with different values are separate series."
     )
     few_need(group)
     for by_runtime in runtime_options().values():

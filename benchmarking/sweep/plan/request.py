@@ -296,10 +296,7 @@ def _unsupported_reason(request: Request, device: Device, workload: Workload) ->
     if runtime.builds_only and not request.build_only:
         return f"runtime {name} only makes builds and cannot run them: use benchhouse script --build-only"
     why_not = quantized_weights.why_not(
-        workload,
-        request.precision,
-        on_processor=is_processor(device.type),
-        loads_quantized=runtime.loads_quantized,
+        workload, request.precision, on_processor=is_processor(device.type), loads_quantized=runtime.loads_quantized
     )
     if why_not is not None:
         return why_not

@@ -57,11 +57,7 @@ Tokenize = Callable[[], float]
 
 
 def profile_point(
-    operation: Operation,
-    handle: DeviceHandle,
-    profiler: CallProfiler,
-    num_runs: int,
-    tokenize: Tokenize | None = None,
+    operation: Operation, handle: DeviceHandle, profiler: CallProfiler, num_runs: int, tokenize: Tokenize | None = None
 ) -> CallProfile:
     """Rounds of one call without and one with the profiler, in alternating order, after a warm-up of both."""
     watch = Stopwatch(operation, handle)
@@ -155,12 +151,7 @@ def profile_cell(
         preparation = prepared(plan, say)
         say(f"profiling {plan.cell.subject} at {point.label}")
         job = ProfileJob(
-            cell=plan.cell,
-            launch=0,
-            points=(point,),
-            settings=plan.settings,
-            preparation=preparation,
-            profile=settings,
+            cell=plan.cell, launch=0, points=(point,), settings=plan.settings, preparation=preparation, profile=settings
         )
         load, answer = attended(job, Profiled, plan.timeout_s)
     call = answer.call

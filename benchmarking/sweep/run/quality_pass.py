@@ -234,11 +234,7 @@ def _reason(error: Exception) -> str:
 
 
 def _text_quality(
-    session: Session,
-    workload: Workload,
-    settings: QualitySettings,
-    reference: str | None,
-    why_no_reference: str | None,
+    session: Session, workload: Workload, settings: QualitySettings, reference: str | None, why_no_reference: str | None
 ) -> Quality:
     windows = text_windows(workload, settings)
     expected: np.ndarray | None = None

@@ -25,17 +25,7 @@ from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
-from benchmarking.core.records import (
-    Cell,
-    Json,
-    LaunchLoad,
-    Measurement,
-    Preparation,
-    Run,
-    dumps,
-    from_json,
-    to_json,
-)
+from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
 from benchmarking.core.untrusted.redaction import expanded, redacted

@@ -14,14 +14,7 @@ from typing import Protocol
 from benchmarking.core import child_process
 from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.command_line import note
-from benchmarking.core.errors import (
-    EXIT_FAILED,
-    EXIT_NOT_ENOUGH_DATA,
-    EXIT_OK,
-    EXIT_USAGE,
-    StorageError,
-    UsageError,
-)
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, EXIT_USAGE, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.quality import Quality

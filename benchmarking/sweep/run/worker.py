@@ -27,15 +27,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.quality import QualitySettings
-from benchmarking.core.records import (
-    FAILED,
-    NOT_RUN,
-    NOT_SUPPORTED,
-    LaunchLoad,
-    Measurement,
-    Point,
-    Readings,
-)
+from benchmarking.core.records import FAILED, NOT_RUN, NOT_SUPPORTED, LaunchLoad, Measurement, Point, Readings
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.devices.support.handles import open_device
 from benchmarking.devices.support.system_values import last_xid

@@ -163,11 +163,7 @@ def _times(profile: Profile) -> Table:
             spread = number(stdev(times), 3) if len(times) > 1 else "-"
             low, high, middle = (number(time, 4) for time in (min(times), max(times), median(times)))
             rows.append((name, number(fmean(times), 4), spread, low, high, middle))
-    return Table(
-        headings=("ms", "mean", "std", "min", "max", "median"),
-        rows=tuple(rows),
-        numbers=(1, 2, 3, 4, 5),
-    )
+    return Table(headings=("ms", "mean", "std", "min", "max", "median"), rows=tuple(rows), numbers=(1, 2, 3, 4, 5))
 
 
 def exclusive_time_ms(module: ModuleTime) -> float:

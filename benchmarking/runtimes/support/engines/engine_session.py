@@ -43,16 +43,10 @@ sequence-length tokens at this depth."""
 KV_CACHE_TYPE = Option(name="kv_cache_type", help="data type of the engine's key-value cache", is_filled_in=False)
 """An engine replaces `values`, its default first."""
 FLASH_ATTENTION = Option(
-    name="flash_attention",
-    help="flash attention in the engine",
-    values=("auto", ON, OFF),
-    is_filled_in=False,
+    name="flash_attention", help="flash attention in the engine", values=("auto", ON, OFF), is_filled_in=False
 )
 BATCH_THREADS = Option(
-    name="batch_threads",
-    help="threads for the engine's prefill",
-    default="same as --num-threads",
-    is_filled_in=False,
+    name="batch_threads", help="threads for the engine's prefill", default="same as --num-threads", is_filled_in=False
 )
 DRAFT_MODEL = Option(
     name="draft_model",
@@ -79,10 +73,7 @@ PREFIX_CACHE = Option(
     is_filled_in=False,
 )
 LORA = Option(
-    name="lora",
-    help="LoRA adapter in the engine's format, applied to every token",
-    default="none",
-    is_filled_in=False,
+    name="lora", help="LoRA adapter in the engine's format, applied to every token", default="none", is_filled_in=False
 )
 
 GPU_LAYERS = Option(

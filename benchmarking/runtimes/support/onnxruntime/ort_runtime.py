@@ -33,9 +33,7 @@ from benchmarking.graphs import exported_model as graphs
 
 IO_MODE = Option(name="io_mode", help="memory that holds a call's inputs and outputs", values=("device", "host"))
 PROVIDER = Option(
-    name="provider",
-    help="execution provider of ONNX Runtime, such as directml on Windows",
-    default="the device's own",
+    name="provider", help="execution provider of ONNX Runtime, such as directml on Windows", default="the device's own"
 )
 CPU = "CPUExecutionProvider"
 """The provider that every ONNX Runtime has."""

@@ -307,9 +307,7 @@ class ConcurrentRunner(RequestRunner):
     def _completed(self, request: Any, submitted_ns: int) -> None:
         self._done.append(
             Completion(
-                submitted_ns=submitted_ns,
-                completed_ns=self._now_ns(),
-                runtime_ns=round(request.latency * NS_PER_MS),
+                submitted_ns=submitted_ns, completed_ns=self._now_ns(), runtime_ns=round(request.latency * NS_PER_MS)
             )
         )
 

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "transformers")
 ATTENTION = Option(
-    name="attention",
-    help="attention implementation",
-    values=attention_kernels.ATTENTIONS,
-    default="the model's own",
+    name="attention", help="attention implementation", values=attention_kernels.ATTENTIONS, default="the model's own"
 )
 CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
 

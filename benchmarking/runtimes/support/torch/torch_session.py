@@ -16,25 +16,11 @@ from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memo
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
-from benchmarking.core.records import (
-    COUNTS_CALLS,
-    FAILED,
-    Cell,
-    Json,
-    Point,
-    Readings,
-    Workload,
-    canonical_hash,
-)
+from benchmarking.core.records import COUNTS_CALLS, FAILED, Cell, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.devices.support.torch_gpu import is_gpu_in_use
 from benchmarking.runtimes.support.torch import attention_kernels
 from benchmarking.runtimes.support.torch.counting import count_key
-from benchmarking.runtimes.support.torch.model_loading import (
-    channels_last,
-    describe,
-    parameter_count,
-    weights_bytes,
-)
+from benchmarking.runtimes.support.torch.model_loading import channels_last, describe, parameter_count, weights_bytes
 from benchmarking.runtimes.support.torch.torch_settings import (
     AT_THE_END,
     CHANNELS_LAST,
