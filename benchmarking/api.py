@@ -20,8 +20,8 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import default_runtime
-from benchmarking.core.provenance import utc_now, uuid7
+from benchmarking.core.plugins import default_runtime, device_named, names_with, processor, runtime_of_device_alias
+from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import (
     PRECISIONS,
     Cell,
@@ -35,12 +35,15 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.core.settings import takes_settings
+from benchmarking.devices.support.select import probe_all
 from benchmarking.measure.context import Settings
-from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_all
+from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_all, split_arguments, targets
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
+from benchmarking.sweep.plan.request import FIELDS, Request, plan_cell, plan_points, request_fields, runtime_named
+from benchmarking.sweep.run.command_session import measure_plans
 from benchmarking.workloads.support.given_modules import BuildSequence, read_sequence
+from benchmarking.workloads.support.script_runs import CallArguments, module_hash
 
 if TYPE_CHECKING:
     import torch
@@ -175,9 +178,6 @@ def benchmark_script(
     Raises UsageError for invalid arguments, and UnsupportedError when nothing can be measured on the devices and
     runtimes that are named.
     """
-    from benchmarking.scripts.script_models import split_arguments, targets
-    from benchmarking.sweep.run.command_session import measure_plans
-
     remote = remote_arguments(backend, host, use_slurm=use_slurm, setup=setup, ssh_config=ssh_config)
     if remote.cluster is not None and (analyze_only or build_only or sequence is not None):
         raise UsageError(
@@ -255,9 +255,7 @@ def _silent(message: str) -> None:
 
 def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
     """The request, completed by the module's own device and precision, without aliases."""
-    from benchmarking.core.plugins import device_named, runtime_of_device_alias
     from benchmarking.runtimes.support.torch.model_loading import describe
-    from benchmarking.sweep.plan.request import runtime_named
 
     fields = dict(request)
     if fields.get("device") is None:
@@ -284,11 +282,9 @@ def _measure_copy(
 ) -> Run:
     """Measure a copy of a module on the requested device and runtime, in this process."""
     from benchmarking.runtimes.support.torch.torch_session import arguments_of
-    from benchmarking.sweep.plan.request import plan_points
     from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
     from benchmarking.sweep.run.supervisor import finished_run
     from benchmarking.workloads.support.given_modules import describe, recorded_calls, register_module
-    from benchmarking.workloads.support.script_runs import CallArguments, module_hash
 
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
@@ -343,8 +339,6 @@ def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[L
 def _measure_model_id(
     model_id: str, chosen: Settings, fields: Mapping[str, Any], remote: argparse.Namespace, *, build_only: bool
 ) -> Run:
-    from benchmarking.sweep.plan.request import plan_cell
-    from benchmarking.sweep.run.command_session import measure_plans
     from benchmarking.sweep.run.preparation import needs_preparation, prepare
     from benchmarking.sweep.run.supervisor import finished_run
 
@@ -360,7 +354,6 @@ def _measure_model_id(
 
 
 def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings, metadata: Mapping[str, Any]) -> Run:
-    from benchmarking.core.provenance import provenance
     from benchmarking.devices.support.host import hardware
     from benchmarking.measure.machine_state import capture
     from benchmarking.measure.point import measure_point
@@ -403,9 +396,6 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
 def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     """The device of the module, opened. Raises UsageError for a device without a plugin."""
     import torch
-
-    from benchmarking.core.plugins import names_with, processor
-    from benchmarking.devices.support.select import probe_all
 
     torch_device = next(
         (parameter.device for parameter in module.parameters()), torch.device(str(processor().torch_type))

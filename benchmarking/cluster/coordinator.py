@@ -18,6 +18,7 @@ from benchmarking.cluster.execution import Offer, Order, Report
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import DeviceState, MachineProgress
+from benchmarking.core.plugins import kinds
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Readings, canonical_hash
 from benchmarking.core.text import duration, listed
@@ -38,8 +39,6 @@ class ClusterMachine(Machine):
     """The machine for planning a batch, based on the offers of a cluster."""
 
     def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
-        from benchmarking.core.plugins import kinds
-
         super().__init__()
         self._name = name
         self._offered = {device.device.selector: device for offer in offers.values() for device in offer.devices}

@@ -46,6 +46,7 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import Record
 from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
+from benchmarking.workloads.support.given_modules import given_module, has_inputs
 from benchmarking.workloads.support.graph_file import choices_of
 from benchmarking.workloads.support.resolve import resolve
 
@@ -303,7 +304,6 @@ def _check_script(workload: Workload, context: WorkerContext) -> None:
     """Run the script of a plan here, unless the inputs of its models are in this machine's cache. Raises UsageError if
     the script is missing or has other models here."""
     from benchmarking.scripts.analysis import ScriptRequest, analyse
-    from benchmarking.workloads.support.given_modules import given_module, has_inputs
 
     given, path = given_module(workload), Path(workload.path or "")
     if not path.is_file():

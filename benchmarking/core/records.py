@@ -67,12 +67,8 @@ COUNTS_CALLS = "counts_calls"
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:-2]
 """The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
 "unknown"."""
-UNAVAILABLE: Mapping[str, str] = MappingProxyType(
-    {
-        "mxfp4": "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk",
-        "nvfp4": "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk",
-    }
-)
+PROTOTYPE = "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk"
+UNAVAILABLE: Mapping[str, str] = MappingProxyType({"mxfp4": PROTOTYPE, "nvfp4": PROTOTYPE})
 """Known but unavailable precision -> the reason."""
 
 
@@ -488,10 +484,8 @@ class Result:
     @property
     def performance(self) -> Performance:
         """Mean latency and throughput."""
-        found = self.metrics
-        return Performance(
-            mean_latency=found.get("latency_mean_ms"), throughput=found.get("throughput_samples_per_sec")
-        )
+        mean_ms, per_s = (self.metrics.get(name) for name in ("latency_mean_ms", "throughput_samples_per_sec"))
+        return Performance(mean_latency=mean_ms, throughput=per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -343,10 +343,8 @@ def median_error(statistics: Statistics) -> float:
 
 def between_launches_interval(medians: Sequence[float]) -> tuple[float, float]:
     """95 % t interval on the logarithms of at least two launches' positive medians."""
-    from benchmarking.core.student_t import quantile
-
     logs = np.log(np.asarray(medians, dtype=np.float64))
-    half = quantile(0.975, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    half = t_quantile(0.975, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     centre = float(logs.mean())
     return math.exp(centre - half), math.exp(centre + half)
 

@@ -52,6 +52,7 @@ from benchmarking.load.server_plan import Combination
 from benchmarking.load.traffic import Traffic
 from benchmarking.measure import machine_state
 from benchmarking.measure.doubt_rules import about_window
+from benchmarking.measure.machine_state import capture
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -266,8 +267,6 @@ class ServerLoad:
         is_open: bool,
     ) -> Run:
         """The record of all levels. Raises StorageError if an anonymous name cannot be made."""
-        from benchmarking.measure.machine_state import capture
-
         is_local = urlsplit(self.target.url).hostname in LOCAL
         device = Device(
             type="server", selector="server", found=True, name=self.hardware or (None if is_local else self._name())

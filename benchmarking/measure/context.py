@@ -18,6 +18,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import QualitySettings
+from benchmarking.core.sample_statistics import median_interval
 
 MIN_CALLS = 3
 """With fewer calls there is neither a median nor a spread."""
@@ -221,8 +222,6 @@ class Reporter:
         elapsed_s = self._clock_s() - self._start_s
         if self._report is None or (phase == self._phase and elapsed_s - self._last_s < MIN_INTERVAL_S):
             return
-        from benchmarking.core.sample_statistics import median_interval
-
         self._phase, self._last_s = phase, elapsed_s
         interval = median_interval(values_ms, tau=1.0)
         ordered = sorted(values_ms)

@@ -46,7 +46,7 @@ from benchmarking.core.records import (
     Workload,
 )
 from benchmarking.measure.timing import LATENCY_WALL, TimingResult
-from benchmarking.runtimes.support.torch.counting import BY_DEVICE
+from benchmarking.runtimes.support.torch.counting import BY_DEVICE, count_work
 
 OPTION = "variant"
 SERIES_FIELDS = ("model_id", "compile_mode", "compile_options", "generation_config")
@@ -184,8 +184,6 @@ class BenchOperation(Operation):
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
             return _missing_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()")
-        from benchmarking.runtimes.support.torch.counting import count_work
-
         return count_work(lambda: self.run(lambda name: None))
 
 

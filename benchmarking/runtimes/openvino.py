@@ -18,7 +18,8 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import has, how_to_install, is_installed, is_processor, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.openvino import import_openvino
+from benchmarking.devices.openvino import OpenVinoHandle, import_openvino
+from benchmarking.graphs.bundle import read_bundle
 from benchmarking.workloads.support.exported_folder import export_facts, is_export
 from benchmarking.workloads.support.families import plugin_of
 
@@ -144,7 +145,6 @@ class OpenVino(Runtime):
         return {**facts, **ensure_caches(cell, points, store, rebuild)}
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
-        from benchmarking.graphs.bundle import read_bundle
         from benchmarking.runtimes.support import deployment
         from benchmarking.runtimes.support.openvino.compile import (
             device_name,
@@ -189,7 +189,6 @@ class OpenVino(Runtime):
         import_openvino()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.devices.openvino import OpenVinoHandle
         from benchmarking.runtimes.support.openvino.compile import check_capabilities, device_name
         from benchmarking.runtimes.support.openvino.openvino_session import OpenVinoSession
         from benchmarking.workloads.support.processing import open_processing

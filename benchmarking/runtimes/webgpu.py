@@ -14,6 +14,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import is_processor
 from benchmarking.core.records import Cell, Device, Point, Precision, Workload
 from benchmarking.graphs import exported_model as graphs
+from benchmarking.runtimes.support.browser.browser import webgpu_flags
 from benchmarking.runtimes.support.browser.browser_runtime import (
     FLOAT16_FEATURE,
     Adapter,
@@ -52,7 +53,6 @@ class WebGpu(BrowserRuntime):
         return graphs.why_not(workload, precision)
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.browser.browser import webgpu_flags
         from benchmarking.runtimes.support.browser.page import ModelPage
 
         settings = self.page_settings(

@@ -16,6 +16,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import are_all_assumed, has, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.graphs.exported_model import why_not_forward
+from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags
 from benchmarking.runtimes.support.browser.browser_runtime import (
     Adapter,
     BrowserRuntime,
@@ -61,7 +62,6 @@ class WebNn(BrowserRuntime):
         return None
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, webgpu_flags
         from benchmarking.runtimes.support.browser.page import ModelPage
 
         if cell.num_threads is not None:

@@ -21,6 +21,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, dumps, from_json
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.workloads.support.given_modules import GivenModule, describe, read_sequence, recorded_calls
+from benchmarking.workloads.support.script_runs import watch_script
 
 MODULE = "benchmarking.scripts.analysis"
 REFUSED = "refused"
@@ -107,8 +108,6 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
 
 def analysed(request: ScriptRequest) -> Analysis:
     """Analyse a script in this process."""
-    from benchmarking.workloads.support.script_runs import watch_script
-
     sequence = None if request.sequence is None else read_sequence(Path(request.sequence))
     run = watch_script(Path(request.path), request.arguments, request.max_depth)
     modules = tuple(

@@ -16,7 +16,7 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import device_named, runtime_of_device_alias
 from benchmarking.core.records import PRECISIONS, Precision, Run
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, number, size_text
 from benchmarking.devices.support.select import check_known, select
 from benchmarking.scripts import states
 from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choose
@@ -319,8 +319,6 @@ def precision_of(module: GivenModule) -> Precision:
 
 def outlines(analyses: Sequence[Analysis]) -> Iterator[str]:
     """A block of lines for each script with its models and their calls."""
-    from benchmarking.core.text import number, size_text
-
     for analysis in analyses:
         lines = [analysis.name]
         if analysis.error is not None:

@@ -20,7 +20,7 @@ from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
 from benchmarking.core.contracts import ForeignCode
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.provenance import uuid7
+from benchmarking.core.provenance import provenance, uuid7
 from benchmarking.core.records import (
     INT32_MOST,
     Cell,
@@ -32,6 +32,7 @@ from benchmarking.core.records import (
     Readings,
     Rebuild,
     Scalar,
+    to_json,
 )
 from benchmarking.measure.context import Settings
 
@@ -65,8 +66,6 @@ class CellPlan:
 
     def settings_json(self) -> Mapping[str, Json]:
         """The settings that are stored with the run."""
-        from benchmarking.core.records import to_json
-
         return {**to_json(self.settings), "timeout_s": self.timeout_s}
 
     @property
@@ -192,8 +191,6 @@ class Machine:
 
     @cached_property
     def _provenance(self) -> Provenance:
-        from benchmarking.core.provenance import provenance
-
         return provenance((), {}, None)
 
 

@@ -39,10 +39,11 @@ from benchmarking.core.records import (
     from_json,
     to_json,
 )
-from benchmarking.graphs.export.agreement import explains
+from benchmarking.graphs.export.agreement import explains, float64_error
 from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import CheckedOutput
+from benchmarking.runtimes.support.torch.model_loading import load_model
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import (
     has_reference,
@@ -52,7 +53,7 @@ from benchmarking.sweep.run.reference import (
     reference_flops,
 )
 from benchmarking.workloads.support.exported_folder import is_export, torch_workload
-from benchmarking.workloads.support.families import is_given
+from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.quantized_weights import quantization_of
 
@@ -225,10 +226,6 @@ def float64_error_of(workload: Workload, point: Point, reference: str) -> float 
 
 def main() -> int:
     """Answer the request on stdin."""
-    from benchmarking.graphs.export.agreement import float64_error
-    from benchmarking.runtimes.support.torch.model_loading import load_model
-    from benchmarking.workloads.support.families import plugin_of
-
     request = json.load(sys.stdin)
     workload: Workload = from_json(Workload, request["workload"], "workload")
     point: Point = from_json(Point, request["point"], "point")

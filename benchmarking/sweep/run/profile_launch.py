@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, always_after
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.profiles import (
     COMPUTE,
@@ -43,6 +43,8 @@ from benchmarking.sweep.run.lock import device_locks
 from benchmarking.sweep.run.preparation import prepared
 from benchmarking.sweep.run.process import Profiled, ProfileJob, attended
 from benchmarking.sweep.run.supervisor import finished_run
+from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.processing import open_processing, seconds_to_make, text_maker
 
 WARM_UP_CALLS = 3
 PAUSE_S = 0.005
@@ -170,8 +172,6 @@ def profile_cell(
 
 def profile_in_worker(job: ProfileJob, session: Session, handle: DeviceHandle) -> CallProfile:
     """In the worker: the profile of the job's point. Exceptions of the model pass through."""
-    from benchmarking.core.errors import always_after
-
     (point,), settings = job.points, job.profile
     operation = session.operation(point)
     with always_after(operation.close):
@@ -187,9 +187,6 @@ def profile_in_worker(job: ProfileJob, session: Session, handle: DeviceHandle) -
 
 def _tokenizing(job: ProfileJob, point: Point, texts: Sequence[str]) -> tuple[Tokenize | None, Mapping[str, str]]:
     """The function that tokenizes the given or built-in texts of a call; or why there is none."""
-    from benchmarking.workloads.support.families import plugin_of
-    from benchmarking.workloads.support.processing import open_processing, seconds_to_make, text_maker
-
     workload = job.cell.workload
     processing = open_processing(workload, lambda name: nullcontext())
     if texts and "text" in processing.processors:

@@ -24,13 +24,14 @@ from benchmarking.core.child_process import at_end_of_stdin
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_device_lost
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, always_after, is_device_lost
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, NOT_RUN, NOT_SUPPORTED, LaunchLoad, Measurement, Point, Readings
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.devices.support.handles import open_device
 from benchmarking.devices.support.system_values import last_xid
+from benchmarking.measure.request_loop import run_loop, run_scenario
 from benchmarking.sweep.run.process import (
     SLOTS,
     Job,
@@ -262,7 +263,6 @@ def measure(
     job: Job, session: Session, handle: DeviceHandle, point: Point, send: Send, since_spawn_ns: int | None
 ) -> Measurement:
     """The measurement of a point, or its failure with the reason."""
-    from benchmarking.core.errors import always_after
     from benchmarking.measure.point import measure_point
     from benchmarking.sweep.run.output_check import Check
 
@@ -319,9 +319,7 @@ def profiled(job: ProfileJob, session: Session, handle: DeviceHandle) -> Profile
 
 def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -> Tested:
     """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
-    from benchmarking.core.errors import always_after
     from benchmarking.measure.machine_state import Window
-    from benchmarking.measure.request_loop import run_loop, run_scenario
 
     batch_size = job.points[0].batch_size
     slots = batch_size if session.batches_calls else 1

@@ -29,6 +29,7 @@ from benchmarking.devices.support.host import is_software
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.runtimes.support.browser.browser import WEBNN_FLAGS, Browser, Site, find_browser, why_no_browser
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import num_threads
+from benchmarking.workloads.support.processing import open_processing
 
 if TYPE_CHECKING:
     from benchmarking.runtimes.support.browser.browser_session import BrowserSession
@@ -107,7 +108,6 @@ def open_session(
     Verifies what all browser runtimes need: threads, isolation, and the weights' precision."""
     from benchmarking.runtimes.support.browser.browser_session import BrowserSession
     from benchmarking.runtimes.support.browser.page import ModelPage, find_library
-    from benchmarking.workloads.support.processing import open_processing
 
     executable = find_browser()
     if executable is None:

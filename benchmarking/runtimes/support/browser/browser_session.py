@@ -33,6 +33,7 @@ from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
 )
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import CPU
 from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.generation import Generated
 from benchmarking.workloads.support.processing import Processing
 
 MODEL, PROMPT, LATENTS = "model", "prompt", "latents"
@@ -115,8 +116,6 @@ class PageOperation(Operation):
 
     def _on_host(self, number: int) -> Any:
         """The output of a call in the form that runtimes in this process return."""
-        from benchmarking.workloads.support.generation import Generated
-
         if self._fetched is not None and self._fetched[0] == number:
             return self._fetched[1]
         output: Any

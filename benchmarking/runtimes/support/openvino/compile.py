@@ -30,7 +30,9 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
+from benchmarking.devices.cpu import native_precisions
 from benchmarking.devices.openvino import import_openvino, last_line, plain
+from benchmarking.devices.support.host import host_facts
 from benchmarking.graphs.bundle import (
     MANIFEST,
     QUANTIZED_TYPES,
@@ -301,9 +303,6 @@ def check_capabilities(core: Any, name: str, precision: Precision) -> None:
 def check_dot_products(name: str, method: Scalar | None) -> None:
     """Raise UnsupportedError for quantized activations on a CPU without 8-bit dot products: OpenVINO accepts and
     reports the group size, but computes with float32 activations."""
-    from benchmarking.devices.cpu import native_precisions
-    from benchmarking.devices.support.host import host_facts
-
     capabilities = host_facts().values.get("cpu_capabilities")
     is_on_cpu = method == "dynamic" and kind_of(name) == "CPU"
     if is_on_cpu and capabilities and "int8" not in native_precisions(capabilities):

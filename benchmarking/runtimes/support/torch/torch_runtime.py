@@ -24,6 +24,7 @@ from benchmarking.workloads.support.exported_folder import is_export
 from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import CACHES
 from benchmarking.workloads.support.graph_file import format_of
+from benchmarking.workloads.support.processing import open_processing
 from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
 from benchmarking.workloads.support.transformers_models import AUTO_CLASSES
 
@@ -180,7 +181,6 @@ class TorchRuntime(Runtime):
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
         from benchmarking.runtimes.support.torch.torch_session import Loaded
-        from benchmarking.workloads.support.processing import open_processing
         from benchmarking.workloads.support.weights import page_cache_of
 
         if handle.torch_name is None:

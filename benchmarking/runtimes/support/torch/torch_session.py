@@ -19,7 +19,7 @@ from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.records import COUNTS_CALLS, FAILED, Cell, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.devices.support.torch_gpu import is_gpu_in_use
 from benchmarking.runtimes.support.torch import attention_kernels
-from benchmarking.runtimes.support.torch.counting import count_key
+from benchmarking.runtimes.support.torch.counting import cached_count, count_by_shapes, count_key
 from benchmarking.runtimes.support.torch.model_loading import channels_last, describe, parameter_count, weights_bytes
 from benchmarking.runtimes.support.torch.torch_settings import (
     AT_THE_END,
@@ -29,7 +29,7 @@ from benchmarking.runtimes.support.torch.torch_settings import (
     effective_arithmetic,
     effective_threads,
 )
-from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.given_modules import batch_of
 from benchmarking.workloads.support.processing import Prepared, Processing
@@ -119,8 +119,6 @@ class TorchOperation(Operation):
             return self.inner.next_token_logits(text)
 
     def count(self) -> Readings:
-        from benchmarking.runtimes.support.torch.counting import cached_count
-
         if self.count_key is None:
             return self._count_work()
         return cached_count(self.count_key, self._count_work)
@@ -128,8 +126,6 @@ class TorchOperation(Operation):
     def _count_work(self) -> Readings:
         """Counts of the call. The counted call also shows its attention kernels, so `verified` needs no call of its
         own, except for a compiled model, which is counted uncompiled, and on a GPU, whose kernels have other names."""
-        from benchmarking.runtimes.support.torch.counting import count_by_shapes
-
         self.reset()
         dispatched: list[str] = []
         readings = count_by_shapes(self._run_unmarked, self.reset, dispatched.append)
@@ -306,8 +302,6 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
 
     The family comes from its transformers configuration; None without one, or if the family is not supported.
     """
-    from benchmarking.workloads.support.families import families
-
     model_id = name or type(module).__name__
     own_config: Any = getattr(module, "config", None)
     config: dict[str, Json] = own_config.to_diff_dict() if hasattr(own_config, "to_diff_dict") else {}
