@@ -37,6 +37,7 @@ from benchmarking.core.records import (
 from benchmarking.core.settings import takes_settings
 from benchmarking.devices.support.select import probe_all
 from benchmarking.measure.context import Settings
+from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_all, split_arguments, targets
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
@@ -48,7 +49,6 @@ from benchmarking.workloads.support.script_runs import CallArguments, module_has
 if TYPE_CHECKING:
     import torch
 
-    from benchmarking.scripts.analysis import Analysis
 
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""

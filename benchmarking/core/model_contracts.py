@@ -13,15 +13,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.records import Family, Json, Point, Readings, Scalar, Workload
-
-if TYPE_CHECKING:
-    import numpy as np
 
 ExportPlan = Literal["forward", "decoder", "recurrent", "picture-prompt", "sequence-to-sequence", "caption", "denoiser"]
 """How a model is split into graphs; `graphs/export/` has a function for each."""

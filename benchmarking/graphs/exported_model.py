@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 from benchmarking.builds.store import RECORD, Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, Recipe
+from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, GraphRunner, Recipe
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.core.temporary import temporary_folder
@@ -39,7 +39,6 @@ from benchmarking.workloads.support.processing import HUB_FILES, Processing, ope
 if TYPE_CHECKING:
     import numpy as np
 
-    from benchmarking.core.model_contracts import GraphRunner
     from benchmarking.graphs.operations import GraphOperation
 
 

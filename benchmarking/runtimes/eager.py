@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
@@ -13,9 +13,7 @@ from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
 from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
-
-if TYPE_CHECKING:
-    from benchmarking.runtimes.support.torch.torch_session import Loaded
+from benchmarking.runtimes.support.torch.torch_session import Loaded
 
 
 class Eager(TorchRuntime):

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
@@ -21,15 +21,12 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.qnn import BACKENDS, REFERENCE
+from benchmarking.devices.qnn import BACKENDS, REFERENCE, QnnHandle
 from benchmarking.devices.qnn import PRECISIONS as PRECISIONS_OF
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
+from benchmarking.graphs.bundle import Bundle
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
-
-if TYPE_CHECKING:
-    from benchmarking.devices.qnn import QnnHandle
-    from benchmarking.graphs.bundle import Bundle
 
 KIND = "qnn"
 HTP = "htp"

@@ -18,11 +18,11 @@ from benchmarking.core.plugins import has, names_with, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
+from benchmarking.graphs.bundle import Bundle
 from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 
 if TYPE_CHECKING:
-    from benchmarking.graphs.bundle import Bundle
     from benchmarking.runtimes.support.onnxruntime.ort_session import GraphSource
 
 KIND = "tensorrt"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Point, Scalar, Workload
 from benchmarking.workloads.support.generation import CACHES, DecoderGeneration, ForwardPass
 from benchmarking.workloads.support.transformers_models import TextFamily
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
 
 
 class DecoderOnly(TextFamily):

@@ -8,20 +8,17 @@ eighth of `image_size`). There is no classifier-free guidance, so each step and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import TORCH_EXPORTER, QualityKind, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import denoising
 from benchmarking.workloads.support.configuration import integer
-from benchmarking.workloads.support.denoising import DenoisingLoop, NoiseSchedule
+from benchmarking.workloads.support.denoising import Denoiser, DenoisingLoop, NoiseSchedule
 from benchmarking.workloads.support.families import wrong_axes
 from benchmarking.workloads.support.generation import floats_as
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
-    from benchmarking.workloads.support.denoising import Denoiser
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import ForwardPass
 from benchmarking.workloads.support.transformers_models import TextFamily
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
 
 POSITIONS_AFTER_PADDING = frozenset(
     {"camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}

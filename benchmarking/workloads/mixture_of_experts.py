@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support.families import positions
 from benchmarking.workloads.support.generation import DecoderGeneration, EncoderDecoderGeneration
 from benchmarking.workloads.support.transformers_models import EAGER, TextFamily
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
-
 
 ENCODER_DECODERS = frozenset({"switch_transformers"})
 """Model types with an encoder. They have relative positions and thus no longest input."""

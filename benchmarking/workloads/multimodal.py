@@ -11,9 +11,9 @@ pass, and its output is the multimodal embeddings of image and text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarking.core.contracts import Mark
+from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
@@ -30,10 +30,6 @@ from benchmarking.workloads.support.generation import (
 )
 from benchmarking.workloads.support.synthetic_inputs import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
 from benchmarking.workloads.support.transformers_models import DEFAULT_NEW_TOKENS, TransformersFamily
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
-
 
 TEXT_LENGTHS = (128, 512)
 """Default prompt lengths without the image's placeholders."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarking.core.contracts import Mark
+from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_numpy import np
@@ -25,10 +25,6 @@ from benchmarking.workloads.support.configuration import part
 from benchmarking.workloads.support.families import positions, wrong_axes
 from benchmarking.workloads.support.generation import GreedyGeneration, dynamic_caches, start_token
 from benchmarking.workloads.support.transformers_models import TextFamily
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
-
 
 AXES: Mapping[str, tuple[float, ...]] = {
     "sequence_length": (32, 128),

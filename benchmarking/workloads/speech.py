@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -18,11 +20,6 @@ from benchmarking.workloads.support.generation import (
     floats_as,
 )
 from benchmarking.workloads.support.transformers_models import TransformersFamily
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from benchmarking.core.contracts import FamilyOperation
 
 RECOGNITION, FEATURES, CLASSIFICATION = "automatic-speech-recognition", "feature-extraction", "audio-classification"
 TRANSCRIBING = frozenset({"whisper"})

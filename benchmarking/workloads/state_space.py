@@ -6,17 +6,14 @@ import importlib
 import logging
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.generation import GreedyGeneration, last_logits_only, takes
 from benchmarking.workloads.support.transformers_models import TextFamily
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import FamilyOperation
-
 
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
 """Packages with Mamba's scan and convolution; without them transformers runs its slow reference code."""

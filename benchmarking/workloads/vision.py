@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarking.core.contracts import FamilyOperation
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -12,11 +14,6 @@ from benchmarking.workloads.support.configuration import integer
 from benchmarking.workloads.support.families import architectures, wrong_axes
 from benchmarking.workloads.support.generation import ForwardPass, floats_as
 from benchmarking.workloads.support.transformers_models import TransformersFamily
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from benchmarking.core.contracts import FamilyOperation
 
 DEFAULT_IMAGE_SIZE = 224
 DEFAULT_PATCH_SIZE = 16

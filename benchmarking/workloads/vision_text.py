@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarking.core.contracts import Mark
+from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -25,12 +26,6 @@ from benchmarking.workloads.support.generation import (
     non_finite,
 )
 from benchmarking.workloads.support.transformers_models import TransformersFamily
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from benchmarking.core.contracts import FamilyOperation
-
 
 COMPARISON, CAPTIONING = "zero-shot-image-classification", "image-to-text"
 TEXT, IMAGE = "text_config", "vision_config"

@@ -18,6 +18,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import add_model_id
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import default_runtime
+from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import INT32_MOST, Point, Scalar
 from benchmarking.core.settings import add_settings
@@ -36,7 +37,6 @@ from benchmarking.sweep.plan.measuring_settings import (
 )
 
 if TYPE_CHECKING:
-    from benchmarking.core.provenance import MeasuredRun
     from benchmarking.sweep.plan.plan import CellPlan
     from benchmarking.sweep.plan.request import Request
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, DEFAULT_BATCH_SIZES, FURTHER
 from benchmarking.core.command_line import choice
 from benchmarking.core.command_names import as_typed
+from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import WorkloadFamily
@@ -50,9 +51,6 @@ from benchmarking.sweep.plan.measuring_settings import (
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
 from benchmarking.sweep.run.command_session import Show
 from benchmarking.workloads.support.families import no_axis, plugin_of
-
-if TYPE_CHECKING:
-    from benchmarking.core.contracts import Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

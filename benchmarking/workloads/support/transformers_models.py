@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -16,10 +17,6 @@ from benchmarking.workloads.support.configuration import FLOAT_TAG, library_path
 from benchmarking.workloads.support.families import positions, too_long, wrong_axes
 from benchmarking.workloads.support.generation import CACHES
 from benchmarking.workloads.support.quantized_weights import quantization_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 DEFAULT_SEQUENCE_LENGTHS = (128, 512)
 DEFAULT_NEW_TOKENS = (16,)

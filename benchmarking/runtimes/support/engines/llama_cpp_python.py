@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.errors import (
     BenchhouseError,
@@ -27,6 +27,7 @@ from benchmarking.core.errors import (
     is_out_of_memory,
 )
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import is_processor, kind_of
 from benchmarking.core.records import Device, Json, Point
 from benchmarking.devices.support.handles import parts
@@ -40,10 +41,6 @@ from benchmarking.runtimes.support.engines.engine_session import (
     EngineSettings,
 )
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 BACKENDS = {
     "nvidia": ("CUDA", "Vulkan"),

@@ -23,11 +23,12 @@ from functools import partial
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.plugins import is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.cpu import native_precisions
@@ -44,10 +45,6 @@ from benchmarking.graphs.bundle import (
 )
 from benchmarking.graphs.exported_model import bundle_key, ensure_bundle, find_bundle
 from benchmarking.workloads.support.families import plugin_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 BUILD_KIND = "openvino"
 

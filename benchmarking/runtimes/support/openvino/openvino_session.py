@@ -22,6 +22,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner, Placed
+from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings, Scalar
 from benchmarking.devices.openvino import last_line
 from benchmarking.graphs.bundle import Graph, State
@@ -42,12 +43,11 @@ from benchmarking.runtimes.support.openvino.compile import (
     read_back,
     weights,
 )
+from benchmarking.workloads.support.processing import Processing
 from benchmarking.workloads.support.weights import page_cache
 
 if TYPE_CHECKING:
-    from benchmarking.core.profiles import CallProfiler
     from benchmarking.graphs.operations import GraphOperation
-    from benchmarking.workloads.support.processing import Processing
 
 
 NO_WORK = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.store import BuildKey
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_numpy import np
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
+from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import COUNTS_CALLS, FAILED, Cell, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.devices.support.torch_gpu import is_gpu_in_use
 from benchmarking.runtimes.support.torch import attention_kernels
@@ -33,11 +35,6 @@ from benchmarking.workloads.support.families import families, plugin_of
 from benchmarking.workloads.support.generation import host_array, main_tensor, non_finite
 from benchmarking.workloads.support.given_modules import batch_of
 from benchmarking.workloads.support.processing import Prepared, Processing
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from benchmarking.core.profiles import CallProfiler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
