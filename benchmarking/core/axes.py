@@ -6,7 +6,6 @@ A new axis with a column needs one entry here, one migration that adds the colum
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from benchmarking.core.lazy_dataclass import dataclass
 
@@ -65,132 +64,130 @@ class Axis:
 
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8)
 
-AXES: Mapping[str, Axis] = MappingProxyType(
-    {
-        axis.name: axis
-        for axis in (
-            Axis(
-                name="batch_size",
-                key="batch_sizes",
-                is_field=True,
-                of_every_model=True,
-                default=DEFAULT_BATCH_SIZES,
-                letter="b",
-                selected_as="batch",
-                noun="batch size",
-                heading="batch",
-                value="batch {}",
-                title="Batch size (inputs per call)",
-                help="sequences, images, ... per call",
-            ),
-            Axis(
-                name="sequence_length",
-                key="sequence_lengths",
-                is_field=True,
-                letter="s",
-                selected_as="sequence",
-                noun="sequence length",
-                heading="sequence",
-                value="sequence {:,}",
-                title="Sequence length (tokens)",
-                help="tokens per sequence",
-                default_words="128,512 for text",
-            ),
-            Axis(
-                name="new_tokens",
-                key="new_tokens",
-                other_flags=("--num-tokens-to-generate",),
-                is_field=True,
-                letter="n",
-                selected_as="new_tokens",
-                noun="number of new tokens",
-                heading="new tokens",
-                value="{:,} new tokens",
-                title="Tokens generated per sequence",
-                help="tokens to generate per sequence",
-                default_words="16",
-            ),
-            Axis(
-                name="concurrency",
-                key="concurrency",
-                is_field=True,
-                of_every_model=True,
-                implied=1,
-                letter="c",
-                selected_as="concurrency",
-                noun="number of requests in flight",
-                heading="in flight",
-                value="{} requests in flight",
-                title="Requests in flight",
-                help="requests in flight",
-                default_words="1",
-            ),
-            Axis(
-                name="image_size",
-                key="image_sizes",
-                work_exponent=2,
-                noun="image size",
-                heading="image px",
-                unit="px",
-                value="image {:,} px",
-                title="Image size (pixels per side)",
-                help="image width and height in pixels",
-                default_words="the model's own",
-            ),
-            Axis(
-                name="audio_seconds",
-                key="audio_seconds",
-                kind=float,
-                noun="length of audio",
-                heading="audio s",
-                unit="s",
-                value="{:g} s of audio",
-                title="Audio in each input (s)",
-                help="seconds of audio per input",
-                default_words="10; 30 for Whisper",
-            ),
-            Axis(
-                name="steps",
-                key="steps",
-                noun="number of steps",
-                heading="steps",
-                value="{:,} steps",
-                title="Denoising steps",
-                help="denoising steps per call of a diffusion model",
-                default_words="20",
-            ),
-            Axis(
-                name="documents",
-                key="documents",
-                noun="number of documents",
-                heading="documents",
-                value="{:,} documents",
-                title="Documents in the corpus",
-                help="documents in the corpus of retrieval-augmented generation",
-                default_words="10000",
-            ),
-            Axis(
-                name="top_k",
-                key="top_k",
-                noun="top-k",
-                heading="top-k",
-                value="top-{}",
-                title="Documents retrieved (top-k)",
-                help="documents retrieved per question",
-                default_words="5",
-            ),
-        )
-    }
-)
+AXES: Mapping[str, Axis] = {
+    axis.name: axis
+    for axis in (
+        Axis(
+            name="batch_size",
+            key="batch_sizes",
+            is_field=True,
+            of_every_model=True,
+            default=DEFAULT_BATCH_SIZES,
+            letter="b",
+            selected_as="batch",
+            noun="batch size",
+            heading="batch",
+            value="batch {}",
+            title="Batch size (inputs per call)",
+            help="sequences, images, ... per call",
+        ),
+        Axis(
+            name="sequence_length",
+            key="sequence_lengths",
+            is_field=True,
+            letter="s",
+            selected_as="sequence",
+            noun="sequence length",
+            heading="sequence",
+            value="sequence {:,}",
+            title="Sequence length (tokens)",
+            help="tokens per sequence",
+            default_words="128,512 for text",
+        ),
+        Axis(
+            name="new_tokens",
+            key="new_tokens",
+            other_flags=("--num-tokens-to-generate",),
+            is_field=True,
+            letter="n",
+            selected_as="new_tokens",
+            noun="number of new tokens",
+            heading="new tokens",
+            value="{:,} new tokens",
+            title="Tokens generated per sequence",
+            help="tokens to generate per sequence",
+            default_words="16",
+        ),
+        Axis(
+            name="concurrency",
+            key="concurrency",
+            is_field=True,
+            of_every_model=True,
+            implied=1,
+            letter="c",
+            selected_as="concurrency",
+            noun="number of requests in flight",
+            heading="in flight",
+            value="{} requests in flight",
+            title="Requests in flight",
+            help="requests in flight",
+            default_words="1",
+        ),
+        Axis(
+            name="image_size",
+            key="image_sizes",
+            work_exponent=2,
+            noun="image size",
+            heading="image px",
+            unit="px",
+            value="image {:,} px",
+            title="Image size (pixels per side)",
+            help="image width and height in pixels",
+            default_words="the model's own",
+        ),
+        Axis(
+            name="audio_seconds",
+            key="audio_seconds",
+            kind=float,
+            noun="length of audio",
+            heading="audio s",
+            unit="s",
+            value="{:g} s of audio",
+            title="Audio in each input (s)",
+            help="seconds of audio per input",
+            default_words="10; 30 for Whisper",
+        ),
+        Axis(
+            name="steps",
+            key="steps",
+            noun="number of steps",
+            heading="steps",
+            value="{:,} steps",
+            title="Denoising steps",
+            help="denoising steps per call of a diffusion model",
+            default_words="20",
+        ),
+        Axis(
+            name="documents",
+            key="documents",
+            noun="number of documents",
+            heading="documents",
+            value="{:,} documents",
+            title="Documents in the corpus",
+            help="documents in the corpus of retrieval-augmented generation",
+            default_words="10000",
+        ),
+        Axis(
+            name="top_k",
+            key="top_k",
+            noun="top-k",
+            heading="top-k",
+            value="top-{}",
+            title="Documents retrieved (top-k)",
+            help="documents retrieved per question",
+            default_words="5",
+        ),
+    )
+}
 """By name, in the order of flags, tables and captions."""
 
 POINT_FIELDS: tuple[str, ...] = tuple(name for name, axis in AXES.items() if axis.is_field)
 """Axes that are fields of `Point`."""
-FURTHER: Mapping[str, Axis] = MappingProxyType({name: axis for name, axis in AXES.items() if not axis.is_field})
+FURTHER: Mapping[str, Axis] = {name: axis for name, axis in AXES.items() if not axis.is_field}
 """Axes in `Point.axes` with a column; axes that are not in the table are stored in the column `axes` only."""
 POINT_COLUMNS: tuple[str, ...] = (*POINT_FIELDS, "axes")
 """All columns of a point; `axes` is JSON."""
-BY_KEY: Mapping[str, Axis] = MappingProxyType({axis.key: axis for axis in AXES.values()})
+BY_KEY: Mapping[str, Axis] = {axis.key: axis for axis in AXES.values()}
 
 
 def is_fractional(name: str) -> bool:

@@ -6,24 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MappingProxyType
 
-SCRIPTS: Mapping[str, str] = MappingProxyType(
-    {
-        "run": "run_hardware_benchmark",
-        "batch": "batch_benchmark",
-        "script": "benchit",
-        "benches": "run_benchmarks",
-        "compare-runtimes": "compare_onnx",
-        "profile": "profile_model",
-        "charts": "visualize_benchmarks",
-        "export-model": "export_to_onnx",
-        "setup": "setup_benchmark_db",
-        "cache": "manage_cache",
-    }
-)
+SCRIPTS: Mapping[str, str] = {
+    "run": "run_hardware_benchmark",
+    "batch": "batch_benchmark",
+    "script": "benchit",
+    "benches": "run_benchmarks",
+    "compare-runtimes": "compare_onnx",
+    "profile": "profile_model",
+    "charts": "visualize_benchmarks",
+    "export-model": "export_to_onnx",
+    "setup": "setup_benchmark_db",
+    "cache": "manage_cache",
+}
 """Command after `benchhouse` -> the script that is installed for it too; other names are too common for a PATH."""
-SCRIPT_ALIASES: Mapping[str, str] = MappingProxyType({"integration_benchmark": "batch_benchmark"})
+SCRIPT_ALIASES: Mapping[str, str] = {"integration_benchmark": "batch_benchmark"}
 """Further names of scripts."""
 FURTHER_SCRIPTS = ("profiler",)
 """Scripts that are no command of `benchhouse`."""

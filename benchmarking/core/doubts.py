@@ -8,7 +8,6 @@ shows. A stored doubt keeps its stored severity. Kinds that only importers raise
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Doubt, Json, Severity, Validity
@@ -390,13 +389,11 @@ _MEANINGS: Mapping[Severity, Mapping[str, tuple[str, str]]] = {
 }
 """Severity -> name -> meaning, advice."""
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
-    {
-        name: Kind(name=name, severity=severity, meaning=meaning, advice=advice)
-        for severity, kinds in _MEANINGS.items()
-        for name, (meaning, advice) in kinds.items()
-    }
-)
+KINDS: Mapping[str, Kind] = {
+    name: Kind(name=name, severity=severity, meaning=meaning, advice=advice)
+    for severity, kinds in _MEANINGS.items()
+    for name, (meaning, advice) in kinds.items()
+}
 """By name."""
 
 
@@ -430,47 +427,45 @@ def validity(doubts: Iterable[Doubt]) -> Validity:
     return "valid" if worst == "info" else worst
 
 
-IMPORTED: Mapping[str, str] = MappingProxyType(
-    {
-        "batch_size_differs": "The stated batch size differs from the shape of the input; the stated one is stored.",
-        "batch_size_not_stated": "The file does not state the batch size; it is stored as 1.",
-        "checker_errors": "The submission checker found errors in this result.",
-        "command_failed": "The command failed in some of its runs and may not have done its work.",
-        "concurrency_not_stated": "The file does not state how many requests were in flight; it is stored as 1.",
-        "concurrency_unlimited": "The client did not limit the requests in flight; the concurrency is stored as 1.",
-        "device_clock": "The tool read the device's clock, which leaves out the time of the host.",
-        "divided_by_batch": "The tool divides the time per token by the batch, so it is too small.",
-        "engine_not_stated": "The file does not say which engine served the requests; name it with --runtime.",
-        "estimated_energy": "The tool estimated the energy instead of reading a counter.",
-        "first_token_not_counted": "Tokens followed a first one without a time: the time per token has the prompt.",
-        "flash_attention_maybe_auto": "Flash attention is stated as on, but the tool may have chosen it by itself.",
-        "guidellm_warning": "GuideLLM itself warned about this result.",
-        "inferred_scenario": "The results were derived from another scenario instead of being measured.",
-        "intended_start_not_stated": "The file states when requests were sent, not when they should have been.",
-        "load_cut_short": "The load did not run to its end.",
-        "mean_of_ratios": "The rate is the mean of the rates of each repetition, which is above the overall rate.",
-        "mislabelled_throughput": "The file names another unit than the tool measures; the unit was corrected.",
-        "mlperf_invalid": "LoadGen declared the result invalid.",
-        "negative_time": "Some times are negative, because the tool subtracted too much.",
-        "not_stated": "The file does not state some settings, so results with different ones may be in one series.",
-        "options_may_differ": "The file has several invocations, whose options may have differed.",
-        "peak_below_mean": "The stated peak of tokens per second is below the stated mean: one of them is wrong, or "
-        "the peak counts pieces of the stream.",
-        "percentiles_disordered": "A stated percentile is below a lower one: the statistics are of different requests.",
-        "processes_pooled": "The samples of several processes are pooled, so their differences cannot be told apart.",
-        "prompt_cut": "The prompt was shorter than the stated sequence length.",
-        "rate_exceeded": "More requests completed per second than the stated rate sends, so it is another rate.",
-        "request_errors": "Some requests failed, and the times cover only the others.",
-        "rounded": "The file states times with few digits, so small differences are lost.",
-        "server_metrics": "The server measured the times itself, without the network and the client.",
-        "several_tokens_a_step": "The stated time is that of a step, which gave several tokens (speculative decoding).",
-        "size_left_out": "A size in the file is no number and was left out; the series may have other sizes.",
-        "time_zone_unknown": "The file states no time zone; its times are read as UTC.",
-        "token_divisor": "The tool divided by all tokens, including the first, so the time per token is too small.",
-        "tokens_miscounted": "The output tokens differ by more than half from those that the client counted again.",
-        "undated": "The file states no date; its modification time is stored, which changes when the file is copied.",
-    }
-)
+IMPORTED: Mapping[str, str] = {
+    "batch_size_differs": "The stated batch size differs from the shape of the input; the stated one is stored.",
+    "batch_size_not_stated": "The file does not state the batch size; it is stored as 1.",
+    "checker_errors": "The submission checker found errors in this result.",
+    "command_failed": "The command failed in some of its runs and may not have done its work.",
+    "concurrency_not_stated": "The file does not state how many requests were in flight; it is stored as 1.",
+    "concurrency_unlimited": "The client did not limit the requests in flight; the concurrency is stored as 1.",
+    "device_clock": "The tool read the device's clock, which leaves out the time of the host.",
+    "divided_by_batch": "The tool divides the time per token by the batch, so it is too small.",
+    "engine_not_stated": "The file does not say which engine served the requests; name it with --runtime.",
+    "estimated_energy": "The tool estimated the energy instead of reading a counter.",
+    "first_token_not_counted": "Tokens followed a first one without a time: the time per token has the prompt.",
+    "flash_attention_maybe_auto": "Flash attention is stated as on, but the tool may have chosen it by itself.",
+    "guidellm_warning": "GuideLLM itself warned about this result.",
+    "inferred_scenario": "The results were derived from another scenario instead of being measured.",
+    "intended_start_not_stated": "The file states when requests were sent, not when they should have been.",
+    "load_cut_short": "The load did not run to its end.",
+    "mean_of_ratios": "The rate is the mean of the rates of each repetition, which is above the overall rate.",
+    "mislabelled_throughput": "The file names another unit than the tool measures; the unit was corrected.",
+    "mlperf_invalid": "LoadGen declared the result invalid.",
+    "negative_time": "Some times are negative, because the tool subtracted too much.",
+    "not_stated": "The file does not state some settings, so results with different ones may be in one series.",
+    "options_may_differ": "The file has several invocations, whose options may have differed.",
+    "peak_below_mean": "The stated peak of tokens per second is below the stated mean: one of them is wrong, or "
+    "the peak counts pieces of the stream.",
+    "percentiles_disordered": "A stated percentile is below a lower one: the statistics are of different requests.",
+    "processes_pooled": "The samples of several processes are pooled, so their differences cannot be told apart.",
+    "prompt_cut": "The prompt was shorter than the stated sequence length.",
+    "rate_exceeded": "More requests completed per second than the stated rate sends, so it is another rate.",
+    "request_errors": "Some requests failed, and the times cover only the others.",
+    "rounded": "The file states times with few digits, so small differences are lost.",
+    "server_metrics": "The server measured the times itself, without the network and the client.",
+    "several_tokens_a_step": "The stated time is that of a step, which gave several tokens (speculative decoding).",
+    "size_left_out": "A size in the file is no number and was left out; the series may have other sizes.",
+    "time_zone_unknown": "The file states no time zone; its times are read as UTC.",
+    "token_divisor": "The tool divided by all tokens, including the first, so the time per token is too small.",
+    "tokens_miscounted": "The output tokens differ by more than half from those that the client counted again.",
+    "undated": "The file states no date; its modification time is stored, which changes when the file is copied.",
+}
 """Kinds that only importers raise -> what they mean. They are not about disturbances, so there is nothing to repeat."""
 
 

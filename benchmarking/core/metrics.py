@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from benchmarking.core.errors import UsageError
@@ -319,7 +318,7 @@ _ALL = (
     _read_back("nodes_on_cpu_unasked"),
 )
 
-METRICS: Mapping[str, Metric] = MappingProxyType({metric.column: metric for metric in _ALL})
+METRICS: Mapping[str, Metric] = {metric.column: metric for metric in _ALL}
 """By column of benchmark_results."""
 LOAD_TIME = Metric(column="load_time_s", source="load_time", of="stages_s", unit="s", better="lower", is_judged=True)
 """Load time of a launch. All points of a run share it, so its column is in benchmark_runs."""
@@ -329,14 +328,12 @@ PEAK_MEMORY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if
 the process's)."""
 ENERGY: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.unit == "J")
 """Columns with the energy of a call, in order of preference: the whole chip, then its parts."""
-ENERGY_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "energy_soc_j_per_call": "whole chip",
-        "energy_gpu_j_per_call": "GPU",
-        "energy_cpu_pkg_j_per_call": "CPU packages",
-        "energy_dram_j_per_call": "memory modules",
-    }
-)
+ENERGY_PARTS: Mapping[str, str] = {
+    "energy_soc_j_per_call": "whole chip",
+    "energy_gpu_j_per_call": "GPU",
+    "energy_cpu_pkg_j_per_call": "CPU packages",
+    "energy_dram_j_per_call": "memory modules",
+}
 """What each of them covers."""
 
 
@@ -354,24 +351,20 @@ def energy_per_item(values: Mapping[str, float | None], items: int) -> tuple[flo
 OF_SINGLE_CALLS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_of_single_calls)
 """Columns without a value if calls are timed in blocks. The mean is then over calls, the median over the means of
 blocks."""
-LATENCY: Mapping[str, Statistic] = MappingProxyType(
-    {m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"}
-)
+LATENCY: Mapping[str, Statistic] = {
+    m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"
+}
 """Columns about the wall time of calls -> their statistic."""
-SERVICE_TIMES: Mapping[str, str] = MappingProxyType(
-    {name: name.replace("latency", "service_time").replace("median", "p50") for name in LATENCY}
-)
+SERVICE_TIMES: Mapping[str, str] = {
+    name: name.replace("latency", "service_time").replace("median", "p50") for name in LATENCY
+}
 """Latency of a request from its intended start -> name of the same time from sending."""
-DESCRIBED: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
-    {
-        name: tuple(m for m in _ALL if m.source == "samples" and m.of == name and m.statistic != "rate")
-        for name in dict.fromkeys(m.of for m in _ALL if m.statistic == "ci_low")
-    }
-)
+DESCRIBED: Mapping[str, tuple[Metric, ...]] = {
+    name: tuple(m for m in _ALL if m.source == "samples" and m.of == name and m.statistic != "rate")
+    for name in dict.fromkeys(m.of for m in _ALL if m.statistic == "ci_low")
+}
 """Raw metric -> its statistics, for the raw metrics whose median has an interval."""
-JUDGED: Mapping[str, Metric] = MappingProxyType(
-    {metric.column: metric for metric in (*_ALL, LOAD_TIME) if metric.is_judged}
-)
+JUDGED: Mapping[str, Metric] = {metric.column: metric for metric in (*_ALL, LOAD_TIME) if metric.is_judged}
 """The metrics by which results are compared, by column of the view all_results."""
 DEFAULT_METRIC = "latency_median_ms"
 
@@ -433,16 +426,14 @@ def custom_metric(name: str, unit: str, better: Direction | None) -> Metric:
     )
 
 
-UNITS_BY_ENDING: Mapping[str, tuple[str, Direction]] = MappingProxyType(
-    {
-        "_per_sec": ("/s", "higher"),
-        "_ms": ("ms", "lower"),
-        "_s": ("s", "lower"),
-        "_mb": ("MB", "lower"),
-        "_j": ("J", "lower"),
-        "_w": ("W", "lower"),
-    }
-)
+UNITS_BY_ENDING: Mapping[str, tuple[str, Direction]] = {
+    "_per_sec": ("/s", "higher"),
+    "_ms": ("ms", "lower"),
+    "_s": ("s", "lower"),
+    "_mb": ("MB", "lower"),
+    "_j": ("J", "lower"),
+    "_w": ("W", "lower"),
+}
 """Suffix of a name -> unit and direction, for other tools' metrics, whose files have neither. The first match wins."""
 YIELD = re.compile(
     r"_(?:per_(?P<per>s|ms|j|w)|(?:[kmgt]i?b|bytes|[kmgt]?flops?|ops|toks?|tokens|reqs?|requests|samples|items|imgs?|images"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from benchmarking.core.codec import Range
@@ -205,28 +204,30 @@ _METRICS = (
         title="Relative error of the latents against eager float32",
     ),
 )
-QUALITY_METRICS: Mapping[str, QualityMetric] = MappingProxyType({metric.name: metric for metric in _METRICS})
+QUALITY_METRICS: Mapping[str, QualityMetric] = {metric.name: metric for metric in _METRICS}
 """By name. The order is that of tables."""
 OF_INPUTS = tuple(name for name, metric in QUALITY_METRICS.items() if metric.source == "inputs")
 """Those that every pass measures, or says why not."""
 OF_QUESTIONS = tuple(name for name, metric in QUALITY_METRICS.items() if metric.source == "questions")
 """Those of a file of questions."""
 
-QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
-    {"kl": "kl_divergence", "agreement": "top1_agreement", "perplexity_increase": "perplexity_increase"}
-)
+QUALITY_LIMITS: Mapping[Any, str] = {
+    "kl": "kl_divergence",
+    "agreement": "top1_agreement",
+    "perplexity_increase": "perplexity_increase",
+}
 """Limits on quality that every pass measures (`benchmarking.core.shared_settings`) -> the measure."""
-ALL_QUALITY_LIMITS: Mapping[Any, str] = MappingProxyType(
-    {**QUALITY_LIMITS, **{name: name for name in OF_QUESTIONS}, "accuracy": "task_accuracy"}
-)
+ALL_QUALITY_LIMITS: Mapping[Any, str] = {
+    **QUALITY_LIMITS,
+    **{name: name for name in OF_QUESTIONS},
+    "accuracy": "task_accuracy",
+}
 """Those, and the limits on the scores of a file of questions and of imported evaluations."""
-TO_MEASURE: Mapping[Source, str] = MappingProxyType(
-    {
-        "inputs": "quality was not measured: benchhouse run --quality",
-        "questions": "no questions were asked: benchhouse run --quality-file FILE",
-        "evaluation": "no evaluation of this precision and engine is imported: benchhouse import results_TIME.json",
-    }
-)
+TO_MEASURE: Mapping[Source, str] = {
+    "inputs": "quality was not measured: benchhouse run --quality",
+    "questions": "no questions were asked: benchhouse run --quality-file FILE",
+    "evaluation": "no evaluation of this precision and engine is imported: benchhouse import results_TIME.json",
+}
 """What to do where a measure was not measured."""
 
 

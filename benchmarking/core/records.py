@@ -17,7 +17,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import field, replace
 from statistics import median
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
 from benchmarking.core import plugins
@@ -68,7 +67,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)[:-2]
 """The precisions that can be requested. Another tool's results may also be "other" (named in their runtime mode) or
 "unknown"."""
 PROTOTYPE = "torchao has its kernels as a prototype only, for GPUs of compute capability 10.0 with mslk"
-UNAVAILABLE: Mapping[str, str] = MappingProxyType({"mxfp4": PROTOTYPE, "nvfp4": PROTOTYPE})
+UNAVAILABLE: Mapping[str, str] = {"mxfp4": PROTOTYPE, "nvfp4": PROTOTYPE}
 """Known but unavailable precision -> the reason."""
 
 

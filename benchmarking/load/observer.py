@@ -26,7 +26,6 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
 from itertools import chain, pairwise
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,40 +109,36 @@ NO_METRICS = ("_bucket", "_created")
 TOTAL = "_total"
 MOST_VALUE = 1e300
 UTILIZATION, USED, POWER = USE_NAMES
-STATES: Mapping[str, tuple[str | tuple[str, ...], ...]] = MappingProxyType(
-    {
-        "server_running": (
-            *("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
-            *("tgi_batch_current_size", "ovms_infer_req_active"),
-        ),
-        "server_waiting": (
-            *("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
-            "tgi_queue_size",
-        ),
-        "server_kv_cache_percent": (
-            *("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
-            "llamacpp:kv_cache_usage_ratio",
-        ),
-        "server_preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
-        "server_prompt_tokens": (
-            *CACHE_COUNTERS.values(),
-            ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
-        ),
-        "server_prefix_hits": (*CACHE_COUNTERS, "llamacpp:prompt_tokens_cached_total"),
-        "server_queued": ("vllm:request_queue_time_seconds_count", "sglang:queue_time_seconds_count"),
-        "server_queue_time": ("vllm:request_queue_time_seconds_sum", "sglang:queue_time_seconds_sum"),
-    }
-)
+STATES: Mapping[str, tuple[str | tuple[str, ...], ...]] = {
+    "server_running": (
+        *("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
+        *("tgi_batch_current_size", "ovms_infer_req_active"),
+    ),
+    "server_waiting": (
+        *("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
+        "tgi_queue_size",
+    ),
+    "server_kv_cache_percent": (
+        *("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"),
+        "llamacpp:kv_cache_usage_ratio",
+    ),
+    "server_preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
+    "server_prompt_tokens": (
+        *CACHE_COUNTERS.values(),
+        ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total"),
+    ),
+    "server_prefix_hits": (*CACHE_COUNTERS, "llamacpp:prompt_tokens_cached_total"),
+    "server_queued": ("vllm:request_queue_time_seconds_count", "sglang:queue_time_seconds_count"),
+    "server_queue_time": ("vllm:request_queue_time_seconds_sum", "sglang:queue_time_seconds_sum"),
+}
 """What is sampled during a level -> the metrics of vLLM, SGLang, llama-server, TGI and OVMS that state it; the first
 one that a server has counts, of several in brackets their sum. The use of the KV cache is a share there."""
 SHARES = ("server_kv_cache_percent",)
-DEVICES: Mapping[str, tuple[tuple[str, float], ...]] = MappingProxyType(
-    {
-        UTILIZATION: (("DCGM_FI_DEV_GPU_UTIL", 1.0),),
-        USED: (("DCGM_FI_DEV_FB_USED", BYTES_PER_MIB),),
-        POWER: (("DCGM_FI_DEV_POWER_USAGE", 1.0),),
-    }
-)
+DEVICES: Mapping[str, tuple[tuple[str, float], ...]] = {
+    UTILIZATION: (("DCGM_FI_DEV_GPU_UTIL", 1.0),),
+    USED: (("DCGM_FI_DEV_FB_USED", BYTES_PER_MIB),),
+    POWER: (("DCGM_FI_DEV_POWER_USAGE", 1.0),),
+}
 """Reading of a device -> the metrics of a DCGM exporter that state it, and how much of the reading's unit is one of
 theirs. Several GPUs count as one: mean utilization, total memory and power."""
 MACHINE_TOTAL, MACHINE_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"

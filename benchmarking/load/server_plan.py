@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core.child_process import program
@@ -45,37 +44,33 @@ class Preset:
     """Whether its settings are flags, so that swept names can become flags."""
 
 
-PRESETS: Mapping[str, Preset] = MappingProxyType(
-    {
-        one.engine: one
-        for one in (
-            Preset(engine="vllm", command="vllm serve {model} --host 127.0.0.1 --port {port}"),
-            Preset(
-                engine="sglang",
-                command="python -m sglang.launch_server --model-path {model} --host 127.0.0.1 --port {port} "
-                "--enable-metrics",
-                false=None,
-            ),
-            Preset(
-                engine="llama-server", command="llama-server --model {model} --host 127.0.0.1 --port {port} --metrics"
-            ),
-            Preset(engine="ollama", command="env OLLAMA_HOST=127.0.0.1:{port} ollama serve", has_flags=False),
-            Preset(
-                engine="tgi",
-                command="text-generation-launcher --model-id {model} --hostname 127.0.0.1 --port {port}",
-                false=None,
-            ),
-            Preset(engine="tensorrt-llm", command="trtllm-serve {model} --host 127.0.0.1 --port {port}", false=None),
-            Preset(
-                engine="ovms",
-                command="ovms --rest_bind_address 127.0.0.1 --rest_port {port} --source_model {model} "
-                "--model_repository_path models --task text_generation",
-                path="/v3",
-                false=None,
-            ),
-        )
-    }
-)
+PRESETS: Mapping[str, Preset] = {
+    one.engine: one
+    for one in (
+        Preset(engine="vllm", command="vllm serve {model} --host 127.0.0.1 --port {port}"),
+        Preset(
+            engine="sglang",
+            command="python -m sglang.launch_server --model-path {model} --host 127.0.0.1 --port {port} "
+            "--enable-metrics",
+            false=None,
+        ),
+        Preset(engine="llama-server", command="llama-server --model {model} --host 127.0.0.1 --port {port} --metrics"),
+        Preset(engine="ollama", command="env OLLAMA_HOST=127.0.0.1:{port} ollama serve", has_flags=False),
+        Preset(
+            engine="tgi",
+            command="text-generation-launcher --model-id {model} --hostname 127.0.0.1 --port {port}",
+            false=None,
+        ),
+        Preset(engine="tensorrt-llm", command="trtllm-serve {model} --host 127.0.0.1 --port {port}", false=None),
+        Preset(
+            engine="ovms",
+            command="ovms --rest_bind_address 127.0.0.1 --rest_port {port} --source_model {model} "
+            "--model_repository_path models --task text_generation",
+            path="/v3",
+            false=None,
+        ),
+    )
+}
 """By the name of the engine; from the documentation of each."""
 NOT_STARTED = {
     "lmstudio": "LM Studio's server is part of its application: start it with `lms server start`, and give --url "

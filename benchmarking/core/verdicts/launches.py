@@ -32,7 +32,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from statistics import median
-from types import MappingProxyType
 from typing import TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
@@ -42,13 +41,11 @@ from benchmarking.core.student_t import quantile
 from benchmarking.core.text import number
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
-COVERS: Mapping[IntervalScope | None, str] = MappingProxyType(
-    {
-        "between": "the typical launch",
-        "within": "the calls of the measured launches, not other launches",
-        None: "nothing: there are too few calls for an interval",
-    }
-)
+COVERS: Mapping[IntervalScope | None, str] = {
+    "between": "the typical launch",
+    "within": "the calls of the measured launches, not other launches",
+    None: "nothing: there are too few calls for an interval",
+}
 """`ci_scope` -> what the 95 % interval covers."""
 UNSEEN_LAUNCHES = 0.10
 """Least relative half-width of an interval that does not cover the variation between launches."""

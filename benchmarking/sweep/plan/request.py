@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
-from types import MappingProxyType
 from typing import Any
 
 from benchmarking.core import plugins
@@ -103,13 +102,11 @@ class Request:
 
 
 _FIELDS = {one.name for one in fields(Request)}
-FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        setting.name: found
-        for setting in MEASURING.values()
-        if (found := next((one for one in (setting.field, setting.key, setting.name) if one in _FIELDS), None))
-    }
-)
+FIELDS: Mapping[str, str] = {
+    setting.name: found
+    for setting in MEASURING.values()
+    if (found := next((one for one in (setting.field, setting.key, setting.name) if one in _FIELDS), None))
+}
 """Setting -> the field of `Request` that holds it; the axes in `Request.axes` are not among them."""
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from io import BufferedReader
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import NoReturn
 
 from benchmarking.core.errors import FormatError
@@ -44,70 +43,66 @@ class TensorType:
     bytes: int
 
 
-TYPES: Mapping[int, TensorType] = MappingProxyType(
-    {
-        0: TensorType("F32", 1, 4),
-        1: TensorType("F16", 1, 2),
-        2: TensorType("Q4_0", 32, 18),
-        3: TensorType("Q4_1", 32, 20),
-        6: TensorType("Q5_0", 32, 22),
-        7: TensorType("Q5_1", 32, 24),
-        8: TensorType("Q8_0", 32, 34),
-        9: TensorType("Q8_1", 32, 40),
-        10: TensorType("Q2_K", 256, 84),
-        11: TensorType("Q3_K", 256, 110),
-        12: TensorType("Q4_K", 256, 144),
-        13: TensorType("Q5_K", 256, 176),
-        14: TensorType("Q6_K", 256, 210),
-        15: TensorType("Q8_K", 256, 292),
-        16: TensorType("IQ2_XXS", 256, 66),
-        17: TensorType("IQ2_XS", 256, 74),
-        18: TensorType("IQ3_XXS", 256, 98),
-        19: TensorType("IQ1_S", 256, 50),
-        20: TensorType("IQ4_NL", 32, 18),
-        21: TensorType("IQ3_S", 256, 110),
-        22: TensorType("IQ2_S", 256, 82),
-        23: TensorType("IQ4_XS", 256, 136),
-        24: TensorType("I8", 1, 1),
-        25: TensorType("I16", 1, 2),
-        26: TensorType("I32", 1, 4),
-        27: TensorType("I64", 1, 8),
-        28: TensorType("F64", 1, 8),
-        29: TensorType("IQ1_M", 256, 56),
-        30: TensorType("BF16", 1, 2),
-        34: TensorType("TQ1_0", 256, 54),
-        35: TensorType("TQ2_0", 256, 66),
-        39: TensorType("MXFP4", 32, 17),
-    }
-)
+TYPES: Mapping[int, TensorType] = {
+    0: TensorType("F32", 1, 4),
+    1: TensorType("F16", 1, 2),
+    2: TensorType("Q4_0", 32, 18),
+    3: TensorType("Q4_1", 32, 20),
+    6: TensorType("Q5_0", 32, 22),
+    7: TensorType("Q5_1", 32, 24),
+    8: TensorType("Q8_0", 32, 34),
+    9: TensorType("Q8_1", 32, 40),
+    10: TensorType("Q2_K", 256, 84),
+    11: TensorType("Q3_K", 256, 110),
+    12: TensorType("Q4_K", 256, 144),
+    13: TensorType("Q5_K", 256, 176),
+    14: TensorType("Q6_K", 256, 210),
+    15: TensorType("Q8_K", 256, 292),
+    16: TensorType("IQ2_XXS", 256, 66),
+    17: TensorType("IQ2_XS", 256, 74),
+    18: TensorType("IQ3_XXS", 256, 98),
+    19: TensorType("IQ1_S", 256, 50),
+    20: TensorType("IQ4_NL", 32, 18),
+    21: TensorType("IQ3_S", 256, 110),
+    22: TensorType("IQ2_S", 256, 82),
+    23: TensorType("IQ4_XS", 256, 136),
+    24: TensorType("I8", 1, 1),
+    25: TensorType("I16", 1, 2),
+    26: TensorType("I32", 1, 4),
+    27: TensorType("I64", 1, 8),
+    28: TensorType("F64", 1, 8),
+    29: TensorType("IQ1_M", 256, 56),
+    30: TensorType("BF16", 1, 2),
+    34: TensorType("TQ1_0", 256, 54),
+    35: TensorType("TQ2_0", 256, 66),
+    39: TensorType("MXFP4", 32, 17),
+}
 """Types by ggml_type. The numbers and sizes are those of ggml.h and ggml-common.h."""
 
-FILE_TYPES: Mapping[int, str] = MappingProxyType(
-    {
-        0: "F32",
-        1: "F16",
-        2: "Q4_0",
-        3: "Q4_1",
-        7: "Q8_0",
-        8: "Q5_0",
-        9: "Q5_1",
-        10: "Q2_K",
-        11: "Q3_K_S",
-        12: "Q3_K_M",
-        13: "Q3_K_L",
-        14: "Q4_K_S",
-        15: "Q4_K_M",
-        16: "Q5_K_S",
-        17: "Q5_K_M",
-        18: "Q6_K",
-        25: "IQ4_NL",
-        30: "IQ4_XS",
-        32: "BF16",
-    }
-)
+FILE_TYPES: Mapping[int, str] = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    25: "IQ4_NL",
+    30: "IQ4_XS",
+    32: "BF16",
+}
 """Common names of type mixtures by general.file_type (llama_ftype in llama.h)."""
 
-FLOAT_PRECISIONS: Mapping[str, Precision] = MappingProxyType({"F32": "float32", "F16": "float16", "BF16": "bfloat16"})
+FLOAT_PRECISIONS: Mapping[str, Precision] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def precision_of(name: str) -> Precision:
