@@ -65,10 +65,12 @@ ORDER BY series_id
 """
 POINTS = f"""
 SELECT series_id, result_id, run_id, {{value}} AS value FROM all_results
-WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest($series))
+WHERE {FIT_RESULTS} AND list_contains($series::VARCHAR[], series_id)
 QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
 ORDER BY series_id, history_time, started_at, result_id
 """
+"""DuckDB filters by a bound list while it scans; `IN (SELECT unnest($series))` joins every result of the warehouse
+first."""
 STORED = """
 SELECT c.* FROM change_points c LEFT JOIN series_alias USING (series_id)
 WHERE metric = $metric AND coalesce(canonical_series_id, c.series_id) IN (SELECT unnest($series))
@@ -103,6 +105,7 @@ MODES = (
 )
 BASELINE_RUNS = 10
 """Number of earlier runs whose median a session's value is compared with."""
+SERIES_OF_SESSIONS = "SELECT DISTINCT series_id FROM all_results WHERE list_contains($sessions::VARCHAR[], session_id)"
 SHIFTS = f"""
 WITH fit AS (
     SELECT series_id, result_id, session_id, hardware_id, model_id, runtime, precision, {{value}} AS value,
@@ -111,9 +114,7 @@ WITH fit AS (
             ROWS BETWEEN {BASELINE_RUNS} PRECEDING AND 1 PRECEDING
         ) AS before
     FROM all_results
-    WHERE {FIT_RESULTS} AND series_id IN (
-        SELECT series_id FROM all_results WHERE session_id IN (SELECT unnest($sessions))
-    )
+    WHERE {FIT_RESULTS} AND list_contains($series::VARCHAR[], series_id)
 )
 SELECT fit.*, change_point_id IS NOT NULL AS is_finding
 FROM fit
@@ -348,7 +349,9 @@ def common_shifts(warehouse: Warehouse, sessions_of_metrics: Iterable[tuple[Metr
         sessions.setdefault(metric, set()).add(session)
     common: dict[tuple[str, str, str], CommonShift] = {}
     for metric, ids in sessions.items():
-        values = {"sessions": sorted(ids), "metric": metric.column}
+        sessions_only = {"sessions": sorted(ids)}
+        series = [row["series_id"] for row in warehouse.query(SERIES_OF_SESSIONS, sessions_only).dicts()]
+        values = {**sessions_only, "series": series, "metric": metric.column}
         rows = warehouse.query(SHIFTS.format(value=judged_value(metric)), values).dicts()
         groups: dict[tuple[str, str], list[Shift]] = {}
         for row in rows:

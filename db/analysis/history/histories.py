@@ -63,7 +63,7 @@ SELECT
     series_id, result_id, run_id, session_id, history_time, git_commit, {{value}} AS value,
     coalesce(({{condition}}), FALSE) AS is_selected
 FROM all_results
-WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest(?))
+WHERE {FIT_RESULTS} AND list_contains(?::VARCHAR[], series_id)
 QUALIFY row_number() OVER (PARTITION BY series_id, run_id ORDER BY result_id DESC) = 1
 ORDER BY series_id, history_time, started_at, result_id
 """
@@ -358,7 +358,7 @@ ORDER BY started_at DESC, model_id, device, runtime, precision, batch_size, sequ
 TRENDS = f"""
 WITH newest AS (
     SELECT series_id, history_time, started_at, {{value}} AS value FROM all_results
-    WHERE {FIT_RESULTS} AND series_id IN (SELECT unnest(?::VARCHAR[]))
+    WHERE {FIT_RESULTS} AND list_contains(?::VARCHAR[], series_id)
     QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY history_time DESC, started_at DESC) <= {TREND_RUNS}
 )
 SELECT series_id, list(value ORDER BY history_time, started_at) AS trend FROM newest GROUP BY series_id
