@@ -22,13 +22,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from benchmarking.core.child_process import signals_deferred
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.temporary import held_folder, temporary_name
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Run
 from benchmarking.core.run_file import ProfileFile, RunFile, large_samples, read_file

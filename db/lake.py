@@ -21,7 +21,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import LockedError, StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.storage_paths import DATA_PATH, LakePlace
 from db import migrate

@@ -17,11 +17,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import visible
 from db.connection import Connection, confined, has_triggers, literal, quoted, roll_back

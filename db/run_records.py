@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from itertools import groupby
 from statistics import median
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER, POINT_COLUMNS, POINT_FIELDS
 from benchmarking.core.errors import FormatError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import ModuleTime, OperatorTime, Profile
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.quality import Quality, QualityValue, source_of

@@ -5,13 +5,14 @@ from __future__ import annotations
 import glob
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import default_database
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import EVERYTHING

@@ -10,9 +10,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 if not __package__:  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -30,6 +30,7 @@ from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import (
     CUSTOM_METRICS,
     JUDGED,

@@ -13,12 +13,12 @@ each entry under "benchhouse". Its first layout (`core.scenario_file`) has one s
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values, scenario_file

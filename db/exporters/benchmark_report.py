@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash, to_json
 from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE, Requests, Result, Run
 from benchmarking.core.sample_statistics import describe

@@ -25,7 +25,6 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from benchmarking.core import text
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Run, dumps

@@ -12,13 +12,13 @@ import importlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import StorageError, UsageError, first_line
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Result, Run, dumps
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import counted

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC
 from itertools import product
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import AXES, FURTHER
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, YIELD
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, text_output
 from db.query import dictionary

@@ -14,13 +14,13 @@ import itertools
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.core.errors import StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Result
 from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Json, Phase, Point, Result, Status
 from db.connection import Config, connect, translate_errors

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json, Result, Scalar
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile

@@ -20,10 +20,10 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Result, Samples

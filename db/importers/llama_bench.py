@@ -16,11 +16,12 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import (
     NOT_APPLICABLE,

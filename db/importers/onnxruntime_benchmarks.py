@@ -21,10 +21,11 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of

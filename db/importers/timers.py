@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from statistics import median
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, to_json
 from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of, is_argument, iso, named_arguments

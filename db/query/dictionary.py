@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import choice
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS
 from db.query.questions import Answer, Column, Row
 

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -38,6 +37,7 @@ from benchmarking.core.errors import (
     StorageError,
     UsageError,
 )
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from db.connection import TEMP_FOLDER_VARIABLE
 

@@ -16,12 +16,13 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, LockedError, StorageError, UsageError, storage_errors
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.storage_paths import LakePlace, is_lake
 from benchmarking.core.temporary import temporary_folder
 from db import ingestion

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -18,6 +17,7 @@ from typing import get_args
 from benchmarking.core import plugins
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Precision, canonical_hash
 from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder

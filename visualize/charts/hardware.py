@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import counted
 from benchmarking.core.text import number as exact
 from visualize.drawing import words

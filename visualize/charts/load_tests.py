@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from benchmarking.core.lazy_dataclass import dataclass
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Colour, Element, Entry, Line, Mark, Note, Panel, Rule
 from visualize.drawing.loads import (

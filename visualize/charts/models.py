@@ -4,9 +4,9 @@ memory-bandwidth peaks of a calibrated device."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from benchmarking.core.axes import FURTHER
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.plugins import family_names
 from visualize.drawing import words

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.profiles import KINDS, OTHER, OUTSIDE
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Note, Panel

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from statistics import median
 from typing import Any
 
 from benchmarking.core.doubts import KINDS
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.sample_statistics import quantile, quantile_of_sorted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES

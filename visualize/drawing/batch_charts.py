@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from benchmarking.core.axes import AXES
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Direction
 from benchmarking.core.text import number as exact
 from visualize.drawing import words

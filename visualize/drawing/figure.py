@@ -7,10 +7,11 @@ Both take the words, order, colours and crosses from here, and add none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, TypeVar, cast
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible_lines
 from visualize.drawing.scales import Axis
 

@@ -10,10 +10,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words

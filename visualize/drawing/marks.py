@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Direction
 from visualize.drawing import words
 from visualize.drawing.figure import (

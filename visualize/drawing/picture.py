@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from visualize.drawing.figure import Block, Entry, Figure, Line, Panel, Rule, shown
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import (

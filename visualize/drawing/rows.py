@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.text import counted
 from visualize.drawing.figure import Figure, NotDrawn

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 MOST_TICKS = 7
 MOST_DECIMALS = 4

@@ -10,8 +10,9 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from benchmarking.core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

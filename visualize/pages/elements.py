@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import first_few, number, size_text, visible

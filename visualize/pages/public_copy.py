@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,6 +18,7 @@ from benchmarking.core import plugins, records
 from benchmarking.core.codec import dumps, from_json, to_json
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Run

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.doubts import KINDS, sentence
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import number, visible

@@ -14,7 +14,7 @@ import ipaddress
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +34,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from benchmarking.core.errors import BenchhouseError, LockedError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from db.query.questions import STOPPER, Stopper
 from visualize.pages import parameters as params
 from visualize.pages.site import (

@@ -10,7 +10,6 @@ import hashlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible_except_space
 from visualize.pages import parameters as params
 from visualize.pages.elements import Link, separated_in

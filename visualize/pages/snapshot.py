@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.storage_paths import LakePlace, is_lake
 from db.connection import database_files
 from db.warehouse import RESTART_S, Warehouse

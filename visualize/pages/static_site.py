@@ -15,12 +15,13 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.input_files import read_json
 from visualize.pages import parameters as params

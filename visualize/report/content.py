@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, Metric, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
 from benchmarking.core.records import NOT_APPLICABLE

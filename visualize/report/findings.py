@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
 from benchmarking.core.text import counted, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy

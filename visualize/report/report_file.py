@@ -12,13 +12,13 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.argument_types import folder_to_write
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.storage_paths import without_place
 from benchmarking.core.text import first_few, markdown_escaped, markdown_table

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import describe
 from benchmarking.core.tables import Table, table_text

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import LOOP

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped

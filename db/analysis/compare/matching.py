@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
@@ -16,6 +15,7 @@ from types import MappingProxyType
 
 from benchmarking.core.axes import AXES, POINT_FIELDS
 from benchmarking.core.command_line import choice
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, SCENARIO, Json, Point, canonical_hash
 from benchmarking.core.text import listed
 from db.analysis.selection import FIELDS

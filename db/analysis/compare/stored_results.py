@@ -32,7 +32,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
@@ -41,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import canonical_hash
 from benchmarking.core.verdicts.judging import MIN_SESSIONS, SD_OF_MEDIAN_ABSOLUTE, SessionScatter

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR

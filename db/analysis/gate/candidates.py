@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Source
 from benchmarking.core.records import TOO_FEW_SAMPLES, Point

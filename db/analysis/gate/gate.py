@@ -27,11 +27,12 @@ that shows again in a fresh session on an idle machine must still be explained.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import comb, log
 from statistics import median
 from typing import Literal
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, outlooks

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Point, canonical_hash

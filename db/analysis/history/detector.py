@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.student_t import cumulative
 
 if TYPE_CHECKING:

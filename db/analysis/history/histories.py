@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.provenance import naive_now

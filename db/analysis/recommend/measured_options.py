@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run, canonical_hash

@@ -21,11 +21,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.input_files import read_yaml

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text

@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate, least_to_tell, share_holds
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar

@@ -9,13 +9,14 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, Result, Run
 from benchmarking.core.terminal import data_stream
 from benchmarking.core.text import counted

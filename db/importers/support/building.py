@@ -12,13 +12,14 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.doubts import validity
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import (
     Cell,

@@ -19,7 +19,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from io import BytesIO
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import FormatError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import (

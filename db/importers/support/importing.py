@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from benchmarking.core.errors import (
     first_line,
     out_of_memory_line,
 )
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.records import FORMAT, Json, Precision, Run, canonical_hash
 from benchmarking.core.run_file import large_samples

@@ -10,9 +10,9 @@ import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Json, Result, Samples
 from db.importers.support.measures import in_ms, measured

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision
 from db.importers.support.building import precision_of

@@ -11,12 +11,12 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, beside

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
     correlation,
     drawn_shortfall,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from benchmarking.core.command_line import choice
+from benchmarking.core.lazy_dataclass import dataclass
 from db.analysis.selection import Selection
 from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.rows import Selection as Selected

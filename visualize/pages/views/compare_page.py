@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.comparison_text import ComparisonWords, comparison_words

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain, islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from db.query import dictionary
 from db.query.answers import LINES
 from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet

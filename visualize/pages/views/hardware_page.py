@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Point
 from benchmarking.core.text import number as exact
 from benchmarking.core.text import visible

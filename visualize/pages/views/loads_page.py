@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
 from visualize.drawing import loads, words

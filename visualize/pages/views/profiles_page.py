@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.text import visible
 from visualize.charts import profiles

@@ -10,11 +10,12 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.quality import ALL_QUALITY_LIMITS
 from benchmarking.core.text import visible

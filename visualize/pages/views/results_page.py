@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import number
 from db.analysis.selection import Selection
 from visualize.charts.tradeoffs import QUALITIES

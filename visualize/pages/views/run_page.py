@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import THROUGHPUT_AT_MEDIAN, custom_metric, metric_by_ending
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import dumps

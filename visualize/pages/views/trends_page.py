@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import counted
 from db.analysis.annotations import annotate, list_annotations
