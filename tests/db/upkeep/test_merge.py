@@ -1,6 +1,7 @@
 """Merging: every row once, whoever is merged into whom and how often; what contradicts is refused whole, and named."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarking.core.errors import FormatError, LockedError, UsageError
@@ -411,8 +412,11 @@ PIECES = st.fixed_dictionaries(
         "alias": st.none() | st.integers(1, 3),
     }
 )
+OURS = {"runs": {0, 2}, "compacted": False, "alert": ("noise", 2), "note": True, "alias": 1}
+THEIRS = {"runs": {1, 2}, "compacted": True, "alert": ("method", 3), "note": True, "alias": 2}
 LAWS = settings(
-    max_examples=3,
+    phases=tuple(Phase) if os.environ.get("BENCHHOUSE_TEST_ALL") else (Phase.explicit,),
+    max_examples=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -462,6 +466,7 @@ def fill(warehouse, runs, pieces):
 
 @LAWS
 @given(a=PIECES, b=PIECES)
+@example(a=OURS, b=THEIRS)
 def test_merging_is_commutative_and_idempotent(build, a, b):
     ab, ba = build(a), build(b)
     into(ab, build(b))
@@ -475,6 +480,7 @@ def test_merging_is_commutative_and_idempotent(build, a, b):
 
 @LAWS
 @given(a=PIECES, b=PIECES, c=PIECES)
+@example(a=OURS, b=THEIRS, c={"runs": {0, 1}, "compacted": False, "alert": None, "note": False, "alias": None})
 def test_merging_is_associative(build, a, b, c):
     left, right, bc = build(a), build(a), build(b)
     into(left, build(b), build(c))
