@@ -34,6 +34,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarking.devices.support import select
 from db import warehouse
 from tests.helpers.databases import copying
 from tests.helpers.paths import ROOT
@@ -44,6 +45,7 @@ LEAVES = (
     "benchmarking.sweep.run.preparation",
     "benchmarking.benches.discovery",
     "benchmarking.scripts.analysis",
+    select.MODULE,
     "db.service",
     "db.query.questions",
     "onnxruntime_genai.models.builder",
@@ -83,19 +85,18 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         # process_group.
         cwd, env, ends, is_new_session = others[4], others[5], others[9:15], others[20]
         variables = os.environ if env is None else env
-        module = served_module(args)
+        served = served_module(args)
         is_plain = others[:2] == (None, None) and not (others[3] or others[8]) and others[16:20] == (None,) * 3 + (-1,)
-        if module is None or not is_plain or not is_like_the_server(variables):
+        if served is None or not is_plain or not is_like_the_server(variables):
             super()._execute_child(args, *others)  # type: ignore[misc]
             return
-        words = list(map(str, args))
-        at = words.index("-m")
+        module, arguments = served
         streams = [own if end == -1 else end for own, end in enumerate((ends[0], ends[3], ends[5]))]
         folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
         try:
             self.pid = start(
-                module, words[at + 2 :], variables, folder, streams,
-                is_safe_path="-P" in words[:at], is_new_session=is_new_session,
+                module, arguments, variables, folder, streams,
+                is_safe_path=args[1] == "-P", is_new_session=is_new_session,
             )  # fmt: skip
             self._child_created = True
         finally:
@@ -131,14 +132,20 @@ def is_like_the_server(variables: Mapping[str, str]) -> bool:
     return _fixed(variables) == _fixed(Popen.server_environment)
 
 
-def served_module(words: Any) -> str | None:
-    """The module of ours, or that leaf of another, which a command line runs with this Python, or None."""
+def served_module(words: Any) -> tuple[str, list[str]] | None:
+    """The module of ours, or that leaf of another, which a command line runs with this Python, and its arguments; or
+    None."""
     if isinstance(words, str | bytes | os.PathLike) or list(words[:1]) != [sys.executable]:
         return None
-    rest = list(words[2:] if list(words[1:2]) == ["-P"] else words[1:])
-    if len(rest) < 2 or rest[0] != "-m" or (rest[1].split(".")[0] not in OURS and rest[1] not in LEAVES):
+    rest = [str(word) for word in words[2 if list(words[1:2]) == ["-P"] else 1 :]]
+    if len(rest) < 2:
         return None
-    return str(rest[1])
+    flag, name, *arguments = rest
+    if (flag, name) == ("-c", select.CHILD_CODE):  # the probe of a kind of devices
+        return select.MODULE, arguments
+    if flag != "-m" or (name.split(".")[0] not in OURS and name not in LEAVES):
+        return None
+    return name, arguments
 
 
 class Server:

@@ -98,9 +98,15 @@ def site(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of fewer pages of each view than there could be: a page of one more series takes the same way."""
     folder = tmp_path_factory.mktemp("published") / "site"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_site, "MOST_PAGES", 20)
+        patch.setattr(static_site, "MOST_PAGES", 8)
         assert publish(folder, database, "--runs", str(PAGES)) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """The pages of the site."""
+    return crawled(site)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +138,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_link_has_a_file_and_every_page_is_linked(site):
-    found = crawled(site)
+def test_every_link_has_a_file_and_every_page_is_linked(site, pages):
     made = {name for name in files(site) if name.endswith(".html")}
-    assert made == set(found)
+    assert made == set(pages)
     assert {path for path in made if "/" not in path} == {
         *(
             "index.html",
@@ -151,8 +156,8 @@ def test_every_link_has_a_file_and_every_page_is_linked(site):
     assert sum(path.startswith("run/") for path in made) == PAGES
 
 
-def test_no_page_needs_a_server(site):
-    for path, page in crawled(site).items():
+def test_no_page_needs_a_server(pages):
+    for path, page in pages.items():
         assert page.elements.isdisjoint({"form", "input", "select", "textarea", "iframe", "base"}), path
         assert "htmx" not in page.text, path
         assert f'content="{static_site.POLICY}"'.replace("'", "&#39;") in page.text, path
@@ -262,8 +267,7 @@ def test_links_beyond_the_page_limit_become_text(database, tmp_path, monkeypatch
     assert "None" not in [link for page in pages.values() for link in page.links]
 
 
-def test_comparisons_are_prerendered(site):
-    pages = crawled(site)
+def test_comparisons_are_prerendered(pages):
     newest = next(link for link in pages["compare.html"].links if link.startswith("compare/"))
     assert "not judged against A at 4 of 4 points" in pages[newest].text
     change = next(link for link in pages["trends.html"].links if link.startswith("compare/"))
