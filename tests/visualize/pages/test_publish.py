@@ -98,7 +98,7 @@ def site(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of fewer pages of each view than there could be: a page of one more series takes the same way."""
     folder = tmp_path_factory.mktemp("published") / "site"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_site, "MOST_PAGES", 8)
+        patch.setattr(static_site, "MOST_PAGES", 14)
         assert publish(folder, database, "--runs", str(PAGES)) == 0
     return folder
 
