@@ -37,6 +37,9 @@ SCORES = ", ".join(f"'{name}'" for name in QUALITIES if not QUALITY_METRICS[name
 """Those that depend on what was asked, so that results of other questions or tasks are not comparable."""
 LEVEL_NOTE = "Each point is a load level: right is faster for each user, up is more total throughput"
 NO_BETTER = "; no point beats the stepped line on both."
+LEAST_QUALITY = 2.0**-23
+"""Qualities that differ by less count as equal: the outputs that they compare have float32's resolution."""
+EQUAL = "Qualities that differ by less than 1e-7, the resolution of float32, count as equal."
 
 
 class ParetoFront(ChartPlugin):
@@ -61,7 +64,7 @@ class ParetoFront(ChartPlugin):
         told = _ends(best, [f"{number(row['throughput'])} {unit} at {number(row['value'])} ms" for row in best])
         return _figure(
             self, key, members, series, left_out, best, "value", names,
-            (words.value_title("latency_median_ms"), f"Throughput ({unit})\n{words.better('higher')}"),
+            (words.value_title("latency_median_ms"), f"Throughput ({unit})\nhigher is better"),
             f"{told} per call" if told else None,
             note="Stepped line: no other point has both lower median latency and higher throughput.",
             place=[held(key, concurrency=1)], of_names=held_names(key, 1),
@@ -92,14 +95,18 @@ class QualityTradeoff(ChartPlugin):
             return "a single configuration has no comparison"
         metric = QUALITY_METRICS[key["measure"]]
         is_cost = metric.better == "lower"
-        keep = _front(drawn, "quality", is_cost=is_cost)
+        keep = _front(drawn, "quality", is_cost=is_cost, apart=LEAST_QUALITY)
         series, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=keep)
-        best = _front([row for one in series for row in one.rows], "quality", is_cost=is_cost)
-        titles = (f"{metric.title}\n{words.better(metric.better)}", f"Throughput ({_unit(key)})\nhigher is better")
+        shown = [row for one in series for row in one.rows]
+        best = _front(shown, "quality", is_cost=is_cost, apart=LEAST_QUALITY)
+        found = {row["quality"] for row in shown}
+        is_close = len({_steps(one, LEAST_QUALITY) for one in found}) < len(found)
+        titles = (f"{metric.title}\n{metric.better} is better", f"Throughput ({_unit(key)})\nhigher is better")
         return _figure(
             self, key, [row for row in members if row["batch_size"] == least], series, left_out, best, "quality",
             [f"{row['runtime']} {words.precision(row)}" for row in best], titles, is_cost=is_cost,
             note="Stepped line: no other point has both better quality and higher throughput.",
+            reading=EQUAL if is_close else None,
             place=[words.unbroken(words.point({**key, "batch_size": least, "concurrency": 1}))],
             of_names=held_names(key, 1),
         )  # fmt: skip
@@ -145,6 +152,7 @@ def _figure(
     finding: str | None = None,
     *,
     note: str,
+    reading: str | None = None,
     is_cost: bool = True,
     of_names: Sequence[str],
     **parts: Any,
@@ -169,6 +177,7 @@ def _figure(
         words.accountable(members, shown, left_out),
         shown,
         note if is_load or len(best) > 1 else None,
+        reading,
         lacking=[left_out],
         named=(lambda row: f"{words.cell(row)} at {level_words(row)}") if is_load else words.cell_and_point,
     )
@@ -179,11 +188,17 @@ def _figure(
     )  # fmt: skip
 
 
-def _front(rows: Sequence[Row], x: str, *, is_cost: bool = True) -> list[Row]:
+def _front(rows: Sequence[Row], x: str, *, is_cost: bool = True, apart: float = 0.0) -> list[Row]:
     """The Pareto front of a column and the throughput, without invalid and simulated results; its lowest x comes first
-    if that is a cost, else its highest."""
+    if that is a cost, else its highest. Values of x that are less than `apart` from each other are equal."""
     ranked = [row for row in rows if trust(row) != "invalid" and not row["simulated"]]
-    return pareto(ranked, lambda row: (row[x] if is_cost else -row[x], row["throughput"]))
+    sign = 1 if is_cost else -1
+    return pareto(ranked, lambda row: (sign * _steps(row[x], apart), row["throughput"]))
+
+
+def _steps(value: float, apart: float) -> float:
+    """The value in steps of `apart`; itself if that is 0."""
+    return round(value / apart) if apart else value
 
 
 def _unit(key: Row) -> str:

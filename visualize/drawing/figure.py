@@ -12,12 +12,16 @@ from itertools import groupby
 from typing import Any, Literal, TypeVar, cast
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import visible_lines
+from benchmarking.core.text import first_few, visible_lines
 from visualize.drawing.scales import Axis
 
 T = TypeVar("T")
 LEAST_ROW_IN = 0.16
 """Lowest row with gaps between its blocks."""
+SAME_PLACE = 0.008
+"""Distance of two marks that are one to the eye, as a share of the panel."""
+MOST_COMPARED, MOST_HIDDEN = 64, 3
+"""Most marks of a line that is compared with others, and most pairs of such lines that a caption names."""
 State = Literal["valid", "doubtful", "invalid"]
 Colour = int | str
 """Index of a series colour, "ink", "grey", "page" (the background), or "#rrggbb"; "on 3" or "on grey" is black or
@@ -163,6 +167,26 @@ class Panel:
         return self.x.low <= mark.x <= self.x.high and self.y.low <= mark.y <= self.y.high
 
     @property
+    def hidden(self) -> list[tuple[str, str]]:
+        """Names of a line and of a later one that covers it: each mark of the one lies beneath a mark of the other."""
+        lines = [line for line in self.lines if line.label and line.in_table and line.shape is not None]
+        drawn = [
+            (line.label, [(self.x.share(mark.x), self.y.share(mark.y)) for mark in line.marks])
+            for line in lines
+            if 0 < len(line.marks) <= MOST_COMPARED
+        ]
+
+        def is_beneath(below: Iterable[tuple[float, float]], above: Sequence[tuple[float, float]]) -> bool:
+            return all(any(max(abs(x - left), abs(y - up)) < SAME_PLACE for left, up in above) for x, y in below)
+
+        return [
+            (name, other)
+            for place, (name, marks) in enumerate(drawn)
+            for other, others in drawn[place + 1 :]
+            if name != other and is_beneath(marks, others)
+        ]
+
+    @property
     def is_dense(self) -> bool:
         """Whether its rows are too low for a gap between blocks, which then have an outline in their own colour: a
         short request among hundreds would be thinner than the gap."""
@@ -215,12 +239,16 @@ class Figure:
 
     @property
     def caption(self) -> tuple[str, ...]:
-        """The notes, and a sentence about axes that do not start at zero."""
+        """The notes, and sentences about lines that hide others, and axes that do not start at zero."""
         axes = [axis for panel in self.panels for axis in (panel.x, panel.y) if axis.is_value]
         logarithmic = any(axis.is_log for axis in axes)
         cut = any(not axis.is_log and axis.low > 0 for axis in axes)
         several = len(self.panels) > 1
-        said = ["Logarithmic axes." if several else "Logarithmic axis."] if logarithmic else []
+        hidden = [" and ".join(pair) for pair in dict.fromkeys(pair for panel in self.panels for pair in panel.hidden)]
+        where = " in a panel" if several else ""
+        named = first_few(hidden, MOST_HIDDEN, "; ")
+        said = [f"Nearly equal{where}, so that one line hides the other: {named}."] if hidden else []
+        said += ["Logarithmic axes." if several else "Logarithmic axis."] if logarithmic else []
         said += ["Not all axes start at 0." if several else "The axis does not start at 0."] if cut else []
         return (*self.notes, *said)
 

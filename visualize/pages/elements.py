@@ -12,7 +12,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import first_few, number, size_text, visible
 from db.values import heading
-from visualize.drawing.rows import shown_settings
+from visualize.drawing.rows import settings
 from visualize.drawing.words import short_point
 
 if TYPE_CHECKING:
@@ -279,5 +279,5 @@ def commit_text(row: Mapping[str, Any]) -> str | None:
 
 def settings_text(text: str) -> str:
     """Runtime settings stored as JSON, in parentheses: " (attention=sdpa, cache=static)"; empty without settings."""
-    known = shown_settings(text)
+    known = settings(text)
     return f" ({known})" if known else ""

@@ -14,11 +14,12 @@ from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.history.changes import Regression
+from db.analysis.history.changes import Regression, change_point_id
 from db.analysis.selection import EVERYTHING, Selection
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
+    from db.analysis.history.histories import ChangePoint
     from db.connection import Connection
     from db.warehouse import Warehouse
 
@@ -311,6 +312,22 @@ def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> Sto
         return _stored_alerts(rows, alert_ids)
 
     return warehouse.change(store)
+
+
+def has_alert(warehouse: Warehouse, series_id: str, metric: str, change: ChangePoint) -> bool:
+    """Whether `raise_alerts` would raise none for a change of a series, since an alert with any triage is about it."""
+    first, last_good = change.first_changed.result_id, change.last_good
+    row = {
+        "series_id": series_id,
+        "metric": metric,
+        "relative_change": change.change.relative_change,
+        "result_id": first,
+        "change_point_id": change_point_id(metric, first),
+        "first_commit": last_good.git_commit,
+        "parameters": json.dumps({"last_good": last_good.result_id}),
+    }
+    with warehouse.cursor() as cursor:
+        return _same_change(cursor, row, TRIAGES) is not None
 
 
 def _stored_alerts(rows: Sequence[Mapping[str, Any]], alert_ids: Sequence[str]) -> StoredAlerts:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.quality import Quality, QualityValue
+from visualize.charts.tradeoffs import EQUAL
 from visualize.drawing.configurations import APART
 from visualize.drawing.figure import NotDrawn
 
@@ -254,6 +255,26 @@ def test_quality_is_drawn_against_throughput_at_the_smallest_batch(
     assert sorted(see.points(axes, "front")) == sorted([(best, 31.25), (good, 62.5)])
     assert {text.get_text() for text in axes.texts} == {"eager float32", "eager int8"}
     assert "float16" not in " ".join(text.get_text() for text in figure.texts)
+
+
+@pytest.mark.parametrize(
+    ("metric", "best", "equal", "worse"),
+    [("kl_divergence", 0.0, 3e-12, 2e-7), ("embedding_cosine", 1.0, 1 - 1e-9, 0.999999)],
+)
+def test_qualities_that_differ_by_less_than_the_resolution_of_float32_are_equal(
+    metric, best, equal, worse, at_128, figures, see
+):
+    runs = [
+        with_quality(at_128(), metric, best),
+        with_quality(at_128(runtime="compiled", slowdown=0.5), metric, equal),
+        with_quality(at_128(runtime="onnxruntime", slowdown=0.8), metric, worse),
+    ]
+    (figure,) = figures("quality_tradeoff", *runs)
+    assert see.points(figure.axes[0], "front") == [(equal, 62.5)]
+    assert see.says(figure, EQUAL)
+    (apart,) = figures("quality_tradeoff", runs[0], runs[2])
+    assert see.points(apart.axes[0], "front") == sorted([(best, 31.25), (worse, 39.0625)])
+    assert not see.says(apart, EQUAL)
 
 
 def test_invalid_results_are_not_on_the_front_of_quality_and_one_configuration_is_not_drawn(

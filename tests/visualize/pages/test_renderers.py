@@ -134,6 +134,24 @@ def test_a_mark_at_the_end_of_an_axis_is_drawn_whole_and_one_beyond_it_not_at_al
     assert [scatter.get_clip_on(), layer["mark"].get("clip", False)] == [False, False], "half of it would be hidden"
 
 
+def test_a_line_that_another_hides_is_named():
+    def line(label, *ys, **look):
+        return Line(label=label, marks=tuple(Mark(x=x / 4, y=y) for x, y in enumerate(ys)), **{"shape": 0, **look})
+
+    lines = (
+        line("eager", 0.2, 0.4),
+        line("compiled", 0.2, 0.401, 0.9),
+        line("slower", 0.2, 0.45),
+        line("", 0.2, 0.4, shape=None),
+        line("limit", 0.2, 0.4, in_table=False),
+    )
+    panel = Panel(x=Axis(), y=Axis(), elements=lines)
+    assert Figure(title="latency", panels=(panel,)).caption == (
+        "Nearly equal, so that one line hides the other: eager and compiled.",
+    )
+    assert Figure(title="latency", panels=(Panel(x=Axis(), y=Axis(), elements=lines[2:]),)).caption == ()
+
+
 def test_blocks_too_thin_for_a_gap_are_outlined_in_their_own_colour():
     outlines = []
     for rows in (2, 300):

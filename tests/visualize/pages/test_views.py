@@ -38,7 +38,7 @@ from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of
 from visualize.pages.site import NotFoundError, environment, views
 from visualize.pages.snapshot import Snapshots
-from visualize.pages.views import console_page
+from visualize.pages.views import console_page, profiles_page
 from visualize.report.content import report_of
 
 pytestmark = pytest.mark.forked_children
@@ -570,7 +570,7 @@ def test_a_profile_has_titles_pictures_and_tables(data):
     assert by_depth[1] == pytest.approx(5 / 6, abs=0.0001)
     assert ticks_of(layers, "ytext")[1] == "layers.1"
     assert len(flame.table.rows) == 3
-    assert shown.operators.rows[0][0].text == "aten::addmm"
+    assert (shown.operators.rows[0][0].text, shown.rest) == ("aten::addmm", None)
     (run,) = data.warehouse.query(
         "SELECT max_by(run_id, started_at) AS id FROM benchmark_runs "
         "WHERE model_id = 'bert-base-uncased' AND runtime = 'eager'"
@@ -579,6 +579,15 @@ def test_a_profile_has_titles_pictures_and_tables(data):
     assert leads_to == link
     with pytest.raises(NotFoundError, match="no profile 'x'"):
         views()["profile"].page(data, views()["profile"].parameters(profile_id="x"))
+
+
+def test_operators_that_the_table_of_a_profile_leaves_out_are_counted_with_their_share(data, monkeypatch):
+    monkeypatch.setattr(profiles_page, "LEAST_SHARE", 0.5)
+    listed = views()["profiles"].page(data, views()["profiles"].parameters())
+    (link,) = [row[0].link for row in listed.profiles.rows if row[1].text == "bert-base-uncased"]
+    shown = views()["profile"].page(data, link.parameters)
+    assert shown.operators.rows == ()
+    assert shown.rest == "Not listed: 1 further operator, with 41.7% of a call"
 
 
 def test_an_imported_load_has_its_host_and_doubts_without_our_flags(tmp_path):

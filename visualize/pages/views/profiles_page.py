@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
-from benchmarking.core.text import visible
+from benchmarking.core.text import counted, visible
 from visualize.charts import profiles
 from visualize.drawing.rows import charts
 from visualize.pages import vega
@@ -107,12 +107,17 @@ def profile_page(data: Data, parameters: ProfileParameters) -> SimpleNamespace:
     }
     longest = [name for name in sorted(spent, key=lambda name: -own[name]) if own[name] >= LEAST_SHARE * total]
     longest = longest[:MOST_OPERATORS]
+    others = spent.keys() - set(longest)
+    rest = f"Not listed: {counted(len(others), 'further operator')}" if others else None
+    if rest and total:
+        rest += f", with {profiles.share_text(sum(own[name] for name in others) / total)} of a call"
     return SimpleNamespace(
         title=visible(f"Profile of {row['model_id']} on {row['device_name'] or row['device']}"),
         profile_id=row["profile_id"],
         facts=_facts(row),
         charts=profile_charts(row),
         operators=grid(filled(operators, longest), longest, "Longest operators", ("calls", "own ms", "share")),
+        rest=rest,
         missing=tuple((name.replace("_", " "), visible(why)) for name, why in sorted(dict(row["missing"]).items())),
         command=row["command"],
     )

@@ -13,8 +13,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import counted
 from db.analysis.annotations import annotate, list_annotations
-from db.analysis.gate.alerts import TRIAGES, Triage, list_alerts, raise_alerts, set_triage
-from db.analysis.history.changes import change_point_id, regressions, update_changes
+from db.analysis.gate.alerts import TRIAGES, Triage, has_alert, list_alerts, raise_alerts, set_triage
+from db.analysis.history.changes import regressions, update_changes
 from db.analysis.history.histories import ChangePoint, History, HistoryPoint, histories
 from db.analysis.history.history_text import change_text, excluded_results_text, trend_text
 from db.analysis.selection import Selection, judged_metric
@@ -257,7 +257,7 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         unraised=sum(  # confirmed regressions without an alert
             change_point.change.state == "confirmed"
             and metric.is_worse(change_point.change.relative_change)
-            and not _has_alert(change_point, rows, history, metric)
+            and not has_alert(data.warehouse, history.series_id, metric.column, change_point)
             for change_point in history.change_points
         ),
         notes=notes,
@@ -272,24 +272,6 @@ def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
             ),
         ],
         triages=TRIAGES,
-    )
-
-
-def _has_alert(change: ChangePoint, alerts: Sequence[dict[str, Any]], history: History, metric: Metric) -> bool:
-    """Whether an alert refers to the change, by the rule of `raise_alerts`."""
-    first, commit = change.first_changed.result_id, change.last_good.git_commit
-    places = {point.result_id: place for place, point in enumerate(history.points)}
-    good, bad = places[change.last_good.result_id], places[first]
-    return any(
-        row["change_point_id"] == change_point_id(metric.column, first)
-        or (commit is not None and row["first_commit"] == commit)
-        or first in row["parameters"].get("results", ())
-        or (
-            row["result_id"] in places
-            and row["parameters"].get("last_good") in places
-            and max(good, places[row["parameters"]["last_good"]]) <= min(bad, places[row["result_id"]])
-        )
-        for row in alerts
     )
 
 

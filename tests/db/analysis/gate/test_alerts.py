@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from db.analysis.gate.alerts import list_alerts, raise_alerts, set_triage
+from db.analysis.gate.alerts import has_alert, list_alerts, raise_alerts, set_triage
 from db.analysis.history.changes import regressions, update_changes
+from db.analysis.history.histories import histories
 from db.analysis.selection import EVERYTHING
 from db.commands.check import main as check
 from db.warehouse import Warehouse
@@ -52,3 +53,24 @@ def test_a_regression_without_commits_has_one_alert(nights, capsys):
         assert alert["change_point_id"] == found[0].change_point_id
         set_triage(warehouse, [alert["alert_id"]], "noise", None)
         assert raise_alerts(warehouse, found).new == (), "a change that was triaged is not raised again"
+
+
+def test_an_alert_about_a_change_in_the_other_direction_is_none_of_this_change(nights):
+    path, runs = nights
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all(runs)
+        update_changes(warehouse, METRIC)
+        found = regressions(warehouse, [METRIC])
+        (history,), _ = histories(warehouse, EVERYTHING, METRIC)
+        (change,) = history.change_points
+
+        def is_known():
+            return has_alert(warehouse, history.series_id, METRIC.column, change)
+
+        assert not is_known()
+        raise_alerts(warehouse, found)
+        assert is_known()
+        with warehouse.transaction() as connection:
+            connection.execute("UPDATE alerts SET relative_change = -relative_change")
+        assert not is_known()
+        assert len(raise_alerts(warehouse, found).new) == 1
