@@ -38,7 +38,7 @@ def _throughput_title(row: Row) -> str:
     """Generated tokens if the model generates, else images or other inputs."""
     is_image = row["sequence_length"] is None and row["image_size"] is not None
     unit = "generated tokens" if row["new_tokens"] is not None else "images" if is_image else "inputs"
-    return f"Throughput ({unit}/s)\n{words.better('higher')}"
+    return f"Throughput ({unit}/s)\nhigher is better"
 
 
 def _weights(drawn: Sequence[Row]) -> tuple[str, float] | None:
@@ -86,7 +86,7 @@ class BatchSequenceHeatmap(ChartPlugin):
             finding = f"highest throughput at {place} ({number(best['value'])} {unit})"
         panel = heat_panel(
             cells, [f"{size:,}" for size in batches], [f"{size:,}" for size in lengths], better="higher",
-            title=f"Throughput ({unit}), {words.better('higher')}", x_title=BATCH_LABEL,
+            title=f"Throughput ({unit}), higher is better", x_title=BATCH_LABEL,
             y_title=AXES["sequence_length"].title,
         )  # fmt: skip
         lacking = [words.doubts(drawn, ("~", "Crossed out")), words.missing_points(members, drawn)]
@@ -142,7 +142,7 @@ PLUGINS = (
         condition=f"coalesce({ENERGIES}) IS NOT NULL",
         readings=tuple(ENERGY),
         is_per_input=True,
-        value_title=lambda row: f"Energy of the {ENERGY_PARTS[row['column']]} per input (J)\n{words.better('lower')}",
+        value_title=lambda row: f"Energy of the {ENERGY_PARTS[row['column']]} per input (J)\nlower is better",
         notes=lambda drawn: [ENERGY_READING],
         also_by_sequence=True,
     ),

@@ -260,7 +260,7 @@ class UseOverTime(ChartPlugin):
         left_out = words.left_out(len(points) - len(shown), len(points), "points", "smallest")
         lacking = (words.doubts(rows, None), left_out)
         return figure(
-            self, key, rows, panels, width_in=WIDTH_IN, legend=tuple(one.entry for one in series),
+            self, key, rows, panels, width_in=WIDTH_IN, legend=legend(series, ()),
             title=f"{'The server during the load' if is_load else self.title}: {key['model_id']}",
             subtitle=words.SEPARATOR.join((words.cell(key), str(key["task"]))),
             notes=words.sentences([NOTE_OF_LOADS if is_load else READINGS_NOTE], lacking),

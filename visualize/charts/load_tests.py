@@ -149,7 +149,7 @@ def _panel(
         ]
     values = [mark.y for line in (*mains, *thins) for mark in line.marks]
     limit = limits.get(metric.limit or "")
-    title = f"{metric.title}\n{words.better(metric.better)}"
+    title = f"{metric.title}\n{metric.better} is better"
     y = value_axis(title, [*values, *([limit] if limit else [])], may_be_log=metric is not RATES)
     elements: list[Element] = [*knees, *thins, *mains]
     if limit is not None:

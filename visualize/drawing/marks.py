@@ -74,11 +74,6 @@ class Series:
         own = {"label": self.label, "colour": self.colour, "shape": self.style, "dashes": self.dashes}
         return Line(**{**own, "marks": tuple(marks), **look})
 
-    @property
-    def entry(self) -> Entry:
-        """Its entry in the legend."""
-        return entries([self.line(())])[0]
-
 
 def mark(
     row: Row,
@@ -111,7 +106,7 @@ def marks_of(
 
 def legend(series: Sequence[Series], rows: Iterable[Row]) -> tuple[Entry, ...]:
     """One entry per series, and explanations of hollow and crossed marks if there are any."""
-    return (*(one.entry for one in series), *states_legend(rows))
+    return (*entries(one.line(()) for one in series), *states_legend(rows))
 
 
 def states_legend(rows: Iterable[Row], *, are_blocks: bool = False) -> tuple[Entry, ...]:

@@ -207,12 +207,7 @@ def value_title(column: str, separator: str = "\n") -> str:
 def metric_title(metric: Metric, separator: str = "\n") -> str:
     """Axis title of a metric: its name, unit and better direction."""
     title = metric.title or metric_name(metric) + (f" ({metric.unit})" if metric.unit else "")
-    return f"{title}{separator}{better(metric.better)}" if metric.better else title
-
-
-def better(direction: str) -> str:
-    """The end of an axis title: "lower is better"."""
-    return f"{direction} is better"
+    return f"{title}{separator}{metric.better} is better" if metric.better else title
 
 
 def missing_points(
@@ -229,7 +224,7 @@ def missing_points(
     names = "; ".join(named(row) for row in missing[:3]) + (" and others" if len(missing) > 3 else "")
     error = _first_error(missing)
     of_points = counted(len(rows), "point")
-    return f"Not drawn: {_counted(_state(row, otherwise) for row in missing)} of {of_points} ({names})" + (
+    return f"Not drawn: {counts(_state(row, otherwise) for row in missing)} of {of_points} ({names})" + (
         f": {error}" if error else "."
     )
 
@@ -245,7 +240,7 @@ def nothing_to_draw(rows: Sequence[Row]) -> str:
     error = _first_error(rows)
     points = f" of {counted(len(rows), 'point')}"
     why = points + (f"; first error: {error}" if error else "")
-    return f"nothing to draw: {_counted(_state(row, NO_VALUE) for row in rows)}{why}"
+    return f"nothing to draw: {counts(_state(row, NO_VALUE) for row in rows)}{why}"
 
 
 def caption(
@@ -312,11 +307,5 @@ def _first_error(rows: Sequence[Row]) -> str | None:
 
 
 def counts(things: Iterable[str]) -> str:
-    """Counts of each thing: "3 ok, 1 timed out"."""
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in Counter(things).items())
-
-
-def _counted(things: Iterable[str]) -> str:
-    """The same, the most first."""
-    found = Counter(things)
-    return counts(sorted(found.elements(), key=lambda name: (-found[name], name)))
+    """Counts of each thing, the most first: "3 ok, 1 timed out"."""
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in Counter(things).most_common())

@@ -281,6 +281,8 @@ def noted_doubts(
 
 def value_text(value: Any) -> str:
     """A JSON value as text; numbers have significant digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return number(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

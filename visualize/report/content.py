@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import UsageError
@@ -56,8 +57,17 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import COLUMNS, NUMBERS, RATE_NOTE, DoubtNote, has_star, noted_doubts, result_table
-from visualize.pages.views.compare_page import ABResult, compared
+from visualize.pages.result_rows import (
+    COLUMNS,
+    NUMBERS,
+    RATE_NOTE,
+    DoubtNote,
+    has_star,
+    noted_doubts,
+    result_table,
+    value_text,
+)
+from visualize.pages.views.compare_page import compared
 from visualize.pages.views.profiles_page import profile_charts
 from visualize.report import findings
 from visualize.report.findings import MODEL, POINT, Section, is_ranked
@@ -132,37 +142,6 @@ class MethodNumber:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
-    """A command with its runs and settings."""
-
-    number: int
-    facts: tuple[tuple[str, str], ...]
-    command: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Results and charts of one model."""
-
-    title: str
-    about: str
-    grid: Grid
-    failures: tuple[tuple[str, str], ...]
-    """(setup, status and points; error) of results that were not measured."""
-    quality: Grid | None
-    """The quality of the model in each setup; None where it was not measured."""
-    missing: tuple[str, ...]
-    """Reasons for missing values."""
-    front: Chart | None
-    charts: tuple[Chart, ...]
-    """Further charts, folded."""
-    charts_left_out: int
-    profiles: tuple[tuple[str, tuple[Chart, ...]], ...]
-    """(setup and point, charts) of profiles of the same model, task and weights on the same devices."""
-    profiles_left_out: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The content of a report."""
 
@@ -170,7 +149,7 @@ class Report:
     about: tuple[tuple[str, str], ...]
     summary: tuple[Section, ...]
     """Empty in a comparison, which has its own summary."""
-    comparison: ABResult | None
+    comparison: SimpleNamespace | None
     doubts: tuple[DoubtNote, ...]
     is_imported: bool
     """Whether all runs are imported, so that nobody looked for disturbances."""
@@ -180,9 +159,11 @@ class Report:
     """A row per run; None for a single run."""
     machines: Grid
     software: tuple[tuple[str, str], ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SimpleNamespace, ...]
+    """Results and charts of each model."""
     method: str
-    methods: tuple[Method, ...]
+    methods: tuple[SimpleNamespace, ...]
+    """Commands with their runs and settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +312,8 @@ def _group(
     profiled: Sequence[Row],
     chart_rows: Mapping[str, Sequence[Row]],
     known_quality: Mapping[str, Quality],
-) -> Group:
+) -> SimpleNamespace:
+    """The results and charts of one model, the front one of which is open."""
     about = [str(key["task"])] + ([f"{key['weights']} weights"] if key["weights"] != "given" else [])
     about += [str(key["model_revision"])[:12]] if key["model_revision"] else []
     about += [f"metrics as defined by {key['origin_definition']}"] if key["origin_definition"] else []
@@ -356,11 +338,11 @@ def _group(
     unknown = {
         f"{setup}: {line}": None for run_id, setup in setups.items() for line in missing_lines(known_quality[run_id])
     }
-    return Group(
+    return SimpleNamespace(
         title=visible(str(key["model_id"])),
         about=visible(", ".join(about)),
         grid=_grid(rows, numbers, sides, own),
-        failures=tuple(
+        failures=tuple(  # (setup, status and points; error)
             (visible(f"{setup}, {status}: {listed(points, MOST_POINTS, '; ')}"), visible(error))
             for (setup, status, error), points in places.items()
         ),
@@ -376,7 +358,7 @@ def _group(
         front=front,
         charts=others,
         charts_left_out=left_out,
-        profiles=tuple(
+        profiles=tuple(  # of the same model, task and weights on the same devices
             (visible(f"{words.cell(row)}, {words.point(row)}"), profile_charts(row)) for row in of_model[:MOST_PROFILES]
         ),
         profiles_left_out=max(0, len(of_model) - MOST_PROFILES),
@@ -467,7 +449,7 @@ def _machines(runs: Sequence[Row]) -> Grid:
     def state(run: Row) -> Cell:
         read = json.loads(run["environment"])
         values, missing, named = read.get("values", {}), read.get("missing", {}), MACHINE_STATE.items()
-        known = [f"{word}: {_word(values[name])}" for name, word in named if values.get(name) is not None]
+        known = [f"{word}: {value_text(values[name])}" for name, word in named if values.get(name) is not None]
         unknown = [f"{word}: unknown ({missing[name]})" for name, word in named if name in missing]
         return text_cell("; ".join([*known, *unknown]).replace("_", " ") or None)
 
@@ -485,13 +467,7 @@ def _machines(runs: Sequence[Row]) -> Grid:
     return grid(columns, devices.values(), "Machines and devices")
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def _method(number: int, runs: Sequence[Row]) -> Method:
+def _method(number: int, runs: Sequence[Row]) -> SimpleNamespace:
     first = runs[0]
     settings = {name: value for name, value in json.loads(first["settings"]).items() if value is not None}
     given = {
@@ -502,15 +478,12 @@ def _method(number: int, runs: Sequence[Row]) -> Method:
         "session": str(first["session_id"]),
         "runs": str(len(runs)),
         "commit": commit_text(first),
-        **{
-            name.replace("_", " "): json.dumps(v) if isinstance(v, dict | list) else _word(v)
-            for name, v in settings.items()
-        },
+        **{name.replace("_", " "): value_text(value) for name, value in settings.items()},
         "weights": "; ".join(dict.fromkeys(str(run["weights_reason"]) for run in runs if run["weights_reason"]))
         or None,
     }
     facts = tuple((visible(name), visible(value)) for name, value in given.items() if value)
-    return Method(number=number, facts=facts, command=visible(str(first["command"])))
+    return SimpleNamespace(number=number, facts=facts, command=visible(str(first["command"])))
 
 
 def drawn_charts(

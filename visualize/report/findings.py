@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
-from benchmarking.core.text import counted, listed, number, visible
+from benchmarking.core.text import counted, first_few, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
@@ -132,9 +132,9 @@ def _fastest(rows: Sequence[Row]) -> Iterable[str]:
             won.setdefault((model, winner["setup"], measured_apart(ranked)), []).append(_lead(winner, ranked))
     for (model, setup, is_apart), leads in won.items():
         verb, ending = ("has the lowest median", APART) if is_apart else ("is the fastest", "")
-        yield visible(f"{model}: {setup} {verb} {_first_few(leads)}{ending}.")
+        yield visible(f"{model}: {setup} {verb} {first_few(leads, MOST_POINTS, '; ')}{ending}.")
     for (model, reason), points in undecided.items():
-        yield visible(f"{model}: undecided at {_first_few(points)}: {reason}.")
+        yield visible(f"{model}: undecided at {first_few(points, MOST_POINTS, '; ')}: {reason}.")
     for reason, count in unranked.items():
         yield f"{counted(count, 'point')} cannot be ranked: {reason}."
 
@@ -207,9 +207,11 @@ def _lowest(
                 text = f"{number(value)} {unit} at {place}, against {number(next_value)} {unit} for {second['setup']}"
                 lowest.setdefault((model, str(first["setup"]), of), []).append(text)
     for (model, setup, of), texts in lowest.items():
-        yield visible(f"{model}: {setup} has the lowest reading of {of}: {_first_few(texts)}.")
+        yield visible(f"{model}: {setup} has the lowest reading of {of}: {first_few(texts, MOST_POINTS, '; ')}.")
     for (model, of), places in tied.items():
-        yield visible(f"{model}: the two lowest readings of {of} are within 2 % at {_first_few(places)}.")
+        yield visible(
+            f"{model}: the two lowest readings of {of} are within 2 % at {first_few(places, MOST_POINTS, '; ')}."
+        )
     if lowest or tied:
         yield f"Readings of {what} have no interval; they describe only these runs."
     elif has_any:
@@ -280,11 +282,6 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     has_all = len(calls) == len(rows) and all(row["low"] is not None and row["high"] is not None for row in calls)
     fine = "every result is valid" + (" and has an interval over launches" if has_all else "")
     return tuple(steps) or (f"No action needed: {fine}.",)
-
-
-def _first_few(texts: Sequence[str]) -> str:
-    more = len(texts) - MOST_POINTS
-    return "; ".join(texts[:MOST_POINTS]) + (f"; and {counted(more, 'further point')}" if more > 0 else "")
 
 
 def _has(things: Sequence[object]) -> str:

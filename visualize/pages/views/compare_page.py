@@ -90,21 +90,6 @@ class CompareParameters:
     only_changes: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ABResult:
-    """A comparison as tables, a chart and text."""
-
-    summary: str
-    """The verdicts in a sentence."""
-    head: tuple[str, ...]
-    grid: Grid
-    chart: Chart | None
-    notes: tuple[str, ...]
-    is_empty: bool
-    command: str
-    """The command that prints the comparison."""
-
-
 def page(data: Data, parameters: CompareParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an invalid selection, metric or field."""
     metric = metric_of(data, parameters.metric)
@@ -154,8 +139,9 @@ def compare_command(a: str, b: str, metric: str, across: str | None, *, only_cha
     return shlex.join(words + (["--only-changes"] if only_changes else []))
 
 
-def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> ABResult:
-    """A comparison as tables, a chart and text; `command` prints it."""
+def compared(comparison: Comparison, command: str, *, only_changes: bool = False) -> SimpleNamespace:
+    """A comparison as tables, a chart and text, of which the summary has the verdicts in a sentence; `command` prints
+    it."""
     words = comparison_words(comparison, only_changes=only_changes)
     table = words.table
     rows = []
@@ -172,7 +158,7 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
             else:
                 cells.append(text_cell(text))
         rows.append(tuple(cells))
-    return ABResult(
+    return SimpleNamespace(
         summary=comparison.sentence if comparison.findings else words.summary,
         head=words.head,
         grid=replace(grid_of(table, "Points of both sides, worst first"), rows=tuple(rows)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -93,21 +93,25 @@ class RecommendParameters:
     @property
     def limits(self) -> dict[Quantity, float]:
         """The limits that are set."""
-        given: dict[Quantity, float | None] = {
-            "latency": self.latency_ms,
-            "latency_p99": self.latency_p99_ms,
-            "ttft": self.ttft_ms,
-            "memory": self.memory_mb,
-            "energy": self.energy_j,
-            "throughput": self.throughput,
-            "kl": self.kl,
-            "agreement": self.agreement,
-            "perplexity_increase": self.perplexity_increase,
-            "exact_match": self.exact_match,
-            "choice_accuracy": self.choice_accuracy,
-            "accuracy": self.accuracy,
-        }
+        given = {quantity: getattr(self, name) for name, (_, quantity) in LIMITS.items()}
         return {quantity: value for quantity, value in given.items() if value is not None}
+
+
+LIMITS: Mapping[str, tuple[str, Quantity]] = {
+    "latency_ms": ("Latency at most, ms", "latency"),
+    "latency_p99_ms": ("p99 latency at most, ms", "latency_p99"),
+    "ttft_ms": ("First token at most, ms", "ttft"),
+    "memory_mb": ("Memory at most, MB", "memory"),
+    "energy_j": ("Energy at most, J/item", "energy"),
+    "throughput": ("Throughput at least, ", "throughput"),
+    "kl": ("KL divergence at most, nats", "kl"),
+    "agreement": ("Top-1 agreement at least", "agreement"),
+    "perplexity_increase": ("Perplexity increase at most, %", "perplexity_increase"),
+    "exact_match": ("Exact match at least", "exact_match"),
+    "choice_accuracy": ("Right choices at least", "choice_accuracy"),
+    "accuracy": ("Accuracy at least", "accuracy"),
+}
+"""Field -> its title, which that of the throughput's unit follows, and the quantity that it limits."""
 
 
 def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
@@ -226,25 +230,10 @@ def _limits(
     there are none if no option has the quantity, but the reason why the first lacks it."""
     rate = "tokens/s" if chosen is None or chosen.has_tokens else "items/s"
     titles: dict[str, tuple[str, Quantity | None]] = {
-        "latency_ms": ("Latency at most, ms", "latency"),
-        "latency_p99_ms": ("p99 latency at most, ms", "latency_p99"),
-        "ttft_ms": ("First token at most, ms", "ttft"),
-        "memory_mb": ("Memory at most, MB", "memory"),
-        "energy_j": ("Energy at most, J/item", "energy"),
-        "throughput": (f"Throughput at least, {rate}", "throughput"),
-    }
-    of_quality: dict[str, tuple[str, Quantity | None]] = {
-        "kl": ("KL divergence at most, nats", "kl"),
-        "agreement": ("Top-1 agreement at least", "agreement"),
-        "perplexity_increase": ("Perplexity increase at most, %", "perplexity_increase"),
-        "exact_match": ("Exact match at least", "exact_match"),
-        "choice_accuracy": ("Right choices at least", "choice_accuracy"),
-        "accuracy": ("Accuracy at least", "accuracy"),
-    }
-    titles |= {
-        name: title
-        for name, title in of_quality.items()
-        if getattr(parameters, name) is not None
+        name: (title + (rate if name == "throughput" else ""), quantity)
+        for name, (title, quantity) in LIMITS.items()
+        if name not in ALL_QUALITY_LIMITS  # of which only those are shown that an option has a value of
+        or getattr(parameters, name) is not None
         or any(ALL_QUALITY_LIMITS[name] in option.quality for option in options)
     }
     if parameters.request_rate is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,13 +91,7 @@ SELECT
 FROM series
 """
 KINDS = "SELECT DISTINCT unnest(doubts) AS kind FROM benchmark_results WHERE doubts <> [] ORDER BY kind"
-CHOSEN_BY: Mapping[str, Callable[[str], ResultsParameters]] = {
-    "family": lambda value: ResultsParameters(family=value),
-    "model": lambda value: ResultsParameters(model=value),
-    "runtime": lambda value: ResultsParameters(runtime=value),
-    "device": lambda value: ResultsParameters(device=value),
-    "source": lambda value: ResultsParameters(source=value),
-}
+CHOSEN_BY = ("family", "model", "runtime", "device", "source")
 """Filters with a page for each value in a static site."""
 MOST_FILES = 20
 """Maximum pages of each list of results in a static site."""
@@ -134,17 +128,6 @@ class ResultsParameters:
     page: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """A list of options in the form."""
-
-    name: str
-    title: str
-    options: Mapping[str, str]
-    """Value -> text."""
-    chosen: str | None
-
-
 def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     """The page. Raises UsageError for an unknown column."""
     values = _filter_values(parameters)
@@ -173,9 +156,10 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     choices = [alternatives("Results", "results", runs, parameters)]
     for one in filters:
-        if (page_of := CHOSEN_BY.get(one.name)) is not None:
-            pages = [(text, page_of(option)) for option, text in one.options.items()]
-            choices.append(alternatives(one.title, "results", pages, page_of(one.chosen) if one.chosen else None))
+        if one.name in CHOSEN_BY:
+            pages = {option: ResultsParameters(**{one.name: option}) for option in one.options}
+            options = [(text, pages[option]) for option, text in one.options.items()]
+            choices.append(alternatives(one.title, "results", options, pages.get(one.chosen)))
     grid = Grid(
         headings=(
             Heading(text=TICK, is_unseen=True),
@@ -325,7 +309,8 @@ def _page_link(parameters: ResultsParameters, number: int) -> Link:
     return Link(view="results", parameters=replace(parameters, page=number))
 
 
-def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
+def _filters(data: Data, parameters: ResultsParameters) -> tuple[SimpleNamespace, ...]:
+    """The lists of options in the form, each with the texts of its values."""
     cells, found_sizes, found_kinds = (
         data.once(sql, lambda sql=sql: data.warehouse.query(sql).dicts())  # type: ignore[misc]
         for sql in (CELLS, SIZES, KINDS)
@@ -359,7 +344,7 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[Filter, ...]:
             for one in (*extra, *options):  # as the cells have it, with the word of selections: "not stated (unknown)"
                 text = words.engine({"runtime": one}) if name == "runtime" else words.stated(one)
                 texts[one] = text if text == one else f"{text} ({one})"
-            filters.append(Filter(name=name, title=title, options=texts, chosen=chosen))
+            filters.append(SimpleNamespace(name=name, title=title, options=texts, chosen=chosen))
     return tuple(filters)
 
 
