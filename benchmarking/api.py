@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.builds.inventory import lean_cache as lean
 from benchmarking.builds.store import CACHE_VARIABLE
@@ -20,6 +20,7 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import default_runtime, device_named, names_with, processor, runtime_of_device_alias
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import (
@@ -45,10 +46,6 @@ from benchmarking.sweep.plan.request import FIELDS, Request, plan_cell, plan_poi
 from benchmarking.sweep.run.command_session import measure_plans
 from benchmarking.workloads.support.given_modules import BuildSequence, read_sequence
 from benchmarking.workloads.support.script_runs import CallArguments, module_hash
-
-if TYPE_CHECKING:
-    import torch
-
 
 ELSEWHERE = ("device", "runtime", "precision")
 """Request fields that need a copy of the module, on another device, runtime or precision."""
@@ -395,8 +392,6 @@ def _measure_module(module: Any, inputs: Any, name: str | None, chosen: Settings
 
 def _device_of(module: Any) -> tuple[Device, DeviceHandle]:
     """The device of the module, opened. Raises UsageError for a device without a plugin."""
-    import torch
-
     torch_device = next(
         (parameter.device for parameter in module.parameters()), torch.device(str(processor().torch_type))
     )

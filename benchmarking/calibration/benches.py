@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarking.benches import BenchmarkConfig, ModelBenchmark
 from benchmarking.core.errors import BenchhouseError
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import names_with
 from benchmarking.core.records import Precision
 from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
@@ -31,8 +32,6 @@ class MatrixProduct(ModelBenchmark):
         self._flags: Any = None
 
     def setup_model(self) -> None:
-        import torch
-
         from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
 
         self._flags = MatmulPrecision(self.config.precision)
@@ -74,8 +73,6 @@ class Copy(ModelBenchmark):
     devices = names_with(lambda kind: kind.runs_torch)
 
     def setup_model(self) -> None:
-        import torch
-
         size_bytes, cache_bytes = int(self.config.axes[COPY_AXIS]), int(self.config.options["cache_bytes"])
         if size_bytes < CACHE_MARGIN * cache_bytes:
             raise BenchhouseError(f"a copy of {size_bytes} bytes would fit in the cache of {cache_bytes} bytes")

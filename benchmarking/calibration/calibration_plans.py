@@ -27,6 +27,7 @@ from benchmarking.core.command_line import note
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import names_with
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
 from benchmarking.devices.support.host import free_host_bytes
@@ -100,8 +101,6 @@ def main() -> int:
 
 def search_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
     """Try products and copies of growing size on the device."""
-    import torch
-
     from benchmarking.runtimes.support.torch.torch_settings import MatmulPrecision, dtype_of
 
     handle: DeviceHandle = plugins.device_kind(device.type).open(device)
@@ -159,16 +158,12 @@ def sizes_for(flops_per_sec: float, largest: int) -> tuple[int, ...]:
 
 
 def _product(handle: DeviceHandle, size: int, dtype: Any) -> Callable[[], object]:
-    import torch
-
     left, right = (torch.randn(size, size, device=handle.torch_name, dtype=dtype) for _ in range(2))
     return partial(torch.mm, left, right)
 
 
 def _copy_sizes(handle: DeviceHandle, cache_bytes: int, budget_bytes: int) -> tuple[int, ...]:
     """A copy that takes long enough, and one of half its size if that also exceeds the cache."""
-    import torch
-
     smallest, largest = CACHE_MARGIN * cache_bytes, budget_bytes // 2
     size = max(FIRST_COPY_BYTES, 2 * smallest)
     if size > largest:

@@ -23,6 +23,7 @@ from typing import IO, Any, TypeVar
 
 from benchmarking.core.errors import BenchhouseError, Interrupted
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import psutil
 
 T = TypeVar("T")
 ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
@@ -240,8 +241,6 @@ def start(
 
 def kill_tree(pid: int) -> None:
     """Kill a process, then its descendants (a browser, compilers), which would otherwise keep running."""
-    import psutil
-
     with suppress(psutil.Error):
         process = psutil.Process(pid)
         for one in [process, *process.children(recursive=True)]:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.text import number

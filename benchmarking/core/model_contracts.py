@@ -18,7 +18,7 @@ from typing import Any, Literal
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.records import Family, Json, Point, Readings, Scalar, Workload
 
 ExportPlan = Literal["forward", "decoder", "recurrent", "picture-prompt", "sequence-to-sequence", "caption", "denoiser"]

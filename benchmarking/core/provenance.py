@@ -15,6 +15,7 @@ from types import MappingProxyType
 from benchmarking import __version__
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar, WeightsKind
 from benchmarking.core.untrusted.repository import repository_state
@@ -85,8 +86,6 @@ class Owner:
 
     def is_alive(self) -> bool:
         """Whether the process is running on this machine."""
-        import psutil
-
         if not self.is_here():
             return False
         try:
@@ -99,8 +98,6 @@ class Owner:
 
 def this_process() -> Owner:
     """This process."""
-    import psutil
-
     return Owner(host=_host(), pid=os.getpid(), created_s=psutil.Process().create_time())
 
 

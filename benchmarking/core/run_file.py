@@ -24,7 +24,7 @@ from typing import Any, NoReturn, overload
 from benchmarking.core import plugins, profiles
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.profiles import Profile
 from benchmarking.core.records import NUMBER_RANGE, Result, Run, Samples, canonical_hash, run_from_json
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, tail_quantile

@@ -20,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.student_t import quantile as t_quantile
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from benchmarking.core.device_contracts import (
     Memory,
     Placement,
 )
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.binding import allowed_cpus, placements

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal
 from benchmarking.builds.store import RECORD, Build, BuildKey, BuildStore, combined_facts, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, GraphRunner, Recipe
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
@@ -355,8 +356,6 @@ def export_to_folder(export: Export, say: Callable[[str], None]) -> FinishedExpo
 def pack(folder: Path, file: Path) -> dict[str, int]:
     """Write the only graph of an exported folder to a single file, with its weights inside, or in `<file>.data` if
     they are too large for that. Returns bytes by file name. Raises UsageError for several graphs, StorageError."""
-    import onnx
-
     graphs = read_bundle(folder).graphs
     if len(graphs) > 1:
         raise UsageError(

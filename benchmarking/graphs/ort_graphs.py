@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, onnx
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
@@ -125,8 +125,6 @@ def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload
 
     The optimizer makes only its own fusions (level 0), since ONNX Runtime's optimizations at load time depend on the
     provider."""
-    import onnx
-
     config = workload.config
     operators_before = _operators(onnx.load(str(source), load_external_data=False))
     try:
@@ -223,7 +221,6 @@ def find_next_token(bundle: Bundle) -> Path | None:
 
 def write_next_token(path: Path, dtype: str, vocabulary: int) -> None:
     """Write the graph for logits of a type (numpy's name) and vocabulary size."""
-    import onnx
     from onnx import helper, numpy_helper
 
     nodes = [

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.profiles import (
     OTHER,
     OUTSIDE,
@@ -83,8 +84,6 @@ class Origins:
     @classmethod
     def of(cls, files: Mapping[str, Path]) -> Origins:
         """Read from the ONNX file of each graph; empty for files without the metadata."""
-        import onnx
-
         modules: dict[Node, str] = {}
         tensors: dict[Node, str] = {}
         traits: dict[str, ModuleTraits] = {}
@@ -134,8 +133,6 @@ class Origins:
     def optimised(self, files: Mapping[str, Path]) -> Origins:
         """Extended by the nodes of a runtime's optimised graphs: a node has the module of the tensor that it makes,
         whose name is unchanged, else of the node that it is named after, else of its neighbours."""
-        import onnx
-
         modules = dict(self.modules)
         for name, path in files.items():
             graph = onnx.load(str(path), load_external_data=False).graph

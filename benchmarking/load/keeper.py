@@ -19,12 +19,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import STDOUT, Popen
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.child_process import at_end_of_stdin, start
-
-if TYPE_CHECKING:
-    import psutil
+from benchmarking.core.lazy_modules import psutil
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.2
@@ -90,8 +88,6 @@ def end(server: Popen[str], grace_s: float) -> int:
 
 def living(server: Popen[str]) -> list[psutil.Process]:
     """The server's processes that are still running. Reaps those that became children of this process."""
-    import psutil
-
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -104,8 +100,6 @@ def living(server: Popen[str]) -> list[psutil.Process]:
 
 
 def _signal(server: Popen[str], processes: Sequence[psutil.Process], *, is_kill: bool) -> None:
-    import psutil
-
     if sys.platform not in ("linux", "win32"):  # a child whose parent has ended is found by its group only
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(server.pid, signal.SIGKILL if is_kill else signal.SIGTERM)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from benchmarking.core.child_process import run_tasks
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.load_doubts import prefix_cache_hit
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import utc_now, uuid7
@@ -404,8 +405,6 @@ def own_processors() -> list[int] | None:
 def server_processes(target: Target) -> list[int]:
     """The processes that listen on the target's port on this machine, with their children; empty for another machine,
     or if unknown."""
-    import psutil
-
     parts = urlsplit(target.url)
     if parts.hostname not in LOCAL:
         return []
@@ -424,8 +423,6 @@ def server_processes(target: Target) -> list[int]:
 
 def processors_of(pids: Sequence[int]) -> list[int] | None:
     """The processors that processes may use; None if unknown."""
-    import psutil
-
     try:
         found = {cpu for pid in pids for cpu in psutil.Process(pid).cpu_affinity()}
     except (psutil.Error, OSError, AttributeError):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import MIN_WINDOWS, Quality, QualitySettings, without_quality
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Json
 from benchmarking.core.untrusted.input_files import parse_json

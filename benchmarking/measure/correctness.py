@@ -27,7 +27,7 @@ from dataclasses import field
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision, Readings
 from benchmarking.workloads.support.families import family_named
 

@@ -26,6 +26,7 @@ from typing import Any
 from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
 from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
@@ -116,8 +117,6 @@ class LifetimePeak:
 
     def read(self) -> int:
         """Bytes at the peak of the process's lifetime."""
-        import psutil
-
         information: Any = psutil.Process().memory_info()  # the field exists on Windows only
         return int(information.peak_wset)
 
@@ -180,8 +179,6 @@ def phys_footprint_bytes(system: ctypes.CDLL | None = None) -> int:
 
 
 def _resident_bytes() -> Json:
-    import psutil
-
     return int(psutil.Process().memory_info().rss)
 
 
@@ -213,8 +210,6 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
     If no peak is sampled, one call is enough, or as many as fit into 25 ms: earlier passes have run the same call, and
     a high-water mark has no gaps. If `run` is given, it runs at least that many calls and returns their number.
     """
-    import psutil
-
     context.live("memory")
     handle, operation = context.handle, context.operation
     handle.synchronize()

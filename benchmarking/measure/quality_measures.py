@@ -30,7 +30,7 @@ from statistics import fmean, stdev
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import CONFIDENCE, MIN_WINDOWS, QualityValue
 from benchmarking.core.sample_statistics import exact_share_interval
 from benchmarking.core.student_t import quantile

@@ -17,7 +17,7 @@ from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, memory_errors
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
 from benchmarking.runtimes.support import deployment

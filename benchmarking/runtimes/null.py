@@ -20,7 +20,7 @@ from benchmarking.builds.store import BuildKey, BuildStore
 from benchmarking.core.contracts import Mark, Operation, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.profiles import (
     OTHER,
     OUTSIDE,

@@ -27,7 +27,7 @@ from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, onnx, torch
 from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.core.untrusted.input_files import read_json
@@ -249,7 +249,6 @@ def build_graph(workload: Workload, source: Path, folder: Path, kind: str, provi
 
 def shortest_row(source: Path) -> int:
     """The token whose row in the output table has the smallest norm, which a model is least likely to choose."""
-    import torch
     from safetensors import safe_open
 
     for file in weight_files(source):
@@ -276,8 +275,6 @@ def never_stop(folder: Path, token: int) -> None:
 
 def weights_of(graph: Path) -> dict[str, Any]:
     """Size of a graph's initializers: `bytes`, and number of `values` by type. Reads no weights."""
-    import onnx
-
     values: dict[str, int] = {}
     size = 0
     for tensor in onnx.load(str(graph), load_external_data=False).graph.initializer:

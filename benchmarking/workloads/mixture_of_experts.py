@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support.families import positions
@@ -173,8 +174,6 @@ def _recorded(model: Any) -> Iterator[Mapping[Any, list[Any]]]:
 
 def _load(module: Any, chosen: Sequence[Any]) -> LayerLoad:
     """The load of one layer from its router's choices."""
-    import torch
-
     experts = module.num_experts
     if chosen[0].dim() == 3:
         tokens = sum(each.sum(dim=(0, 1)) for each in chosen)

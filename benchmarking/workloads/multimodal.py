@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support.configuration import part
@@ -127,8 +127,6 @@ class ImageTextGeneration(DecoderGeneration):
         self._features = None
 
     def run(self, mark: Mark) -> Generated:
-        import torch
-
         output = self._model.get_image_features(**self._pixels)
         features = getattr(output, "pooler_output", output)  # transformers 5.0 returned them directly
         is_whole = isinstance(features, torch.Tensor)
@@ -157,8 +155,6 @@ class GridTextGeneration(ImageTextGeneration):
     """Qwen2-VL's generation: every token has three positions, and those of an image form a square."""
 
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], cache: str, placeholder: int) -> None:
-        import torch
-
         super().__init__(model, point, inputs, cache, placeholder)
         rows = self._is_image[:, :, 0].tolist()
         positions = torch.tensor([grid_positions(row, self._steps - 1) for row in rows], device=self._prompt.device)

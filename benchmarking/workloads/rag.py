@@ -17,7 +17,7 @@ from typing import Any
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import QualityKind, Recipe
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -173,8 +173,6 @@ def workload_of(workload: Workload, name: str) -> Workload:
 
 def make_corpus(workload: Workload, documents: int, width: int, device: Any) -> Corpus:
     """A seeded corpus on a device. Equal seed and size give an equal corpus on every platform."""
-    import torch
-
     generator = np.random.default_rng([workload.seed, documents])
     embeddings = generator.standard_normal((documents, width), dtype=np.float32)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -224,8 +222,6 @@ class RetrievalGeneration(GreedyGeneration):
         """Find the documents. Returns their numbers, batch x top_k.
 
         Sets the generator's input: (batch x top_k) x (PASSAGE_TOKENS + question length), the passage first."""
-        import torch
-
         vectors = self._model.rag.question_encoder(self._question).pooler_output
         self._scores, documents = search(vectors, self._corpus.embeddings, self._top_k)
         passages = self._corpus.passages[documents.flatten()].to(self._questions.dtype)

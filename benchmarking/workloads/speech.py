@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.model_contracts import Modality, QualityKind, Recipe
 from benchmarking.core.records import NOT_APPLICABLE, Family, Json, Point, Readings, Scalar, Workload
 from benchmarking.workloads.support import synthetic_inputs

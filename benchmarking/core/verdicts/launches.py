@@ -35,7 +35,7 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, IntervalScope
 from benchmarking.core.student_t import quantile
 from benchmarking.core.text import number

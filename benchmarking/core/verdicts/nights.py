@@ -35,7 +35,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.verdicts.judging import resolution
 from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
 from benchmarking.core.verdicts.words import MIN_CHANGE

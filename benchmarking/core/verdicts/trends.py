@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
 

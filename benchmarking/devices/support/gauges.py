@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.device_contracts import CONDITION_NAMES, USE_NAMES, Gauge
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
@@ -137,8 +138,6 @@ class ProcessTree(Sequence[int]):
         self._pid = pid
 
     def __iter__(self) -> Iterator[int]:
-        import psutil
-
         yield self._pid
         try:
             children = psutil.Process(self._pid).children(recursive=True)
@@ -171,8 +170,6 @@ class ProcessorGauge(Gauge):
         return no_memory | no_power | gather({UTILIZATION: self._share.percent, RESIDENT: self._resident_bytes})
 
     def conditions(self) -> Readings:
-        import psutil
-
         system = platform.system()
         unread = all_missing(f"{NOT_SUPPORTED}: no interface on {system}", CONDITION_NAMES)
         no_memory = all_missing(f"{NOT_APPLICABLE}: a CPU has no memory of its own", ("memory_clock_hz",))
@@ -189,8 +186,6 @@ class ProcessorGauge(Gauge):
 
     def _machine_percent(self) -> float:
         """Use of all processors by any program since the last call."""
-        import psutil
-
         percent, has_begun, self._has_begun = psutil.cpu_percent(), self._has_begun, True
         if not has_begun:
             raise UnreadableError(f"{NOT_SUPPORTED}: a share of time needs two readings")
@@ -215,8 +210,6 @@ class ProcessorGauge(Gauge):
         return sum(self._cpu_times_ns.values())
 
     def _resident_bytes(self) -> int:
-        import psutil
-
         total = 0
         for pid in self._process_ids:
             try:
@@ -228,8 +221,6 @@ class ProcessorGauge(Gauge):
 
 def usable_processors(pid: int) -> float:
     """How many processors a process may keep busy: its affinity, or the quota of its control group."""
-    import psutil
-
     process = psutil.Process(pid)
     # macOS has no affinity.
     allowed = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1
@@ -251,8 +242,6 @@ def cpu_time_ns(pid: int) -> int | None:
             return time.clock_gettime_ns(clock.value)
         except OSError:  # the process just ended
             return None
-    import psutil
-
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.NoSuchProcess:

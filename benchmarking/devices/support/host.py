@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.plugins import has, kind_of
 from benchmarking.core.records import (
     NO_PERMISSION,
@@ -121,8 +122,6 @@ def usable_memory_bytes(facts: Readings) -> int | None:
 
 def free_host_bytes(root: Path = Path("/")) -> int:
     """Memory available without swapping, or what the control group leaves of it, whichever is less."""
-    import psutil
-
     available = int(psutil.virtual_memory().available)
     if sys.platform != "linux":
         return available

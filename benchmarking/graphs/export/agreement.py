@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.model_contracts import GraphRunner, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
@@ -204,8 +205,6 @@ def torch_arrays(
     model: Any, workload: Workload, point: Point, inputs: Mapping[str, np.ndarray], dtype: Any = None
 ) -> Mapping[str, Any]:
     """The outputs of a torch model, by name; `dtype` replaces the type of floating-point inputs."""
-    import torch
-
     tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
     if dtype is not None:
         tensors = {name: one.to(dtype) if one.is_floating_point() else one for name, one in tensors.items()}
@@ -218,8 +217,6 @@ def torch_arrays(
 def float64_error(model: Any, workload: Workload, point: Point, inputs: Mapping[str, np.ndarray]) -> float | None:
     """The relative L2 difference between a float32 model's outputs and its float64 outputs; None if it cannot run at
     float64, or has no floating-point output."""
-    import torch
-
     from benchmarking.measure.correctness import compare
 
     single = torch_arrays(model, workload, point, inputs)
@@ -248,8 +245,6 @@ def explains(error: float | None, comparison: Comparison) -> bool:
 @contextmanager
 def _doubled(model: Any) -> Iterator[None]:
     """The model's floating-point parameters and buffers are float64 inside, and unchanged afterwards."""
-    import torch
-
     tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
     before = [tensor.data for tensor in tensors]
     try:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.model_contracts import ExportPlan, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor, read_bundle, write_bundle
@@ -354,7 +355,6 @@ def _quantizable(source: Path) -> Any:
 
     Exporters write `Gemm` if there is a bias, and leave a weight that is also an embedding (a tied last layer) to be
     transposed when the model is loaded."""
-    import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 
     model = ONNXModel(onnx.load(str(source)))

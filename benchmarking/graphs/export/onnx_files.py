@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import onnx, torch
 from benchmarking.core.model_contracts import TORCH_EXPORTER, TRANSFORMERS_EXPORTER
 from benchmarking.graphs.bundle import Tensor
 from benchmarking.graphs.profiling import KEPT_METADATA
@@ -113,8 +114,6 @@ def _export_by_transformers(traced: Traced, path: Path, opset: int) -> None:
 
 
 def _export_by_torch(traced: Traced, path: Path, opset: int) -> None:
-    import torch
-
     module = traced.module
     forward = module.forward
 
@@ -142,8 +141,6 @@ def _export_by_torch(traced: Traced, path: Path, opset: int) -> None:
 
 
 def _export_by_torchscript(traced: Traced, path: Path, opset: int) -> None:
-    import onnx
-    import torch
 
     class InOrder(torch.nn.Module):
         """The module with its inputs and outputs in order, as tracing expects."""
@@ -181,8 +178,6 @@ def _dynamic_shapes(traced: Traced) -> dict[str, dict[int, Any]]:
 def check_opset(path: Path, opset: int, exporter: str) -> None:
     """Raise BenchhouseError if a file's operators have another version: exporters that cannot convert keep their own
     version and only warn."""
-    import onnx
-
     model = onnx.load(str(path), load_external_data=False)
     written = max(
         (imported.version for imported in model.opset_import if imported.domain in ("", "ai.onnx")), default=None
@@ -198,8 +193,6 @@ def name_free_axes(path: Path, axes: Axes) -> None:
     """Name the free dimensions and remove the source lines of nodes; their modules stay, for profiles.
 
     Raises BenchhouseError if the exporter fixed an axis that should be free."""
-    import onnx
-
     model = onnx.load(str(path), load_external_data=False)
     names: dict[str, str] = {}  # by the exporter's symbol ("s56")
     for value in model.graph.input:
@@ -226,8 +219,6 @@ def name_free_axes(path: Path, axes: Axes) -> None:
 
 def check(path: Path) -> None:
     """Raise BenchhouseError if ONNX's checker rejects a file."""
-    import onnx
-
     try:
         onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
@@ -236,8 +227,6 @@ def check(path: Path) -> None:
 
 def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The inputs and outputs of a file's graph."""
-    import onnx
-
     graph = onnx.load(str(path), load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     return _tensors(value for value in graph.input if value.name not in weights), _tensors(graph.output)
@@ -246,8 +235,6 @@ def tensors(path: Path) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 def weights(paths: Sequence[Path]) -> Weights:
     """Bytes and numbers of the initializers and of larger constants, including those of subgraphs. A byte with two
     packed 4-bit weights (MatMulNBits) counts as two."""
-    import onnx
-
     size_bytes = 0
     counts: dict[str, int] = {}
     for path in paths:
@@ -283,8 +270,6 @@ def _stored_tensors(graph: Any) -> Iterator[Any]:
 
 def weight_files(path: Path) -> tuple[Path, ...]:
     """The files that hold a graph's weights. Raises BenchhouseError for one outside the graph's folder."""
-    import onnx
-
     tensors = onnx.load(str(path), load_external_data=False).graph.initializer
     names = {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
     if outside := sorted(name for name in names if Path(name).name != name):
@@ -308,7 +293,5 @@ def _tensors(values: Iterable[Any]) -> tuple[Tensor, ...]:
 
 def _dtype(number: int) -> str:
     """numpy's name for ONNX's type, or ONNX's own name if numpy lacks the type ("bfloat16", "int4")."""
-    import onnx
-
     name: str = onnx.TensorProto.DataType.Name(number).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)

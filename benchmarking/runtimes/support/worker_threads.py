@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from benchmarking.core.contracts import Completion, Mark, Operation
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.records import Json, Readings
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from benchmarking.core import plugins
 from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import LockedError, StorageError, storage_errors
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.records import Device, Doubt
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import duration, time_text, visible
@@ -186,8 +187,6 @@ def _record(descriptor: int) -> tuple[int, float] | None:
 
 def _holder(descriptor: int) -> str:
     """A description of the holder: process, user, command and since when, as far as known."""
-    import psutil
-
     if (record := _record(descriptor)) is None:
         return "another process (unknown PID)"
     pid, since_s = record

@@ -33,7 +33,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, always_after
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.model_contracts import QualityKind
 from benchmarking.core.plugins import version_of
 from benchmarking.core.quality import (

@@ -17,7 +17,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.plugins import default_runtime, has, processor, version_of
 from benchmarking.core.quality import QualitySettings

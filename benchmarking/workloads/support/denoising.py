@@ -23,6 +23,7 @@ from typing import Any
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support.configuration import library_path
@@ -124,8 +125,6 @@ def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
 @contextmanager
 def _default_dtype(dtype: Any) -> Iterator[None]:
     """Makes new parameters have this dtype from the start, so there is never a second copy of them."""
-    import torch
-
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -205,8 +204,6 @@ class DenoisingLoop(FamilyOperation):
     """A call: the whole loop over `steps`, starting from the same noise every time."""
 
     def __init__(self, denoiser: Denoiser, point: Point, noise: Any, steps: tuple[Step, ...]) -> None:
-        import torch
-
         self.items_per_call = point.batch_size
         self._denoiser = denoiser
         self._noise = noise

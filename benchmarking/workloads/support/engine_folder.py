@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.errors import BenchhouseError, FormatError
+from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.records import Json
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.workloads.support.configuration import CONFIG_NAME, check_files
@@ -288,8 +289,6 @@ def main() -> int:
 
 def _read_onnx(path: Path) -> dict[str, Any]:
     """`files`, number of `values` of the weights by type, and their `bytes`."""
-    import onnx
-
     description = contents(path)
     graph = onnx.load(str(path), load_external_data=False).graph
     bits: dict[str, int] = {}

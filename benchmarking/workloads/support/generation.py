@@ -16,7 +16,7 @@ from typing import Any
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.records import Point
 
 CACHES = ("dynamic", "static")
@@ -84,8 +84,6 @@ class GreedyGeneration(FamilyOperation):
     def _without_streaming(self, mark: Mark, prefill_logits: Any) -> Generated:
         """The rest of a call that waits for the device only twice: for the first token, and for all others at the
         end."""
-        import torch
-
         logits = prefill_logits
         steps = [logits.argmax(dim=-1, keepdim=True)]
         first = steps[0].tolist()
@@ -100,8 +98,6 @@ class GreedyGeneration(FamilyOperation):
         return Generated(tokens=tokens, prefill_logits=prefill_logits, last_logits=logits)
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
-        import torch
-
         prompt = self._prompt
         if prompt is None:
             raise UnsupportedError("the model does not continue a text")
@@ -180,7 +176,6 @@ class EncoderDecoderGeneration(GreedyGeneration):
         prompt: tuple[int, ...] = (),
         encoded_length: int | None = None,
     ) -> None:
-        import torch
         from transformers import EncoderDecoderCache
 
         super().__init__(point)

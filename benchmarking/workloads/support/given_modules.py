@@ -33,22 +33,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from benchmarking.builds.store import DIGEST_LENGTH, BuildKey, BuildStore
 from benchmarking.core.contracts import FamilyOperation, Mark
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash, from_json, to_json
 from benchmarking.workloads.support.generation import host_array, non_finite
 from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras
-
-if TYPE_CHECKING:
-    import torch
-
 
 EXPORT, OPTIMISE = "export", "optimise"
 PRECISIONS: dict[str, Precision] = {"float16": "float16", "quantise": "int8"}
@@ -274,8 +270,6 @@ def has_inputs(workload: Workload) -> bool:
 
 def describe(module: torch.nn.Module, hash: str, calls: Sequence[RecordedCall], **details: Any) -> GivenModule:
     """A module and its calls as a record."""
-    import torch
-
     own_class, kind = type(module), "keras model" if is_keras(module) else "torch module"
     if isinstance(module, torch.jit.ScriptModule):
         kind = "torch script"
@@ -358,8 +352,6 @@ class GivenModules(WorkloadFamily):
             ) from error
 
     def model_class(self, workload: Workload) -> Any:
-        import torch
-
         return torch.nn.Module
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
@@ -446,7 +438,6 @@ class ModuleCall(FamilyOperation):
 
 def output_tensors(output: Any) -> dict[str, Any]:
     """The tensors in an output, in order: "output" for the only one, else "output_0", "output_1", ..."""
-    import torch
     from torch.utils import _pytree
 
     tensors = [leaf for leaf in _pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
@@ -526,8 +517,6 @@ def batch_of(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> in
 def _counts_nodes(module: Any, tensors: Mapping[str, Any]) -> bool:
     """Whether the first dimension counts nodes: by names of arguments and packages, by sparse matrices, or by a square
     one (an adjacency) beside features."""
-    import torch
-
     if any(OF_GRAPHS.search(name) or tensor.layout != torch.strided for name, tensor in tensors.items()):
         return True
     if any(type(part).__module__.partition(".")[0] in GRAPH_PACKAGES for part in module.modules()):
@@ -540,8 +529,6 @@ def _counts_nodes(module: Any, tensors: Mapping[str, Any]) -> bool:
 def _is_time_or_channels(module: Any, tensors: Mapping[str, Any]) -> bool:
     """Whether the first dimension is time (a recurrent module or transformer with the batch second), or channels (an
     image for a convolution, without a batch)."""
-    import torch
-
     rank = max(tensor.dim() for tensor in tensors.values())
     convolution = next((part for part in module.modules() if isinstance(part, torch.nn.modules.conv._ConvNd)), None)
     if convolution is not None and rank == len(convolution.kernel_size) + 1:

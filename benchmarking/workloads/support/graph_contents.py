@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.records import PRECISIONS, Json
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular
 from benchmarking.graphs.bundle import WEIGHT_NAMES, weights_precision
@@ -143,7 +144,6 @@ def check_entities(path: Path) -> None:
 
 
 def _read_onnx(path: Path) -> dict[str, Any]:
-    import onnx
     from google.protobuf.message import DecodeError
 
     from benchmarking.graphs.export.onnx_files import weights as stored_weights
@@ -224,8 +224,6 @@ def _weights(graph: Any) -> Iterator[Any]:
 
 
 def _tensor(value: Any) -> dict[str, Json]:
-    import onnx
-
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise BenchhouseError(f"{value.name!r} is not a tensor: only tensors are supported")

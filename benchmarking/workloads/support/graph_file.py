@@ -29,7 +29,7 @@ from benchmarking.core.child_process import ChildError, run_module_json
 from benchmarking.core.contracts import FamilyOperation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash
 from benchmarking.core.untrusted.redaction import redacted_path

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarking.core.contracts import Stage
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload

@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError, UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.quality import CONTEXT_TOKENS, SCORED_TOKENS, TEXT_WINDOWS, QualitySettings
 from benchmarking.core.records import Json, Workload
 from benchmarking.core.text import listed

@@ -32,17 +32,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.untrusted.input_files import lfs_pointer
 from benchmarking.core.untrusted.redaction import compile_patterns
-
-if TYPE_CHECKING:
-    import torch
-
 
 PACKAGES = ("mlagility", "turnkeyml")
 DEFAULTS: Mapping[str, int | float | bool | None] = {
@@ -199,7 +195,6 @@ class CallArguments:
     """The arguments of a call as a tree with tensors replaced by names, to repeat the call with other tensors."""
 
     def __init__(self, module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        import torch
         from torch.utils import _pytree
 
         paths, self._spec = _pytree.tree_flatten_with_path((args, dict(named)))
@@ -237,8 +232,6 @@ class CallArguments:
 def module_hash(module: torch.nn.Module) -> str:
     """SHA-256 (hex) of a module's structure (classes and settings of its parts) and of its parameter and buffer values.
     Equal for the same model in another process."""
-    import torch
-
     digest = hashlib.sha256()
     for name, part in module.named_modules():
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
@@ -271,8 +264,6 @@ def is_state_of_keras(module: Any, parameter: torch.nn.Parameter) -> bool:
 def _repeatable_argument(module: Any, name: str, value: Any) -> Any:
     """An argument in the form in which the call is repeated. In a Keras call, an array becomes the tensor that Keras
     makes from it (a graph would treat an array as a constant), and `training` is off, as in eval mode."""
-    import torch
-
     if not is_keras(module):
         return value
     if name == TRAINING:
@@ -284,8 +275,6 @@ def _repeatable_argument(module: Any, name: str, value: Any) -> Any:
 
 
 def _signature_of(value: Any) -> str:
-    import torch
-
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     return repr(value) if isinstance(value, bool | int | None) else type(value).__name__
@@ -332,8 +321,6 @@ class _Watch:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Routes every module call through this object while inside."""
-        import torch
-
         with ExitStack() as restored:
             self._patch(torch.nn.Module, restored)
             if KERAS_LAYER in sys.modules:
@@ -357,8 +344,6 @@ class _Watch:
         self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Make the call, and record it if it is to be observed."""
-        import torch
-
         stack: list[ModuleRecord] = self._local.__dict__.setdefault("stack", [])
         if len(stack) > self._max_depth:
             return original(module, *args, **named)
@@ -436,8 +421,6 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_and_watch(module: Any) -> None:
-                import torch
-
                 # Importing Keras draws random numbers; a second run in this process, which does not import it again,
                 # must start from the same state.
                 plain, arrays, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -490,8 +473,6 @@ def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
 def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None]:
     """Makes the process look as if started with the script. Its changes to torch's arithmetic and threads, which the
     measurement chooses, are undone; its folder stays on the module path for later imports."""
-    import torch
-
     argv, stdin = sys.argv, sys.stdin
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     sys.argv = [str(script), *arguments]
@@ -516,8 +497,6 @@ def _script_environment(script: Path, arguments: Sequence[str]) -> Iterator[None
 
 def _wait() -> None:
     """Wait for the GPU, if the script uses one, so that a call's time is its own."""
-    import torch
-
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 

@@ -21,7 +21,7 @@ from importlib import resources
 from typing import Any
 
 from benchmarking.core.errors import UnsupportedError, UsageError
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.records import Json, Point, Readings, Workload
 from benchmarking.workloads.support.configuration import integer, part
 from benchmarking.workloads.support.generation import takes

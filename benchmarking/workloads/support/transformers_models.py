@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import Json, Point, Workload
 from benchmarking.workloads.support import synthetic_inputs
@@ -141,8 +141,6 @@ def model_class(workload: Workload) -> Any:
 
 def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
     """The model from its configuration only, in eval mode; the caller fills the weights."""
-    import torch
-
     config = configuration(workload)
     with _attention_errors(workload, attention):
         model = _classes(workload)[0].from_config(config, dtype=dtype, trust_remote_code=False, **_attention(attention))
@@ -210,8 +208,6 @@ def load(
 
 def stays_float32(model: Any, name: str, dtype: Any) -> bool:
     """Whether the model's authors keep this parameter in float32 if the rest is `dtype` (T5's `wo`)."""
-    import torch
-
     kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
     if dtype == torch.float16:
         kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())

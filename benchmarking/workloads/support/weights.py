@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.errors import FormatError, StorageError, UsageError
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Workload
 from benchmarking.core.untrusted.input_files import lfs_pointer, open_regular, parse_json
 from benchmarking.workloads.support.configuration import read_json
@@ -293,7 +293,6 @@ def skip_random_initialisation() -> Iterator[None]:
 
     A model built in it has the usual structure and buffers, but uninitialized parameters.
     """
-    import torch
     from torch.overrides import TorchFunctionMode
 
     class SkipRandomInitialisation(TorchFunctionMode):
@@ -325,8 +324,6 @@ def fill(
     layers are 1 and their biases 0, as before training. Rates of recurrences keep their constructors' values
     (`AS_CONSTRUCTED`), or are drawn (`TIME_STEP_BIASES`). Shared parameters are filled once.
     """
-    import torch
-
     if standard_deviation is None:
         configured = (getattr(getattr(model, "config", None), name, None) for name in ("initializer_range", "init_std"))
         valid = (value for value in configured if isinstance(value, float) and 0 < value < 1)
@@ -358,8 +355,6 @@ def fill(
 
 def _fill_normal(tensor: Any, seed: int, name: str, standard_deviation: float) -> None:
     """Normal values, made in float32 chunks and rounded to the tensor's dtype when written."""
-    import torch
-
     generator = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
     flat = tensor.view(-1)
     chunk = np.empty(min(CHUNK_VALUES, flat.numel()), dtype=np.float32)

@@ -28,6 +28,7 @@ from typing import Any
 
 from benchmarking.core.child_process import program
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_out_of_memory
+from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
 
 START_TIMEOUT_MS = 60_000.0
@@ -259,8 +260,6 @@ class BrowserMemory:
     """Memory of one browser's page."""
 
     def __init__(self, browser: Browser) -> None:
-        import psutil
-
         self._browser = browser
         self._no_such_process = psutil.NoSuchProcess
         self._processes: list[Any] = []

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner
 from benchmarking.core.records import Cell, Json, Point, Readings

@@ -25,7 +25,7 @@ from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.records import Json, Point, Rebuild
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import Bundle

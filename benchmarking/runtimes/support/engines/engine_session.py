@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Session
 from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, UsageError, first_line, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import NS_PER_MS, CustomMetric
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Precision, Readings, Scalar
 from benchmarking.measure.timing import LATENCY_REQUEST

@@ -27,7 +27,7 @@ from benchmarking.core.errors import (
     is_out_of_memory,
 )
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import is_processor, kind_of
 from benchmarking.core.records import Device, Json, Point
 from benchmarking.devices.support.handles import parts

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Json, Precision, Workload
 from benchmarking.workloads.support.gguf_file import FILE_TYPES, TYPES, read_gguf

@@ -28,7 +28,7 @@ from typing import Any
 from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.cpu import native_precisions

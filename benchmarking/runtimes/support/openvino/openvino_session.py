@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.contracts import Completion, Mark, Operation, Session, Stage
 from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler

@@ -25,6 +25,7 @@ from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import MADE_BUILD, NOT_AS_REQUESTED, FamilyOperation
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.records import NOT_RUN, Cell, Json, Point, Readings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
 
@@ -70,8 +71,6 @@ class CompilingOperation(TorchOperation):
     def readings(self, output: Any) -> Readings:
         """Readings from an uncompiled call, since some use hooks, which compiled code does not call. Raises
         UnsupportedError if the previous call compiled nothing."""
-        import torch
-
         if self._log.graphs() == 0:
             raise UnsupportedError("torch.compile compiled nothing: the call ran uncompiled")
         with torch.compiler.set_stance("force_eager"):
@@ -120,8 +119,6 @@ class CompiledSession(CompilingSession):
 
     def operation(self, point: Point) -> CompilingOperation:
         """The operation, whose modules are compiled in the next call."""
-        import torch
-
         # The inputs are inference tensors like all results, since compiled code distinguishes them from others.
         with torch.inference_mode():
             operation = super().operation(point)
@@ -148,7 +145,6 @@ class CompiledSession(CompilingSession):
 def compile_in_place(module: Any, **arguments: Any) -> None:
     """`module.compile` that also works for torch's own modules (nn.Linear, nn.Sequential): torch traces those only
     inside other modules and would leave one that is called directly uncompiled."""
-    import torch
     from torch._dynamo import trace_rules
 
     with torch._dynamo.config.patch(wrap_top_frame=bool(trace_rules.check(module.forward))):
@@ -190,7 +186,6 @@ def as_own_step(call: Callable[..., Any]) -> Callable[..., Any]:
     generation would get a graph. The copies are needed because the next replay overwrites the outputs, and families
     keep some of them (an encoding, the first logits).
     """
-    import torch
     from torch.utils import _pytree
 
     begin_step: Callable[[], None] = torch.compiler.cudagraph_mark_step_begin
@@ -258,7 +253,6 @@ class CompileLog:
 
         At torch's recompilation limit, compilation raises an error instead of continuing uncompiled.
         """
-        import torch
         from torch._dynamo import utils
 
         reset_compiler()
@@ -313,7 +307,6 @@ class CompileLog:
 
 def reset_compiler() -> None:
     """Drop all compiled code and its counters."""
-    import torch
     from torch._dynamo import utils
 
     torch._dynamo.reset()

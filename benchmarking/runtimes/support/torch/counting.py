@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core.errors import OutOfMemoryError, StorageError, memory_errors
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import FAILED, NOT_APPLICABLE, NOT_SUPPORTED, Cell, Json, Point, Readings
 
@@ -166,8 +167,6 @@ def count_work(
 
 def _run_counted(counter: Any, call: Callable[[], Any]) -> None:
     """Run the call uncompiled under the counter."""
-    import torch
-
     with memory_errors("counting"), torch.compiler.set_stance("force_eager"), counter:
         call()
 
@@ -304,8 +303,6 @@ def _no_value_reads() -> type[Any]:
 
 def _reads_values(func: Any, args: Any) -> bool:
     """Whether the operator returns a value to Python, or a result whose shape depends on values."""
-    import torch
-
     if func.name() == "aten::index.Tensor":
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
@@ -313,7 +310,6 @@ def _reads_values(func: Any, args: Any) -> bool:
 
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
     """Zeros in the shape, type and layout of the operator's result, which torch infers without computing it."""
-    import torch
     from torch.utils import _pytree
 
     tensors = _tensors((args, kwargs))
@@ -332,7 +328,6 @@ def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
 @cache
 def _formulas() -> Mapping[Any, Callable[..., int]]:
     """FLOP formulas by operator: torch's, overridden by `FORMULAS`."""
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     added = {}
@@ -371,7 +366,6 @@ def _moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
 
 def _tensors(tree: Any) -> list[Any]:
     """The tensors in an operator's arguments or results, in order, each once."""
-    import torch
     from torch.utils import _pytree
 
     tensors = {id(leaf): leaf for leaf in _pytree.tree_iter(tree) if isinstance(leaf, torch.Tensor)}

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarking.core.contracts import Option
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line, memory_errors
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import has, is_installed, is_processor, names_with, version_of
 from benchmarking.core.records import Device, Json, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import SEPARATOR
@@ -76,8 +77,6 @@ def to_device(model: Any, torch_name: str) -> Any:
 def channels_last(tensor: Any) -> Any:
     """The tensor in channels-last layout, if it is a batch of images or the weights of a convolution over images (four
     dimensions); other tensors are returned unchanged."""
-    import torch
-
     is_image_like = tensor.dim() == 4 and tensor.is_floating_point()
     return tensor.to(memory_format=torch.channels_last) if is_image_like else tensor
 
@@ -85,8 +84,6 @@ def channels_last(tensor: Any) -> Any:
 def to_channels_last(model: Any) -> dict[str, Json]:
     """Put a model's convolution weights into channels-last layout, in place. Returns facts read from the model. Raises
     UnsupportedError for a model without convolutions over images."""
-    import torch
-
     weights = [parameter for parameter in model.parameters() if parameter.dim() == 4]
     for parameter in weights:
         parameter.data = channels_last(parameter.data)
@@ -115,8 +112,6 @@ def check_finite(module: Any, model_id: str) -> None:
     A sum is NaN or infinite if a summand is, and reads the memory once; only tensors whose sum is not finite are
     checked value by value.
     """
-    import torch
-
     for name, parameter in module.named_parameters():
         if (
             not parameter.is_floating_point()
@@ -140,8 +135,6 @@ def verify(
 
     Parameters that the model's authors keep in float32 at float16 are correct, and included in the facts.
     """
-    import torch
-
     from benchmarking.workloads.support.script_runs import is_state_of_keras
     from benchmarking.workloads.support.transformers_models import stays_float32
 
@@ -322,7 +315,6 @@ def is_quantized(tensor: Any) -> bool:
 def _replace_conv1d(model: Any) -> int:
     """Replace transformers' Conv1D (in GPT-2), which torchao would skip, by linear layers with the transposed weight.
     Returns their number."""
-    import torch
     from transformers.pytorch_utils import Conv1D
 
     children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]

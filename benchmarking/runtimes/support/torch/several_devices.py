@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Stage
 from benchmarking.core.errors import UnsupportedError, memory_errors
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
@@ -86,8 +86,6 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
 
     Replicas are a ModuleList. Raises UnsupportedError if the result differs from the request.
     """
-    import torch
-
     names = torch_names.split(SEPARATOR)
     attention = cell.runtime_mode.get("attention")
     implementation = attention_kernels.implementation_of(None if attention is None else str(attention))
@@ -208,8 +206,6 @@ class ReplicatedOperation(Operation):
 
     def _task(self, index: int, marks: JoinedMarks) -> Callable[[], Any]:
         """The replica's call. It makes its device the thread's current one, which is otherwise the first."""
-        import torch
-
         operation, mark, name = self._operations[index], marks.of(index), self._names[index]
 
         def task() -> Any:

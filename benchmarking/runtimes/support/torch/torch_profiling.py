@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import TOKEN
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.plugins import processor
 from benchmarking.core.profiles import (
@@ -249,8 +250,6 @@ def root_name(model: Any) -> str:
 
 def modules_in(model: Any) -> dict[str, ModuleInfo]:
     """All modules of a torch model by path, in the model's order. The path of the model itself is its class."""
-    import torch
-
     traits = {
         path: ModuleTraits(
             class_name=type(module).__name__,
@@ -288,8 +287,6 @@ def module_hooks(model: Any, enter: Callable[[str], None], leave: Callable[[str]
 
 def _range(name: str) -> Any:
     """A range in the trace: torch's internal fast one, as used by its compiler, at a tenth of the public one's cost."""
-    import torch
-
     return torch._C._profiler._RecordFunctionFast(name)
 
 

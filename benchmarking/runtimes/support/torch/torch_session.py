@@ -14,7 +14,7 @@ from benchmarking.builds.store import BuildKey
 from benchmarking.core.contracts import FamilyOperation, Mark, Operation, Session
 from benchmarking.core.errors import BenchhouseError, UsageError, is_out_of_memory, memory_errors, out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_numpy import np
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.profiles import CallProfiler
@@ -68,8 +68,6 @@ class TorchOperation(Operation):
     ) -> None:
         """`preparation` returns the time to make the inputs (`tokenize`), with the other readings; `attention` is the
         requested attention."""
-        import torch
-
         self.items_per_call = inner.items_per_call
         self.tokens_per_call = inner.tokens_per_call
         self.prompt_tokens_per_call = inner.prompt_tokens_per_call
@@ -186,8 +184,6 @@ class TorchSession(Session):
         self, plugin: WorkloadFamily, model: Any, point: Point, arrays: Mapping[str, Any], torch_name: str
     ) -> FamilyOperation:
         """The family's call of a model, with the inputs on its device, in the requested layout and token mode."""
-        import torch
-
         mode = self._cell.runtime_mode
         with memory_errors(f"placing the inputs of {point.label} on {torch_name}"):
             inputs = {name: torch.from_numpy(array).to(torch_name) for name, array in arrays.items()}
@@ -274,8 +270,6 @@ class ModuleSession(Session):
     def point(self) -> Point:
         """The point of the inputs: the batch that they show, else 1; the second dimension of token ids is the
         sequence."""
-        import torch
-
         tensors = [t for t in (*self._positional, *self._named.values()) if isinstance(t, torch.Tensor)]
         sequences = [t for t in tensors if t.dim() == 2 and not t.is_floating_point()]
         batch = batch_size(self._module, self._positional, self._named)
@@ -317,8 +311,6 @@ def module_workload(module: Any, name: str | None = None) -> Workload:
 
 def batch_size(module: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> int | None:
     """The batch that the inputs show; None if they do not. Raises UsageError if there is no tensor."""
-    import torch
-
     values = {**{f"input_{index}": value for index, value in enumerate(positional)}, **named}
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
     if not tensors:
@@ -340,7 +332,5 @@ def _to_device(value: Any, device: Any) -> Any:
 
 def _output_tensor(output: Any) -> tuple[str, Any] | None:
     """The main tensor of an output; None if it has no checkable tensor."""
-    import torch
-
     name, tensor = main_tensor(output)
     return (name, tensor) if isinstance(tensor, torch.Tensor) else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarking.core.contracts import Option
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.lazy_modules import torch
 from benchmarking.core.records import Json, Precision, Scalar
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 
@@ -49,8 +50,6 @@ float8, int8 and int4 it is the dtype of everything but the weights of linear la
 def dtype_of(precision: Precision, torch_name: str = "") -> Any:
     """The torch dtype of parameters at a precision on a device. With int8 it is bfloat16 on GPUs, as in torchao's
     products, and float32 on CPUs, which more of them support."""
-    import torch
-
     is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
     return torch.bfloat16 if precision == "int8" and is_gpu else getattr(torch, TORCH_DTYPES[precision])
 
@@ -61,8 +60,6 @@ def set_threads(num_threads: int | None) -> Callable[[], None]:
     The inter-op pool can be set only once per process and before its first use. An uncompiled forward pass does not use
     it, so it is not restored. `effective_threads` returns the numbers in effect.
     """
-    import torch
-
     previous = torch.get_num_threads()
     if num_threads is None:
         return lambda: None
@@ -78,16 +75,12 @@ def set_threads(num_threads: int | None) -> Callable[[], None]:
 
 def effective_threads() -> dict[str, Json]:
     """`num_threads` (within an operator) and `num_interop_threads` (between operators), as reported by torch."""
-    import torch
-
     return {"num_threads": torch.get_num_threads(), "num_interop_threads": torch.get_num_interop_threads()}
 
 
 def effective_arithmetic() -> dict[str, Json]:
     """torch's switches that affect a GPU's arithmetic or choice of kernels, as reported by torch; they have no effect
     on a CPU. `allow_fp16_reduced_precision_reduction`: partial sums of float16 products may be rounded to float16."""
-    import torch
-
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     reductions = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
     return {
@@ -124,8 +117,6 @@ class MatmulPrecision:
     """
 
     def __init__(self, precision: Precision) -> None:
-        import torch
-
         self._previous = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
         uses_tf32 = precision == "tf32"
         torch.set_float32_matmul_precision("high" if uses_tf32 else "highest")
@@ -133,8 +124,6 @@ class MatmulPrecision:
 
     def restore(self) -> None:
         """Restore the previous flags."""
-        import torch
-
         matmul, cudnn = self._previous
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
