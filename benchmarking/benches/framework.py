@@ -90,7 +90,6 @@ class GPUMonitor:
         self._why_not: str | None = None
 
     def start(self) -> None:
-        """Begin to sample."""
         self._why_not = None
         try:
             self._monitor = Monitor(sample_interval=self.sample_interval).start()

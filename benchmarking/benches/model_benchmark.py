@@ -186,7 +186,6 @@ class BenchmarkConfig:
 
     @property
     def point(self) -> Point:
-        """The point of the grid."""
         return Point(
             batch_size=self.batch_size,
             sequence_length=self.sequence_length,
@@ -333,7 +332,6 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def overrides(bench: type[ModelBenchmark], method: str) -> bool:
-    """Whether a benchmark overrides a method."""
     return getattr(bench, method) is not getattr(ModelBenchmark, method)
 
 

@@ -204,7 +204,6 @@ def _short(value: object) -> str:
 
 
 def step_line(number: int, step: Step) -> str:
-    """A step as one line."""
     where = f"{step.commit[:SHORT]} against {step.against[:SHORT]}"
     details = f"{step.reason}" if step.reason else "; ".join(map(change_text, step.points))
     how = f"{step.rounds} rounds, {duration(step.seconds)}" if step.rounds else "not measured"
@@ -313,7 +312,6 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
 
 
 def conclusion_text(found: Conclusion, history: History) -> str:
-    """The conclusion in a few lines."""
     step = found.step
     changes = [f"  {change_text(point)}" for point in step.points] if step is not None else []
     if found.kind == "equal":

@@ -173,7 +173,6 @@ class BuildSelection:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no condition is given."""
         narrowed = (self.kind, self.model, self.older_than_days)
         return not self.digests and not self.everything and all(condition is None for condition in narrowed)
 

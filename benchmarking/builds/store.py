@@ -180,7 +180,6 @@ class BuildStore:
             return build
 
     def _write_record(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
-        """Write the record of a folder's content into the folder."""
         build = Build(
             kind=key.kind,
             digest=key.digest,

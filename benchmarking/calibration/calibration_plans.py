@@ -220,7 +220,6 @@ class Outline:
 
     @property
     def text(self) -> str:
-        """The outline as lines."""
         lines = [
             f"device     {self.device.selector}: {self.device.name}",
             f"products   {', '.join(self.precisions)}",

@@ -61,7 +61,6 @@ class Cluster:
         client.subscribe_topic(client.id, self._on_report)
 
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of its workers."""
         return tuple(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def offers(self, addresses: Sequence[str]) -> dict[str, Offer]:

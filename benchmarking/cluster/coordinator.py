@@ -59,12 +59,10 @@ class ClusterMachine(Machine):
         return super().environment | Readings(values={CLUSTER: self._name})
 
     def hardware(self, device: Device) -> Hardware:
-        """The hardware of a machine that offers the device."""
         found = self._offered.get(device.selector)
         return super().hardware(device) if found is None else found.hardware
 
     def free_memory(self, device: Device) -> Readings:
-        """The free memory of a machine that offers the device."""
         found = self._offered.get(device.selector)
         return super().free_memory(device) if found is None else found.free
 
@@ -213,7 +211,6 @@ class ClusterSweep:
     # Assignment.
 
     def _assign(self) -> None:
-        """Assign open work to free devices."""
         free = {slot.device.selector for slot in self._slots.values() if slot.work is None}
         missing = {work.cell.selector for work in self._open} - {slot.device.selector for slot in self._slots.values()}
         if not free and not missing:

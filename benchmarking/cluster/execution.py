@@ -74,7 +74,6 @@ class Offer:
     devices: tuple[OfferedDevice, ...]
 
     def of(self, selector: str) -> OfferedDevice | None:
-        """The offered device with this selector."""
         return next((offered for offered in self.devices if offered.device.selector == selector), None)
 
     @property
@@ -182,7 +181,6 @@ class WorkerContext:
     """Whether the process is shutting down; orders then stop at their next message."""
 
     def offer(self) -> Offer:
-        """The current offer of this worker."""
         machine = Machine()
         return Offer(
             worker=self.name,
@@ -200,7 +198,6 @@ _folder_lock = threading.Lock()
 
 
 def register_worker(context: WorkerContext) -> None:
-    """Make this process a worker."""
     global _context
     _context = context
 

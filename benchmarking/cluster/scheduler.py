@@ -42,7 +42,6 @@ TLS_FLAGS = ("tls_ca_file", "tls_cert", "tls_key")
 
 
 def add_tls(parser: Parser) -> None:
-    """Add the flags of the connection."""
     group = parser.add_argument_group("connection to the cluster")
     few_need(group)
     group.add_argument(

@@ -270,7 +270,6 @@ class DeviceKind(ABC):
 
     @property
     def runs_torch(self) -> bool:
-        """Whether torch runs on its devices."""
         return self.torch_type is not None
 
     def absent(self, why_not: str) -> Device:
@@ -316,11 +315,9 @@ class DeviceKind(ABC):
         return device.selector
 
     def is_gpu(self, device: Device) -> bool:
-        """Whether this device of the kind is a GPU."""
         return self.gpu_vendor is not None
 
     def is_npu(self, device: Device) -> bool:
-        """Whether this device of the kind is a neural processing unit."""
         return False
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:

@@ -28,12 +28,10 @@ BYTES_PER_MIB = 1024**2
 
 
 def ns_to_ms(duration_ns: float) -> float:
-    """Milliseconds of a duration in nanoseconds."""
     return duration_ns / NS_PER_MS
 
 
 def ns_to_s(duration_ns: float) -> float:
-    """Seconds of a duration in nanoseconds."""
     return duration_ns / NS_PER_S
 
 

@@ -97,7 +97,6 @@ class Owner:
 
 
 def this_process() -> Owner:
-    """This process."""
     return Owner(host=_host(), pid=os.getpid(), created_s=psutil.Process().create_time())
 
 

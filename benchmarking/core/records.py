@@ -482,7 +482,6 @@ class Result:
 
     @property
     def performance(self) -> Performance:
-        """Mean latency and throughput."""
         mean_ms, per_s = (self.metrics.get(name) for name in ("latency_mean_ms", "throughput_samples_per_sec"))
         return Performance(mean_latency=mean_ms, throughput=per_s)
 
@@ -562,7 +561,6 @@ class Run:
 
     @property
     def performance(self) -> Performance:
-        """Mean latency and throughput of the first result that was measured."""
         found = next((result for result in self.results if result.status == "ok"), None)
         return Performance(mean_latency=None, throughput=None) if found is None else self.performance_of(found)
 

@@ -169,7 +169,6 @@ def narrowed(slots: Sequence[Slot], room: int | None) -> list[int]:
 
 
 def total_width(widths: Sequence[int]) -> int:
-    """Width of a table, including the gaps."""
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 

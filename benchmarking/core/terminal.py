@@ -80,7 +80,6 @@ def page_of(stream: TextIO) -> Page:
 
 
 def stdout_page() -> Page:
-    """What stdout can show."""
     return page_of(sys.stdout)
 
 

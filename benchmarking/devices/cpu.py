@@ -153,7 +153,6 @@ class CpuDevice(DeviceKind):
 
 
 def describe(host: Readings) -> Device:
-    """The CPU as a device, from the machine's facts."""
     names = ("cpu_capabilities", "cpu_cores", "cpu_threads", "architecture", "cgroup_cpu_quota_cores")
     facts = Readings(
         values={name: host.values[name] for name in names if name in host.values},

@@ -99,7 +99,6 @@ class Graph:
     """Other results of a call, by their names in `arrays`."""
 
     def input(self, name: str) -> Tensor:
-        """The input with this name."""
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
 
@@ -162,7 +161,6 @@ class Bundle:
 
     @property
     def generates(self) -> bool:
-        """Whether a call generates tokens."""
         return self.kind not in ("forward", "denoiser")
 
 

@@ -66,7 +66,6 @@ class NodeTime:
 
     @property
     def key(self) -> Node:
-        """The node."""
         return self.graph, self.name
 
 
@@ -268,7 +267,6 @@ def _on_device(calls: Sequence[Sequence[NodeTime]]) -> bool:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

@@ -136,7 +136,6 @@ class _Exchange:
         self.refusal = b""
 
     def add(self, piece: bytes) -> None:
-        """A piece of the body."""
         if self.status != OK:
             self.refusal = (self.refusal + piece)[:MAX_REFUSAL]
         elif not self.done.done():
@@ -146,7 +145,6 @@ class _Exchange:
                 self.done.set_exception(error)
 
     def finish(self) -> None:
-        """The response is complete."""
         if self.status == OK:
             if not self.done.done():
                 self.done.set_result(None)

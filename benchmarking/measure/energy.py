@@ -291,7 +291,6 @@ class PowerSamples:
 
     @property
     def peak_w(self) -> float | None:
-        """The largest sample."""
         return max((watts for _, watts in self._samples), default=None)
 
     @property
@@ -320,7 +319,6 @@ class CounterSamples(PowerSamples):
 
     @property
     def peak_w(self) -> float | None:
-        """The largest power between two readings at least half an interval apart."""
         least_ns = self.interval_s * NS_PER_S / 2
         steps = [(later - at, after - joules) for (at, joules), (later, after) in pairwise(self._samples)]
         return max((joules * NS_PER_S / step for step, joules in steps if step >= least_ns), default=None)

@@ -469,12 +469,10 @@ class TimingResult:
 
     @property
     def mean_s(self) -> float:
-        """The mean in seconds."""
         return math.fsum(self.values_s) / len(self.values_s)
 
     @property
     def median_s(self) -> float:
-        """The median in seconds."""
         return quantile(self.values_s, 0.5)
 
     def percentile_s(self, percent: float) -> float | None:

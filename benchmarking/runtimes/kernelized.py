@@ -161,7 +161,6 @@ def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
 
 
 def _repository(source: str) -> dict[str, Origin]:
-    """Every layer of a named repository."""
     import json
 
     import kernels
@@ -190,7 +189,6 @@ def _repository(source: str) -> dict[str, Origin]:
 
 
 def _layers(kernel: Any) -> list[str]:
-    """The names of the layers in a loaded kernel."""
     from torch import nn
 
     members = vars(getattr(kernel, "layers", object)).items()

@@ -75,14 +75,12 @@ class NullOperation(Operation):
         return "NaN" if self._fault == "nan" else "ok"
 
     def readings(self, output: Any) -> Readings:
-        """The script's times to tokenize."""
         times: list[Json] = [*self._handle.script.tokenize_ms]
         if not times:
             return Readings(missing={"tokenize": f"{NOT_APPLICABLE}: nothing is tokenized"})
         return Readings(values={"tokenize": times})
 
     def arrays(self, output: Any) -> dict[str, Any]:
-        """The script's outputs."""
         return {
             name: np.array(values, dtype=np.int64 if name == "tokens" else np.float32)
             for name, values in self._outputs.items()
@@ -173,7 +171,6 @@ class NullRuntime(Runtime):
 
     @property
     def is_compared(self) -> bool:
-        """Whether the script has outputs."""
         return bool(read_script().outputs)
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:

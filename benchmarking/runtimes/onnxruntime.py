@@ -188,7 +188,6 @@ def is_fused(mode: Mapping[str, Scalar]) -> bool:
 
 
 def is_replayed(mode: Mapping[str, Scalar]) -> bool:
-    """Whether the settings request captured graphs."""
     return mode.get(CUDA_GRAPH.name) == "on"
 
 

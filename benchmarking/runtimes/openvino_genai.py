@@ -134,7 +134,6 @@ class Weights:
 
     @classmethod
     def of_gguf(cls, file: Path) -> Weights:
-        """From the file's header."""
         header = read_gguf(file)
         return cls(
             size_bytes=header.weights_bytes,
@@ -145,7 +144,6 @@ class Weights:
 
     @classmethod
     def of_folder(cls, folder: Path, workload: Workload) -> Weights:
-        """From the folder's description."""
         config: Any = workload.config
         return cls(
             size_bytes=config["weights_bytes"],

@@ -107,7 +107,6 @@ class TensorRt(shared.OrtRuntime):
 
 
 def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared.SessionSettings:
-    """Session settings with the engines in `cache`."""
     timing_cache(cache).mkdir(parents=True, exist_ok=True)
     device_provider = shared.providers_of(cell.device)[0]
     provider = OrtProvider(
@@ -152,7 +151,6 @@ def timing_cache(engines: Path) -> Path:
 
 
 def count_engines(folder: Path) -> int:
-    """The number of engines in a folder."""
     return len(list(folder.glob(ENGINE)))
 
 

@@ -68,7 +68,6 @@ class Analysis:
 
     @property
     def name(self) -> str:
-        """The script's file name."""
         return Path(self.request.path).name
 
     def workload(self, module: GivenModule) -> Workload:

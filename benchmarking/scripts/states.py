@@ -102,7 +102,6 @@ class ScriptState:
 
     @property
     def folder(self) -> Path:
-        """Its folder."""
         return states_folder() / self.name
 
 

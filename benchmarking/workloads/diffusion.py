@@ -141,12 +141,10 @@ def _is_dit(config: Mapping[str, Json]) -> bool:
 
 
 def latents_input(config: Mapping[str, Json]) -> str:
-    """The name of the noise input."""
     return "hidden_states" if _is_dit(config) else "sample"
 
 
 def schedule_of(config: Mapping[str, Json]) -> NoiseSchedule:
-    """The model's published schedule."""
     return DIT if _is_dit(config) else STABLE_DIFFUSION
 
 

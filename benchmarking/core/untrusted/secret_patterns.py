@@ -224,7 +224,6 @@ def without_formatted_secrets(text: str, known: Known) -> str:
 
 
 def without_secrets(text: str, known: Known) -> str:
-    """The text without recognised secrets."""
     text = without_formatted_secrets(text, known)
     if ("uth" in text or "ogin" in text) and ("'" in text or '"' in text):
         text = LOGIN_CALL.sub(_without_value, text)

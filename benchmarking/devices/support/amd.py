@@ -240,7 +240,6 @@ class AmdSmi:
         return found
 
     def close(self) -> None:
-        """Release the library."""
         self.call("amdsmi_shut_down")
 
 

@@ -276,7 +276,6 @@ class WindowsMeters:
         return buffer.raw[: returned.value]
 
     def close(self, handle: int) -> None:
-        """Release a handle."""
         self._kernel32.CloseHandle(ctypes.c_void_p(handle))
 
     def _check_configret(self, result: int) -> None:

@@ -128,7 +128,6 @@ class Nvml:
         return lambda: self.call(function, *arguments)
 
     def close(self) -> None:
-        """Release the library."""
         self.call("nvmlShutdown")
 
 

@@ -120,7 +120,6 @@ def adapter_of(device: Device, entries: Sequence[Any]) -> Any:
 
 
 def description(entry: Any) -> str:
-    """An adapter's name."""
     return str(dict(entry.device.metadata).get(DESCRIPTION, "unnamed adapter"))
 
 

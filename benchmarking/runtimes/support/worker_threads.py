@@ -39,7 +39,6 @@ class WorkerThreads:
         return [result for _, result, _ in results]
 
     def close(self) -> None:
-        """End the threads."""
         for queue in self._tasks:
             queue.put(None)
 

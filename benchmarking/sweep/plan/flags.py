@@ -88,7 +88,6 @@ def add_threads(group: argparse._ArgumentGroup, *, several: bool = False) -> Non
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
-    """The axes of the grid."""
     grid = parser.add_argument_group("grid", "Every combination of these values is one point.")
     at_once = [
         f"{runtime.concurrency_flag} [{runtime.name}]".lstrip()

@@ -161,32 +161,27 @@ class Machine:
 
     @cached_property
     def host(self) -> Readings:
-        """The facts of the machine."""
         from benchmarking.devices.support.host import host_facts
 
         return host_facts()
 
     @cached_property
     def environment(self) -> Readings:
-        """The state of the machine."""
         from benchmarking.measure.machine_state import capture
 
         return capture()
 
     def hardware(self, device: Device) -> Hardware:
-        """The identity of the machine with one of its devices."""
         from benchmarking.devices.support.host import hardware
 
         return hardware(device, self.host)
 
     def free_memory(self, device: Device) -> Readings:
-        """The free memory of one of its devices."""
         from benchmarking.devices.support.host import free_memory
 
         return free_memory(device)
 
     def provenance(self, command: Sequence[str], tags: Mapping[str, str], description: str | None) -> Provenance:
-        """The provenance of a run of this command."""
         return dataclasses.replace(self._provenance, command=tuple(command), tags=dict(tags), description=description)
 
     @cached_property

@@ -265,7 +265,6 @@ def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
 
 
 def title(comparison: Comparison) -> str:
-    """The title of the comparison."""
     where = comparison.device_name or comparison.device
     return (
         f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "

@@ -75,7 +75,6 @@ class Advice:
 
 
 def profile_text(profile: Profile, page: Page = PLAIN) -> str:
-    """The summary of a profile."""
     cell, call = profile.run.cell, profile.call
     plain, profiled = median(call.latency_ms), median(call.profiled_ms)
     overhead = f"{profiled / plain - 1:+.0%}" if plain else "unknown"

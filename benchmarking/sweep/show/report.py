@@ -298,7 +298,6 @@ def scaling_text(scaling: Scaling, page: Page = PLAIN) -> str:
 
 
 def title(scaling: Scaling) -> str:
-    """The title of the scaling."""
     where = scaling.device_name or scaling.device
     return f"{scaling.model_id} on {where}, {scaling.runtime}, {scaling.precision}: scaling over threads"
 

@@ -36,7 +36,6 @@ POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx
 
 
 def families() -> tuple[WorkloadFamily, ...]:
-    """The plugins of all families."""
     return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
 
 

@@ -124,12 +124,10 @@ class Tensor:
 
     @property
     def values(self) -> int:
-        """Number of values."""
         return prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """Size in the file."""
         return self.values // self.type.block * self.type.bytes
 
 

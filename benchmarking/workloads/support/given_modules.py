@@ -224,7 +224,6 @@ class GivenModule:
 
     @property
     def class_name(self) -> str:
-        """The name of its class."""
         return self.module_class.rpartition(".")[2]
 
     @property

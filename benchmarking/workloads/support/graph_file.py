@@ -87,7 +87,6 @@ NO_CHOICES = GraphChoices()
 
 
 def inputs_of(workload: Workload) -> tuple[Input, ...]:
-    """The inputs of a graph file."""
     return _inputs(workload.config)
 
 
@@ -407,7 +406,6 @@ def graph_file_workload(
 
 
 def format_of(workload: Workload) -> str:
-    """The format of a graph file."""
     return str(workload.config["format"])
 
 

@@ -151,7 +151,6 @@ class ModuleRecord:
 
     @property
     def executions(self) -> int:
-        """Calls in the script."""
         return self.further_executions + sum(call.executions for call in self.calls)
 
 
@@ -217,7 +216,6 @@ class CallArguments:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors by name."""
         return {name: leaf for name, leaf in zip(self._names, self._leaves, strict=True) if name is not None}
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -436,7 +434,6 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
 
 
 def _run(script: Path, arguments: Sequence[str], watch: _Watch) -> ScriptRun:
-    """Run the script while observing it."""
     error, stack = None, None
     with _script_environment(script, arguments), watch.active():
         try:

@@ -157,7 +157,6 @@ class Browser:
         return tuple(int(process["id"]) for process in answer["processInfo"] if process["type"] in MODEL_PROCESSES)
 
     def close(self) -> None:
-        """End the browser and its driver."""
         self._cleanup.close()
 
     def _reason(self, error: Exception) -> str:
@@ -351,7 +350,6 @@ class Site:
 
     @property
     def host(self) -> str:
-        """Address and port."""
         return f"{LOOPBACK}:{self._server.server_address[1]}"
 
     @property
@@ -365,7 +363,6 @@ class Site:
             self._content[name] = content
 
     def remove(self, name: str) -> None:
-        """Stop serving a name."""
         with self._lock:
             self._content.pop(name, None)
 
@@ -383,7 +380,6 @@ class Site:
         return posted
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -413,7 +409,6 @@ class Site:
 
 
 def content_type(name: str) -> str:
-    """The media type of a name, by its suffix."""
     return CONTENT_TYPES.get(PurePosixPath(name).suffix, BYTES)
 
 

@@ -152,7 +152,6 @@ class Adapter:
 
     @classmethod
     def from_page(cls, info: Mapping[str, Any]) -> Adapter:
-        """The adapter in the page's answer."""
         return cls(
             **{name: str(info.get(name) or "") for name in ADAPTER_NAMES},
             is_fallback=bool(info.get("isFallbackAdapter")),
@@ -168,11 +167,9 @@ class Adapter:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
         return " ".join(filter(None, (self.vendor, self.architecture, self.description))) or "unnamed adapter"
 
     def verified(self) -> dict[str, Json]:
-        """The stored facts."""
         names = {name: getattr(self, name) for name in ADAPTER_NAMES}
         return {
             "adapter": {**names, "is_fallback_adapter": self.is_fallback},

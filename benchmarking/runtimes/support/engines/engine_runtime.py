@@ -230,7 +230,6 @@ class GenerativeEngine(Runtime):
         """The model at a path, loaded for these points, timing the stage to_device. Raises BenchhouseError."""
 
     def floats_on(self, device: Device) -> tuple[Precision, ...]:
-        """The floating-point precisions on a device."""
         return self.float_precisions
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:

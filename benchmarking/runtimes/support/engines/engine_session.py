@@ -156,7 +156,6 @@ class EngineSettings:
 
     @classmethod
     def of(cls, cell: Cell) -> EngineSettings:
-        """The settings of a cell."""
         mode = cell.runtime_mode
 
         def text(option: Option) -> str | None:

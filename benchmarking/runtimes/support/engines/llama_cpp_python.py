@@ -77,7 +77,6 @@ class GgmlDevice:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
         return f"{self.name}: {self.description}"
 
     @property
@@ -87,7 +86,6 @@ class GgmlDevice:
 
 
 def listed_by_xllamacpp() -> tuple[GgmlDevice, ...]:
-    """The devices of the installed xllamacpp."""
     import xllamacpp
 
     return tuple(
@@ -438,7 +436,6 @@ class BindingLog:
 
     @property
     def text(self) -> str:
-        """What was logged."""
         return "".join(self._parts)
 
     def __enter__(self) -> BindingLog:

@@ -202,7 +202,6 @@ def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwk
 
 
 def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocabulary: Vocabulary = "rwkv") -> None:
-    """Write a torch model as a GGUF file."""
     import gguf
 
     config = model.config

@@ -176,7 +176,6 @@ class SessionSettings:
 
     @property
     def provider_options(self) -> dict[str, str]:
-        """All options of the requested provider."""
         replayed = {self.provider.replay_option: "1"} if self.is_replayed and self.provider.replay_option else {}
         return {**self.provider.options_at(self.precision), **self.extra_options, **replayed}
 

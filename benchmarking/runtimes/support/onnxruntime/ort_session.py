@@ -189,7 +189,6 @@ def load_graphs(source: GraphSource, profiles_in: Path | None = None) -> LoadedG
 
 
 def runner_of(loaded: LoadedGraphs, io_mode: IoMode, replay: Replay | None = None) -> HostRunner | DeviceRunner:
-    """A runner for one point's calls."""
     if io_mode == "host":
         return HostRunner(loaded, replay)
     return CapturedRunner(loaded, replay) if loaded.source.settings.is_replayed else DeviceRunner(loaded, replay)

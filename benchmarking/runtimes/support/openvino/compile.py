@@ -112,7 +112,6 @@ def find_build(cell: Cell, point: Point, store: BuildStore | None = None) -> Pat
 
 
 def graph_file(graph: str) -> str:
-    """The file of a graph in a build."""
     return f"{graph}.xml"
 
 

@@ -165,7 +165,6 @@ class GraphRequest:
         self._empty: dict[tuple[str, int], Any] = {}
 
     def bind(self, feeds: Mapping[str, Placed]) -> None:
-        """Set the request's inputs."""
         current = self._bound
         for name, tensor in feeds.items():
             if current.get(name) is not tensor:

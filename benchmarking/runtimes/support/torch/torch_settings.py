@@ -123,7 +123,6 @@ class MatmulPrecision:
         torch.backends.cudnn.allow_tf32 = uses_tf32
 
     def restore(self) -> None:
-        """Restore the previous flags."""
         matmul, cudnn = self._previous
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = cudnn
