@@ -23,13 +23,6 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Work
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.engine_session import (
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
-    EngineSettings,
-)
 from benchmarking.runtimes.support.engines.weight_files import (
     BEGIN,
     END,
@@ -119,9 +112,9 @@ class CTranslate2(GenerativeEngine):
 
         return BuildKey(kind=self.name, parts=parts), make
 
-    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> common.EngineModel:
         with stage("to_device"):
-            return Ct2Model(path, compute_type(cell), EngineSettings.of(cell), place_of(cell.device))
+            return Ct2Model(path, compute_type(cell), common.EngineSettings.of(cell), place_of(cell.device))
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
         if cell.workload.source == "file":
@@ -197,10 +190,10 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
     spec.save(str(folder))
 
 
-class Ct2Model(EngineModel):
+class Ct2Model(common.EngineModel):
     """A converted model."""
 
-    def __init__(self, folder: Path, kind: str, settings: EngineSettings, place: str = PROCESSOR) -> None:
+    def __init__(self, folder: Path, kind: str, settings: common.EngineSettings, place: str = PROCESSOR) -> None:
         import ctranslate2
 
         stored = model_of(folder)
@@ -236,14 +229,14 @@ class Ct2Model(EngineModel):
             "model_size_bytes": (folder / "model.bin").stat().st_size,
         }
 
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> common.EngineRequest:
         return Ct2Request(self, prompts, new_tokens, context)
 
     def close(self) -> None:
         self.generator = None
 
 
-class Ct2Request(EngineRequest):
+class Ct2Request(common.EngineRequest):
     """Calls of `generate_batch`."""
 
     def __init__(self, model: Ct2Model, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
@@ -280,7 +273,7 @@ class Ct2Request(EngineRequest):
         if self._parameters["static_prompt"] is not None:
             self._generator.generate_batch(self._tokens, **{**self._parameters, "max_length": 1, "min_length": 1})
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         def on_step(step: Any) -> bool:
             arrived(step.batch_id, (step.token_id,))
             return False
@@ -297,9 +290,9 @@ class Ct2Request(EngineRequest):
         rows: np.ndarray = np.array(on_host)[0, -scored:]
         return rows
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         """CTranslate2 reports no times of its own."""
-        return EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)
+        return common.EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)
 
 
 PLUGIN = CTranslate2()

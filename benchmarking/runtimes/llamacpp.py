@@ -26,25 +26,6 @@ from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines import llama_cpp_python
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, LibraryLog, draft_workload
-from benchmarking.runtimes.support.engines.engine_session import (
-    UNKNOWN_TOKEN,
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
-    EngineSettings,
-)
-from benchmarking.runtimes.support.engines.llama_cpp_python import (
-    N_GRAM_DRAFT,
-    ON_CPU,
-    GgmlDevice,
-    LlamaModel,
-    Placement,
-    PythonBinding,
-    check_parameters,
-    layer_count,
-    not_loaded,
-)
 from benchmarking.runtimes.support.engines.weight_files import (
     ARCHITECTURES,
     FLOAT_TYPES,
@@ -161,9 +142,9 @@ class LlamaCpp(GenerativeEngine):
         draft = draft_workload(cell)
         return () if draft is None or draft.source == "file" else (gguf_build(draft, _type_of(cell)),)
 
-    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> common.EngineModel:
         file = path / GGUF_FILE if path.is_dir() else path
-        settings = EngineSettings.of(cell)
+        settings = common.EngineSettings.of(cell)
         draft = None
         if (draft_model := draft_workload(cell)) is not None:
             if draft_model.source == "file":
@@ -174,17 +155,19 @@ class LlamaCpp(GenerativeEngine):
                 key, _ = gguf_build(draft_model, _type_of(cell))
                 draft = BuildStore().require(key, draft_model.model_id)[0] / GGUF_FILE
         has_token_ids = cell.workload.source != "file"
-        placed = llama_cpp_python.placement(cell.device, _listed(), layer_count(file), settings.gpu_layers)
+        placed = llama_cpp_python.placement(
+            cell.device, _listed(), llama_cpp_python.layer_count(file), settings.gpu_layers
+        )
         with stage("to_device"):
             if is_installed(MAIN):
                 return InProcessServer(file, settings, points, draft, placed, has_token_ids=has_token_ids)
-            return PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
+            return llama_cpp_python.PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
         """The command of llama.cpp's own server: its slots are the rows of the point's batch."""
         if has(cell.device.type, lambda kind: not kind.is_processor) or self.further_builds(cell):
             return None
-        path, settings = self.model_path(cell), EngineSettings.of(cell)
+        path, settings = self.model_path(cell), common.EngineSettings.of(cell)
         file = path / GGUF_FILE if path.is_dir() else path
         tokens = point.batch_size * (settings.context_depth + (point.sequence_length or 0) + (point.new_tokens or 0))
         words = ["llama-server", "--model", str(file), "--parallel", str(point.batch_size), "--ctx-size", str(tokens)]
@@ -235,7 +218,7 @@ def _with_counted_layers(device: Device, workload: Workload, options: Mapping[st
     if (given := options.get(name)) is None:
         return options
     if workload.source == "file":
-        total = layer_count(Path(str(workload.path)))
+        total = llama_cpp_python.layer_count(Path(str(workload.path)))
     else:
         total = 1 + next((int(str(workload.config[key])) for key in LAYERS if key in workload.config), MOST_LAYERS)
     is_all = given == ALL_ON_GPU or str(given).startswith("-") or (str(given).isdigit() and int(str(given)) >= total)
@@ -245,21 +228,21 @@ def _with_counted_layers(device: Device, workload: Workload, options: Mapping[st
     return others if is_all else options
 
 
-def _listed() -> tuple[GgmlDevice, ...]:
+def _listed() -> tuple[llama_cpp_python.GgmlDevice, ...]:
     """The devices of the library that is used."""
     return llama_cpp_python.listed_by_xllamacpp() if is_installed(MAIN) else llama_cpp_python.listed_by_binding()
 
 
-class InProcessServer(LlamaModel):
+class InProcessServer(llama_cpp_python.LlamaModel):
     """llama.cpp's server in this process, by xllamacpp."""
 
     def __init__(
         self,
         file: Path,
-        settings: EngineSettings,
+        settings: common.EngineSettings,
         points: Sequence[Point],
         draft: Path | None,
-        placed: Placement = ON_CPU,
+        placed: llama_cpp_python.Placement = llama_cpp_python.ON_CPU,
         *,
         has_token_ids: bool,
     ) -> None:
@@ -275,8 +258,8 @@ class InProcessServer(LlamaModel):
             with log:
                 self.server: Any = xllamacpp.Server(parameters)
         except RuntimeError as error:
-            raise not_loaded(file, error, log.text) from error
-        check_parameters(
+            raise llama_cpp_python.not_loaded(file, error, log.text) from error
+        llama_cpp_python.check_parameters(
             parameters.n_gpu_layers,
             placed,
             op_offload=not parameters.no_op_offload,
@@ -300,7 +283,7 @@ class InProcessServer(LlamaModel):
             "prompt_batch_tokens": int(parameters.n_ubatch),
         }
 
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> common.EngineRequest:
         return ServerRequest(
             self.server, prompts, new_tokens, context, self.settings, has_token_ids=self._has_token_ids
         )
@@ -361,11 +344,11 @@ class InProcessServer(LlamaModel):
         elif settings.ngram_lookup:
             parameters.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
             parameters.speculative.ngram_simple.size_n = settings.ngram_lookup
-            parameters.speculative.ngram_simple.size_m = settings.draft_tokens or N_GRAM_DRAFT
+            parameters.speculative.ngram_simple.size_m = settings.draft_tokens or llama_cpp_python.N_GRAM_DRAFT
         return parameters
 
 
-class ServerRequest(EngineRequest):
+class ServerRequest(common.EngineRequest):
     """Requests to the server, one per row, which it runs together."""
 
     def __init__(
@@ -374,7 +357,7 @@ class ServerRequest(EngineRequest):
         prompts: np.ndarray,
         new_tokens: int,
         context: np.ndarray | None,
-        settings: EngineSettings,
+        settings: common.EngineSettings,
         *,
         has_token_ids: bool,
     ) -> None:
@@ -412,7 +395,7 @@ class ServerRequest(EngineRequest):
             request = {**self._request_parameters(self._context, 1, reuses_cache=True), "stream": False}
             self._server.handle_completions(request, lambda chunk: False)
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         ends: list[Mapping[str, Any]] = []
         counts = [0] * len(arrived.tokens)
 
@@ -429,7 +412,7 @@ class ServerRequest(EngineRequest):
                 arrived(choice["index"], (token_of(choice["text"]),) if choice["text"] else ())
             else:  # a chunk has several tokens if one alone is not a whole character
                 row, total = choice["index"], chunk["timings"]["predicted_n"]
-                arrived(row, (UNKNOWN_TOKEN,) * (total - counts[row]))
+                arrived(row, (common.UNKNOWN_TOKEN,) * (total - counts[row]))
                 counts[row] = total
             return False
 
@@ -440,7 +423,7 @@ class ServerRequest(EngineRequest):
                 raise BenchhouseError(f"llama.cpp refused the request: {dict(error).get('message', error)}")
             row = end["choices"][0]["index"]
             if not self.has_token_ids:  # the last tokens of a row that end inside a character arrive with its end
-                arrived(row, (UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
+                arrived(row, (common.UNKNOWN_TOKEN,) * (end["usage"]["completion_tokens"] - len(arrived.tokens[row])))
         self._last = ends
 
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:
@@ -466,14 +449,14 @@ class ServerRequest(EngineRequest):
             raise BenchhouseError("llama.cpp did not return the probabilities of all tokens")
         return np.stack(rows)
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         """Times from the slots; with several rows, those of the slowest."""
         timings = [end["timings"] for end in self._last]
         slowest = max(timings, key=lambda timing: timing["prompt_ms"] + timing["predicted_ms"])
         after_first = max(1, self._new_tokens - 1)
         accepted = sum(int(timing.get("draft_n_accepted", 0)) for timing in timings)
         generated = sum(int(timing["predicted_n"]) - 1 for timing in timings)
-        return EngineReport(
+        return common.EngineReport(
             first_s=slowest["prompt_ms"] / 1e3,
             per_token_s=slowest["predicted_ms"] / 1e3 / after_first,
             total_s=(slowest["prompt_ms"] + slowest["predicted_ms"]) / 1e3,

@@ -21,13 +21,6 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, draft_workload
-from benchmarking.runtimes.support.engines.engine_session import (
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
-    EngineSettings,
-)
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.workloads.support.weights import check_whole, value_count, weight_files
 
@@ -101,8 +94,8 @@ class Mlx(GenerativeEngine):
         draft = _draft_workload(cell)
         return () if draft is None else (_build(draft, cell),)
 
-    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
-        settings = EngineSettings.of(cell)
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> common.EngineModel:
+        settings = common.EngineSettings.of(cell)
         if cell.num_threads not in (None, 1) and cell.cpu_list is None:
             raise UnsupportedError("--num-threads: MLX chooses its own threads: limit them with --cpu-list")
         draft = _draft_workload(cell)
@@ -118,7 +111,7 @@ class Mlx(GenerativeEngine):
 
 def _build(workload: Workload, cell: Cell) -> tuple[BuildKey, Make]:
     """The folder of weights, quantized by mlx-lm for a quantized cell."""
-    name = EngineSettings.of(cell).quantization
+    name = common.EngineSettings.of(cell).quantization
     if name is None:
         return checkpoint(workload, cell.precision)
     source, make_source = checkpoint(workload, "float32")
@@ -148,15 +141,15 @@ def _draft_workload(cell: Cell) -> Workload | None:
     """The draft model. Raises UsageError if it has a different vocabulary or is in an engine's format."""
     draft = draft_workload(cell)
     if draft is not None and draft.source == "file":
-        name = EngineSettings.of(cell).draft_model
+        name = common.EngineSettings.of(cell).draft_model
         raise UsageError(f"--draft-model {name}: runtime mlx takes a folder of weights or a model name")
     return draft
 
 
-class MlxModel(EngineModel):
+class MlxModel(common.EngineModel):
     """A model in mlx-lm."""
 
-    def __init__(self, folder: Path, draft: Path | None, settings: EngineSettings, *, on_gpu: bool) -> None:
+    def __init__(self, folder: Path, draft: Path | None, settings: common.EngineSettings, *, on_gpu: bool) -> None:
         import mlx.core
         from mlx.utils import tree_flatten
 
@@ -184,7 +177,7 @@ class MlxModel(EngineModel):
             "kv_cache_type": settings.kv_cache_type or "model",
         }
 
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> common.EngineRequest:
         if self.draft is not None:
             return SpeculativeRequest(self, prompts, new_tokens)
         return MlxRequest(self, prompts, new_tokens, context)
@@ -207,7 +200,7 @@ def _load(folder: Path, adapter: str | None) -> Any:
         raise BenchhouseError(f"mlx-lm cannot load {adapter or folder}: {first_line(error)}") from error
 
 
-class MlxRequest(EngineRequest):
+class MlxRequest(common.EngineRequest):
     """Calls that start from a cache with the context or, with a prefix cache, all of the prompt but its last token."""
 
     def __init__(self, model: MlxModel, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
@@ -247,7 +240,7 @@ class MlxRequest(EngineRequest):
             self._engine.model(self._context, cache=self._cache)
             mlx.core.eval([layer.state for layer in self._cache])
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         if self._prompts.shape[0] > 1:
             for tokens in self._batch():
                 for row, token in enumerate(tokens):
@@ -293,12 +286,12 @@ class MlxRequest(EngineRequest):
         rows: np.ndarray = np.array(mlx.core.concatenate(logits).astype(mlx.core.float32))
         return rows
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         """mlx-lm reports no times of its own."""
-        return EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)
+        return common.EngineReport(prompt_tokens=self._prompt_tokens, reused_tokens=self._reused)
 
 
-class SpeculativeRequest(EngineRequest):
+class SpeculativeRequest(common.EngineRequest):
     """Calls with speculative decoding by a draft model."""
 
     def __init__(self, model: MlxModel, prompts: np.ndarray, new_tokens: int) -> None:
@@ -314,7 +307,7 @@ class SpeculativeRequest(EngineRequest):
         self._draft_tokens = model.settings.draft_tokens or DRAFT_TOKENS
         self._is_draft: list[bool] = []
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         from mlx_lm.generate import speculative_generate_step
 
         self._is_draft = []
@@ -329,7 +322,7 @@ class SpeculativeRequest(EngineRequest):
             arrived(0, (int(token),))
             self._is_draft.append(bool(is_proposed))
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         """Each pass yields the accepted draft tokens and then a token of its own, so passes are counted by these tokens
         and by draft tokens that end the call. A pass drafts no more tokens than are still needed."""
         drafted = passes = position = 0
@@ -339,7 +332,7 @@ class SpeculativeRequest(EngineRequest):
             while position < len(self._is_draft) and self._is_draft[position]:
                 position += 1
             position += 1
-        return EngineReport(
+        return common.EngineReport(
             prompt_tokens=int(self._prompt.size),
             drafted_tokens=drafted,
             accepted_tokens=sum(self._is_draft),

@@ -34,13 +34,6 @@ from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
-from benchmarking.runtimes.support.engines.engine_session import (
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
-    EngineSettings,
-)
 from benchmarking.runtimes.support.engines.weight_files import checkpoint
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.workloads.support.weights import weight_files
@@ -181,7 +174,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
 
         return BuildKey(kind=self.name, parts=parts), make
 
-    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> common.EngineModel:
         workload = cell.workload
         if workload.source == "file":
             given: Any = workload.config
@@ -193,7 +186,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
         weights["file_bytes"] = sum(file.stat().st_size for file in files)
         with stage("to_device"):
             provider = provider_on(cell.device, cell.runtime_mode)
-            return GenaiModel(path, EngineSettings.of(cell), workload.parameter_count, weights, provider)
+            return GenaiModel(path, common.EngineSettings.of(cell), workload.parameter_count, weights, provider)
 
     def import_libraries(self) -> None:
         import onnxruntime_genai  # noqa: F401
@@ -291,13 +284,13 @@ def installed_version(distributions: Sequence[str]) -> str | None:
     return next((version for name in distributions if (version := version_of(name)) is not None), None)
 
 
-class GenaiModel(EngineModel):
+class GenaiModel(common.EngineModel):
     """A graph written by the builder."""
 
     def __init__(
         self,
         folder: Path,
-        settings: EngineSettings,
+        settings: common.EngineSettings,
         parameter_count: int | None,
         weights: Mapping[str, Any],
         provider: Provider = CPU,
@@ -334,14 +327,14 @@ class GenaiModel(EngineModel):
             "model_size_bytes": weights["file_bytes"],
         }
 
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> common.EngineRequest:
         return GenaiRequest(self, prompts, new_tokens, context)
 
     def close(self) -> None:
         self.model = None
 
 
-class GenaiRequest(EngineRequest):
+class GenaiRequest(common.EngineRequest):
     """Calls of one generator, which is rewound before each call."""
 
     def __init__(self, model: GenaiModel, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> None:
@@ -381,7 +374,7 @@ class GenaiRequest(EngineRequest):
             generator.append_tokens(self._context)
         self._before = self._counts()
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         generator = self._generator
         generator.append_tokens(self._prompts)
         for _ in range(self._new_tokens):
@@ -399,11 +392,11 @@ class GenaiRequest(EngineRequest):
             rows.append(np.array(generator.get_logits(), dtype=np.float32)[0, -1])
         return np.stack(rows)
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         """onnxruntime-genai reports no times per call. Its speculation counters start with the generator."""
         before, after = self._before, self._counts()
         since = {name: int(after[name]) - int(before.get(name, 0)) for name in after}
-        return EngineReport(
+        return common.EngineReport(
             prompt_tokens=self._prompts.size,
             drafted_tokens=since.get("draft_tokens_evaluated", 0),
             accepted_tokens=since.get("draft_tokens_accepted", 0),

@@ -32,13 +32,6 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Work
 from benchmarking.devices.openvino import import_openvino
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import STDOUT, GenerativeEngine, LibraryLog
-from benchmarking.runtimes.support.engines.engine_session import (
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
-    EngineSettings,
-)
 from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build, why_not_gguf
 from benchmarking.workloads.support.gguf_file import read_gguf
 
@@ -102,11 +95,11 @@ class OpenVinoGenai(GenerativeEngine):
         return reason or (None if workload.source == "file" else why_not_gguf(workload))
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
-        name = EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
+        name = common.EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
         return gguf_build(cell.workload, name, "gpt2")
 
-    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> EngineModel:
-        settings = EngineSettings.of(cell)
+    def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> common.EngineModel:
+        settings = common.EngineSettings.of(cell)
         is_folder = cell.workload.source == "file" and path.is_dir()
         if not is_folder and path.is_dir():
             path = path / GGUF_FILE
@@ -153,11 +146,16 @@ class Weights:
         )
 
 
-class GenaiModel(EngineModel):
+class GenaiModel(common.EngineModel):
     """A GGUF file or a folder of OpenVINO files in a pipeline."""
 
     def __init__(
-        self, file: Path, settings: EngineSettings, weights: Weights, unit: str = CPU, points: Sequence[Point] = ()
+        self,
+        file: Path,
+        settings: common.EngineSettings,
+        weights: Weights,
+        unit: str = CPU,
+        points: Sequence[Point] = (),
     ) -> None:
         import openvino_genai as engine
 
@@ -187,7 +185,7 @@ class GenaiModel(EngineModel):
             "model_size_bytes": weights.file_bytes,
         }
 
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> common.EngineRequest:
         return GenaiRequest(self.pipeline, prompts, new_tokens)
 
     def close(self) -> None:
@@ -198,7 +196,9 @@ DEVICES, PRECISION, CACHE_TYPE = "EXECUTION_DEVICES", "INFERENCE_PRECISION_HINT"
 """OpenVINO's names of properties."""
 
 
-def pipeline_properties(engine: Any, unit: str, settings: EngineSettings, points: Sequence[Point]) -> dict[str, Any]:
+def pipeline_properties(
+    engine: Any, unit: str, settings: common.EngineSettings, points: Sequence[Point]
+) -> dict[str, Any]:
     """What a pipeline on a device is told."""
     if unit.startswith(NPU):  # it has neither a scheduler nor a choice of types
         return {
@@ -234,7 +234,7 @@ def _reason(error: RuntimeError) -> str:
     return lines[-1] if lines else first_line(error)
 
 
-class GenaiRequest(EngineRequest):
+class GenaiRequest(common.EngineRequest):
     """Calls of `generate`, each of which processes its whole prompt."""
 
     def __init__(self, pipeline: Any, prompts: np.ndarray, new_tokens: int) -> None:
@@ -254,7 +254,7 @@ class GenaiRequest(EngineRequest):
 
         # What receives the tokens, defined here because its base class is the library's.
         class Streamer(engine.StreamerBase):  # type: ignore[misc]
-            def __init__(self, arrived: Arrivals) -> None:
+            def __init__(self, arrived: common.Arrivals) -> None:
                 super().__init__()
                 self._arrived = arrived
 
@@ -268,15 +268,15 @@ class GenaiRequest(EngineRequest):
         self._streamer = Streamer
         self._metrics: Any = None
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         result = self._pipeline.generate(self._inputs, self._config, self._streamer(arrived))
         self._metrics = result.perf_metrics
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         metrics = self._metrics
         if metrics is None:
-            return EngineReport(prompt_tokens=self._prompt_tokens)
-        return EngineReport(
+            return common.EngineReport(prompt_tokens=self._prompt_tokens)
+        return common.EngineReport(
             first_s=metrics.get_ttft().mean / MS_PER_S,
             per_token_s=metrics.get_tpot().mean / MS_PER_S,
             total_s=metrics.get_generate_duration().mean / MS_PER_S,

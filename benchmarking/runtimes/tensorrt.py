@@ -19,7 +19,6 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebu
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import Bundle
-from benchmarking.runtimes.support.onnxruntime import ort_runtime
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 
 if TYPE_CHECKING:
@@ -54,9 +53,9 @@ class TensorRt(shared.OrtRuntime):
     def missing(self) -> str | None:
         if (absent := super().missing()) is not None:
             return absent
-        if ort_runtime.provider_library(KIND) is None:
-            return f"the installed ONNX Runtime is built without TensorRT: pip install {ort_runtime.CUDA_PACKAGES}"
-        return _why_not_installed(_tensorrt_version(), ort_runtime.linked(KIND))
+        if shared.provider_library(KIND) is None:
+            return f"the installed ONNX Runtime is built without TensorRT: pip install {shared.CUDA_PACKAGES}"
+        return _why_not_installed(_tensorrt_version(), shared.linked(KIND))
 
     def why_not_on(self, device: Device) -> str | None:
         if has(device.type, lambda kind: kind.runs_tensorrt):
@@ -111,7 +110,7 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared
     device_provider = shared.providers_of(cell.device)[0]
     provider = OrtProvider(
         name=PROVIDER,
-        install=f"{ort_runtime.CUDA_PACKAGES} {ort_runtime.linked(KIND).tensorrt_package}",
+        install=f"{shared.CUDA_PACKAGES} {shared.linked(KIND).tensorrt_package}",
         precisions=PRECISIONS,
         options={
             "device_id": "0",  # of the only visible GPU
@@ -135,12 +134,12 @@ def engine_settings(cell: Cell, sizes: Mapping[str, int], cache: Path) -> shared
 def build_engines(folder: Path, bundle: Bundle, settings: shared.SessionSettings, out: Path) -> dict[str, Json]:
     """Build the engines of all graphs into `out`. Raises BenchhouseError if none were built."""
     nodes: dict[str, Json] = {}
-    printed = ort_runtime.StderrCapture()
+    printed = shared.StderrCapture()
     for name, graph in bundle.graphs.items():
         session = shared.open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
         nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
     if not (count := count_engines(out)):
-        why = ort_runtime.reason_in(printed.text()) or "it printed no error"
+        why = shared.reason_in(printed.text()) or "it printed no error"
         raise BenchhouseError(f"TensorRT built no engine for {', '.join(bundle.graphs)}: {why}")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
 
@@ -194,7 +193,7 @@ def _tensorrt_version() -> str | None:
     return next((version for package in TENSORRT_PACKAGES if (version := version_of(package)) is not None), None)
 
 
-def _why_not_installed(version: str | None, needed: ort_runtime.Linked) -> str | None:
+def _why_not_installed(version: str | None, needed: shared.Linked) -> str | None:
     """None, or why the installed TensorRT does not match the one that the provider links."""
     if version is not None and needed.tensorrt in (None, int(version.partition(".")[0])):
         return None

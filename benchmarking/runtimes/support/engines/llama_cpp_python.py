@@ -33,13 +33,6 @@ from benchmarking.core.records import Device, Json, Point
 from benchmarking.devices.support.handles import parts
 from benchmarking.devices.support.host import is_software
 from benchmarking.runtimes.support.engines import engine_session as common
-from benchmarking.runtimes.support.engines.engine_session import (
-    Arrivals,
-    EngineModel,
-    EngineReport,
-    EngineRequest,
-    EngineSettings,
-)
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 
 BACKENDS = {
@@ -318,10 +311,10 @@ def not_loaded(file: Path, error: Exception, log: str) -> BenchhouseError:
     return BenchhouseError(f"llama.cpp cannot load {file.name} with these settings: {why}")
 
 
-class LlamaModel(EngineModel):
+class LlamaModel(common.EngineModel):
     """What both libraries share: the sizes in the file's header, and room for the longest point."""
 
-    def __init__(self, file: Path, settings: EngineSettings, points: Sequence[Point]) -> None:
+    def __init__(self, file: Path, settings: common.EngineSettings, points: Sequence[Point]) -> None:
         header = read_gguf(file)
         self.weights_bytes: int | None = header.weights_bytes
         self.parameter_count: int | None = header.parameter_count
@@ -347,7 +340,7 @@ class PythonBinding(LlamaModel):
     def __init__(
         self,
         file: Path,
-        settings: EngineSettings,
+        settings: common.EngineSettings,
         points: Sequence[Point],
         placed: Placement = ON_CPU,
         *,
@@ -411,7 +404,7 @@ class PythonBinding(LlamaModel):
             "flash_attention": flash[parameters.flash_attn_type],
         }
 
-    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> EngineRequest:
+    def request(self, prompts: np.ndarray, new_tokens: int, context: np.ndarray | None) -> common.EngineRequest:
         if len(prompts) > 1:
             raise UnsupportedError(
                 "llama-cpp-python runs one sequence at a time: use --batch-sizes 1, or pip install xllamacpp"
@@ -456,7 +449,7 @@ class BindingLog:
         llama_cpp.llama_log_set(_logger.llama_log_callback, None)
 
 
-class BindingRequest(EngineRequest):
+class BindingRequest(common.EngineRequest):
     """A loop over `Llama.eval` and the most likely token; the library's own `generate` does the same with samplers."""
 
     def __init__(
@@ -484,7 +477,7 @@ class BindingRequest(EngineRequest):
         self._reused = sum(1 for _ in same)
         llama_cpp.llama_perf_context_reset(self._model.ctx)
 
-    def generate(self, arrived: Arrivals) -> None:
+    def generate(self, arrived: common.Arrivals) -> None:
         continues_context = bool(self._context) and not self._has_prefix_cache
         tokens = self._model.generate(self._prompt, temp=0.0, top_k=1, repeat_penalty=1.0, reset=not continues_context)
         for number, token in enumerate(tokens, start=1):
@@ -492,7 +485,7 @@ class BindingRequest(EngineRequest):
             if number == self._new_tokens:
                 break
 
-    def report(self) -> EngineReport:
+    def report(self) -> common.EngineReport:
         """By llama.cpp's own timers of the context. A part of the prompt that is one token counts as a generated one
         there, so the tokens are counted here."""
         import llama_cpp
@@ -500,7 +493,7 @@ class BindingRequest(EngineRequest):
         timings = llama_cpp.llama_perf_context(self._model.ctx)
         first_s, others_s = timings.t_p_eval_ms / 1e3, timings.t_eval_ms / 1e3
         is_timed = timings.n_p_eval > 0
-        return EngineReport(
+        return common.EngineReport(
             first_s=first_s if is_timed else None,
             per_token_s=others_s / max(1, self._new_tokens - 1) if is_timed else None,
             total_s=first_s + others_s,
