@@ -24,15 +24,4 @@ else:
         def __getattr__(self, name: str) -> Any:
             return getattr(sys.modules.get(self._library) or importlib.import_module(self._library), name)
 
-    class _Kept(_OnUse):
-        """The same, with the library's names kept from the first use on: numpy is used in inner loops."""
-
-        def __getattr__(self, name: str) -> Any:
-            library = importlib.import_module(self._library)
-            vars(self).update(vars(library))
-            return getattr(library, name)
-
-    np = _Kept("numpy")
-    onnx = _OnUse("onnx")
-    psutil = _OnUse("psutil")
-    torch = _OnUse("torch")
+    np, onnx, psutil, torch = (_OnUse(library) for library in ("numpy", "onnx", "psutil", "torch"))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -114,48 +114,19 @@ class Metric:
         return relative_change > 0 if self.better == "lower" else relative_change < 0
 
 
-def _time(
-    column: str,
-    of: str,
-    statistic: Statistic = "median",
-    *,
-    is_judged: bool = False,
-    heading: str = "",
-    title: str = "",
-) -> Metric:
+def _time(column: str, of: str, statistic: Statistic = "median", **further: Any) -> Metric:
     """A statistic of a raw metric that is a time."""
-    return Metric(
-        column=column,
-        source="samples",
-        of=of,
-        statistic=statistic,
-        unit="ms",
-        better="lower",
-        is_judged=is_judged,
-        heading=heading,
-        title=title,
-    )
+    return Metric(column=column, source="samples", of=of, statistic=statistic, unit="ms", better="lower", **further)
 
 
-def _latency(
-    column: str, statistic: Statistic, *, is_judged: bool = False, heading: str = "", title: str = ""
-) -> Metric:
+def _latency(column: str, statistic: Statistic, **further: Any) -> Metric:
     """A statistic of the calls' wall times."""
-    return _time(column, "latency_wall", statistic, is_judged=is_judged, heading=heading, title=title)
+    return _time(column, "latency_wall", statistic, **further)
 
 
-def _rate(column: str, of: str, unit: str, *, is_judged: bool = False, heading: str = "") -> Metric:
+def _rate(column: str, of: str, unit: str, **further: Any) -> Metric:
     """Work per second, from a raw metric that is a time."""
-    return Metric(
-        column=column,
-        source="samples",
-        of=of,
-        statistic="rate",
-        unit=unit,
-        better="higher",
-        is_judged=is_judged,
-        heading=heading,
-    )
+    return Metric(column=column, source="samples", of=of, statistic="rate", unit=unit, better="higher", **further)
 
 
 def _phase(column: str, heading: str = "") -> Metric:
@@ -163,43 +134,20 @@ def _phase(column: str, heading: str = "") -> Metric:
     return _time(column, f"phase_{column.removesuffix('_ms')}", heading=heading)
 
 
-def _reading(
-    column: str,
-    unit: str = "",
-    better: Direction | None = None,
-    *,
-    is_judged: bool = False,
-    not_applicable: str | None = None,
-    heading: str = "",
-) -> Metric:
+def _reading(column: str, unit: str = "", better: Direction | None = None, **further: Any) -> Metric:
     """A value with one reading per launch."""
-    return Metric(
-        column=column,
-        source="reading",
-        of=column,
-        unit=unit,
-        better=better,
-        is_judged=is_judged,
-        not_applicable=not_applicable,
-        heading=heading,
-    )
+    return Metric(column=column, source="reading", of=column, unit=unit, better=better, **further)
 
 
-def _memory(column: str, of: str, *, source: Source = "reading", is_judged: bool = False, title: str = "") -> Metric:
-    return Metric(column=column, source=source, of=of, unit="MB", better="lower", is_judged=is_judged, title=title)
+def _memory(column: str, of: str, source: Source = "reading", **further: Any) -> Metric:
+    return Metric(column=column, source=source, of=of, unit="MB", better="lower", **further)
 
 
 def _read_back(column: str, *, unit: str = "", over: OverLaunches = "most") -> Metric:
     """A number that a runtime reads back. Counts are the largest of any launch, since a single deviation matters."""
-    return Metric(
-        column=column,
-        source="verified",
-        of=column,
-        over_launches=over,
-        unit=unit,
-        better="lower" if unit else None,
-        not_applicable=NOT_READ_BACK,
-    )
+    better: Direction | None = "lower" if unit else None
+    further: dict[str, Any] = {"over_launches": over, "not_applicable": NOT_READ_BACK}
+    return Metric(column=column, source="verified", of=column, unit=unit, better=better, **further)
 
 
 _ALL = (
