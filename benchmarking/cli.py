@@ -110,8 +110,9 @@ WITHOUT_PANDAS = frozenset(
 EXAMPLES = """\
 examples:
   benchhouse run bert-base-uncased --device cpu --save
-  benchhouse compare tag.version=1.0 tag.version=1.1
-  benchhouse charts --output-dir charts
+  benchhouse tune bert-base-uncased --limit latency_p95:50ms
+  benchhouse ab "benchhouse run gpt2" --worktree-a ../main --fail-on slower
+  benchhouse load NAME --url URL --request-rate 1,9 --find-rate --limit e2e:2s
 """
 
 

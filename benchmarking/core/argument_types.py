@@ -57,6 +57,8 @@ def positive_numbers(text: str) -> tuple[float, ...]:
 
 def positive_rate(text: str) -> float:
     """A number above 0 per second, also with /s."""
+    if "," in text:
+        raise argparse.ArgumentTypeError(f"takes one rate: got {text!r}")
     return positive_number(_per_second(text))
 
 
@@ -80,10 +82,17 @@ UNLIMITED = ("max", "maximum", "unlimited", "none", "throughput", "burst", "-1",
 """What people write for a rate without a limit."""
 
 
+SEARCHED = ("auto", "highest", "best", "saturation", "sweep", "find")
+"""What people write for a rate that is to be found."""
+
+
 def positive_rates(text: str) -> tuple[float, ...]:
     """Numbers above 0 such as 1,2.5, each also with /s, or inf alone."""
     if text.strip().lower() in UNLIMITED:
         raise argparse.ArgumentTypeError(f"takes numbers above 0, or inf to send all requests at once: got {text!r}")
+    if text.strip().lower() in SEARCHED:
+        how = "the highest within limits is found by --request-rate 1,32 --find-rate --limit LIMITS"
+        raise argparse.ArgumentTypeError(f"takes numbers above 0: got {text!r}: {how}")
     return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(_per_second(text))
 
 

@@ -115,7 +115,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{words[0]}: the action comes first: {', '.join(map(str, actions))}")
         found, rest = super().parse_known_args(words, namespace)
         if any(isinstance(one, _OneModel) and one.is_needed for one in self._actions) and found.model_id is None:
-            self.error("MODEL is missing: name a model on the Hugging Face hub, a folder, or a model of the catalog")
+            what = "a model on the Hugging Face hub, a folder, or a model of the catalog"
+            if "--among" in self._option_string_actions:
+                what = "one that is stored: benchhouse show lists them"
+            self.error(f"MODEL is missing: name {what}")
         if rest:
             self._check_flags(rest)
             self.error(self._unexpected(rest[0]))
@@ -285,6 +288,9 @@ class Parser(argparse.ArgumentParser):
                 raise argparse.ArgumentError(action, f"takes no address: got {value}: that is --url")
             if (elsewhere := value_elsewhere(action.option_strings, str(value))) is not None:
                 raise argparse.ArgumentError(action, elsewhere)
+            if "," in str(value) and getattr(action, PART_OF_LIST, None) is not None:
+                several = "benchhouse run compares several in one command"
+                raise argparse.ArgumentError(action, f"takes one value here: got {value}: {several}")
             raise argparse.ArgumentError(action, unknown_name(str(value), [str(one) for one in action.choices], what))
 
 

@@ -58,6 +58,9 @@ SHARE = (
 )
 HYPERFINE = "its two commands get no input and are shown as A and B: put what prepares them into a script of your own"
 LOSS = "a loss of quality is limited by --limit agreement:99% (or kl:0.02, or perplexity_increase:1%)"
+WORKTREE = (
+    "A is the baseline; the code of another commit is a folder: git worktree add ../base main, --worktree-a ../base"
+)
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
 """Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
@@ -79,6 +82,8 @@ BY_VALUE = (
         "what --save has stored is written by benchhouse export --format csv, or parquet",
     ),
     ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
+    ("-o --output --output-file --out", r"\.json$", "--json", "JSON on stdout is --json: --json > FILE"),
+    ("-o --output --output-file --out", r"\.html$", "--json", "benchhouse charts --report FILE.html writes a page"),
 )
 """Flags with a value in which this is found -> advice for a command with that flag; it goes before `other_words`."""
 CONSTANT = re.compile(r"\{([A-Z_]+)\}")
@@ -137,7 +142,8 @@ TABLE = """
   is that of a text, --quality-text FILE, and of prompts, --quality-file FILE :: {PROMPTS}
 --corpus --text :: --quality-text :: {PROMPTS}
 --prompt --prompts --prompt-file --prompts-file :: {PROMPTS}
---rate-type --sweep --rate-sweep --profile --target-profile :: a sweep is --request-rate 1,2,4, or --find-rate with
+--rate-type --sweep --rate-sweep --profile --target-profile :: if --objective: the time of a search is --budget TIME;
+  what it has launched once goes on with what is left :: a sweep is --request-rate 1,2,4, or --find-rate with
   --limit; closed loops are --concurrency 1,2,4; arrivals at a rate are --arrivals poisson or constant
 --ramp-up --rampup --ramp-up-strategy :: {RAMPED}
 --temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty :: requests ask for
@@ -163,7 +169,7 @@ TABLE = """
 --performance-sample-count --mlperf :: --samples-per-query --scenario
 --steps --num-steps :: --num-runs --iterations --request-rates
 --ignore-eos :: requests always ask for exactly --output-length tokens
---streaming --stream :: responses are always streamed, since the first token is measured
+--streaming --stream --no-stream --no-streaming :: responses are always streamed, since the first token is measured
 --percentile-metrics --metric-percentiles --percentiles --percentile :: if --share: a latency is limited at a
   percentile by --limit latency_p99:20ms, and with --request-rate by the share of the requests, --share 99% :: if
   --objective: a latency is limited at a percentile by --limit latency_p99:20ms :: p50, p90, p95 and p99 of every
@@ -183,10 +189,12 @@ TABLE = """
 --latency --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 --latency-p50
   --latency-p90 --latency-p95 --latency-p99 :: --limit :: {ALWAYS}
 --save-baseline --save-as --benchmark-save --benchmark-autosave :: if --save: a stored run is named by --save --tag
-  baseline=NAME, and benchhouse compare tag.baseline=NAME latest compares with it :: {STORED}
---baseline --last-good --base --against --reference --compare-with --ref :: --compare-to :: of benchhouse compare A B
-  and ab A B, A is the baseline, and of compare --by runtime it is --baseline NAME; check judges a result by the
-  earlier ones of its series
+  baseline=NAME, and benchhouse compare tag.baseline=NAME latest compares with it :: if --no-alerts: every stored run is
+  history, by which the next ones are judged: benchhouse run MODEL --save stores one :: {STORED}
+--baseline --last-good --base --against --reference --compare-with --ref :: --compare-to :: if --worktree-a: {WORKTREE}
+  :: if --runtimes: speedups are over eager, or over the first of --runtimes without it; of benchhouse compare --by
+  runtime it is --baseline NAME :: of benchhouse compare A B and ab A B, A is the baseline, and of compare --by runtime
+  it is --baseline NAME; check judges a result by the earlier ones of its series
 --fp16 --half --float16 --autocast --amp --mixed-precision :: half precision is --precision float16
 --bf16 :: its precision is --precision bfloat16
 --fp8 :: its precision is --precision float8_e4m3
@@ -268,9 +276,13 @@ TABLE = """
 --pr --pull-request :: --markdown
 --cheapest --cost --best :: --objective --prefer :: benchhouse recommend ranks what is stored by --prefer
 --fastest --winner --rank --ranking :: --prefer :: the fastest is marked with * in a comparison
---base-branch :: benchhouse compare branch=A branch=B compares two branches
---csv --parquet --html --xml --yaml :: --format --junit --report :: benchhouse export writes files, benchhouse charts
-  --report a page
+--base-branch --base-ref --base-commit :: if --worktree-a: {WORKTREE} :: benchhouse compare branch=A branch=B compares
+  two branches
+--worktree-a --worktree-b --worktree :: --worktree-a :: the code of two worktrees is compared by benchhouse ab A
+  --worktree-a DIR, without a history
+--csv --parquet --xml --yaml :: --format --junit --report :: benchhouse export writes files, benchhouse charts --report
+  a page
+--html :: --report :: benchhouse charts --report FILE.html writes a page of what is stored
 --format --output-format :: --junit --markdown --json
 --gpu-memory-utilization --max-model-len --max-num-batched-tokens --enable-chunked-prefill --swap-space --block-size
   --scheduling-policy --mem-fraction-static --max-running-requests --chunked-prefill-size --max-num-seqs ::
@@ -333,15 +345,16 @@ TABLE = """
 --resume --continue --skip-existing --skip-completed :: --resume :: unfinished runs are continued by benchhouse run
   --resume
 # Profilers.
---nvtx --by --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops --level --detail ::
+--by :: --prefer :: benchhouse compare --by compares by a field, benchhouse profile divides by part, layer and operator
+--nvtx --layers --per-layer --by-layer --by-operator --record-shapes --with-stack --top-k-ops --level --detail ::
   benchhouse profile divides by part, layer and operator; benchhouse compare --by compares by a field
 --trace --trace-file --chrome-trace --export-trace --export-chrome-trace --trace-dir --perfetto :: benchhouse profile
   writes traces for Chrome and Perfetto to --output-dir
 # Notices, and what is kept where: MLflow, pytest-benchmark, Bencher.
 --slack --slack-webhook --webhook --webhook-url --notify --email --teams :: new alerts are posted to
   $BENCHHOUSE_WEBHOOK_URL, in the format of Slack and others
---all :: --rows :: what looks at results takes all without a selection; delete needs one, as in until=DATE, and alert
-  set each ID
+--all :: --rows :: if --runtimes: every runtime that can run it is --runtimes all :: what looks at results takes all
+  without a selection; delete needs one, as in until=DATE, and alert set each ID
 --query --sql --command --statement --execute :: {STATEMENTS}
 -e :: --runtime --runtimes :: {STATEMENTS}
 --into :: --db-path
@@ -387,6 +400,10 @@ TABLE = """
 --status --state :: --triage
 --attainment --slo-attainment --slo-share --goodput-ratio --goodput-share --success-rate --limit-share
   --target-percentile --slo-percentile :: --share :: {SHARE}
+--find-concurrency --max-concurrency-search :: the most requests in flight within limits are the last level that holds:
+  --concurrency 1,2,4,8 --limit LIMITS; a rate is found by --find-rate
+--slo-ttft --slo-tpot --slo-itl --slo-e2e --slo-latency --ttft-slo --tpot-slo --e2e-slo --ttft-limit --tpot-limit
+  --e2e-limit :: --limit :: {LIMITED}
 --adaptive-scale --adaptive --auto-rate --auto-tune-rate --binary-search --search-rate --find-max-rate
   --max-throughput --saturate --autoscale :: --find-rate
 --apply --deploy --write-config --save-config --use-best --export-config :: nothing is changed on this machine:
@@ -428,7 +445,8 @@ TABLE = """
   :: --tag
 --launcher --isolation --process-isolation --device-isolation --isolated --fork --spawn :: each launch is a new
   process, alone on its device
---dry-run :: all arguments are checked before a command begins; run, batch, benches, compare-runtimes, tune, quality,
+--dry-run :: if --no-alerts: nothing is measured without --confirm, nor stored with --no-alerts :: all arguments are
+  checked before a command begins; run, batch, benches, compare-runtimes, tune, quality,
   import, merge, compact and delete have --dry-run
 --backend-kwargs --backend-args :: {OF_SERVER}
 --server-metrics --prometheus-url :: the server's own metrics are read at its address during each level by themselves
@@ -493,8 +511,8 @@ TABLE = """
 --store-db --store-results --save-db --to-db :: --save :: {STORED}
 --list :: --list-devices --list-models --list-charts --list-formats --describe --dry-run :: benchhouse show lists what
   is stored, benchhouse run --list-models, --list-runtimes and --list-devices what can be measured
---commit-id --git-commit --commit --branch-name --branch --commit-message :: commit and branch of this folder are
-  recorded by themselves; another label is --tag NAME=VALUE
+--commit-id --git-commit --commit --branch-name --branch --commit-message :: if --worktree-a: {WORKTREE} :: commit and
+  branch of this folder are recorded by themselves; another label is --tag NAME=VALUE
 --version -V :: benchhouse version prints the version
 --threshold --tolerance --max-regression --fail-threshold --alpha --max-slowdown --max-change --fail-under
   --fail-above --factor --confidence --significance --p-value --noise --noise-threshold --alert-threshold

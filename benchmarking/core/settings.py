@@ -407,7 +407,7 @@ def check_given(
             if given(arguments, settings[name]):
                 raise UsageError(f"{setting.flag} and {settings[name].flag} exclude each other: {setting.why_apart}")
         missing = [
-            f"{settings[name].flag} {value or ''}".rstrip()
+            f"{settings[name].flag} {value or settings[name].metavar or settings[name].kind.metavar}".rstrip()
             for name, value in setting.needs
             if (getattr(arguments, name, None) != value if value else not given(arguments, settings[name]))
         ]

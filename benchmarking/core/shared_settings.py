@@ -174,6 +174,9 @@ LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "--limit accuracy:90% ranks by them",
         "throughput": "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within "
         "the limits",
+        "error_rate errors error failures failure_rate success_rate": (
+            "a request that fails is outside each limit, which 99 % must hold"
+        ),
         "goodput": "99 % of the requests must hold each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
         "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
         "memory:2GB, and benchhouse recommend without --request-rate",
@@ -196,6 +199,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("itl", "tbt", "inter_token_latency", "time_per_output_token"), "tpot"),
         **dict.fromkeys(("p50", "latency_p50", "latency_median", "median", "e2e"), "latency"),
         "time_to_first_token": "ttft",
+        **dict.fromkeys(("quality", "top1", "match"), "agreement"),
         "rss": "memory",
         "peak_memory_mb": "memory",
     }

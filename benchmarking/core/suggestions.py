@@ -208,7 +208,9 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
         ),
         "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
         "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
-        "github-action github-actions ci": "benchhouse check --github gates the newest results; ab needs no history",
+        "github-action github-actions github gitlab jenkins ci": (
+            "benchhouse check --github gates the newest results; ab needs no history"
+        ),
         "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
         "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
         "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",

@@ -236,7 +236,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             kind=SWITCH,
             default=False,
             help="highest rate within --limit; takes 24-60 durations; gated by --request-rate FOUND --fail-on missed",
-            needs=(("limit", None), ("request_rate", None)),
         ),
         replace(
             COMMON["limit"],

@@ -95,6 +95,7 @@ def test_batches_and_user_written_benchmarks_can_be_compared(start):
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
         ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: use benchh"),
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
+        ("HEAD~1", "A: HEAD~1 is no command: two commits are compared in worktrees: git worktree add ../base HEAD~1"),
         ("benchhouse benches --iterations 3", "write benchhouse batch --benches benches --iterations 3, which"),
         ("benchhouse benches benches", "write benchhouse batch --benches benches, which"),
         ("benchhouse benches --benches mine", "write benchhouse batch --benches mine, which"),

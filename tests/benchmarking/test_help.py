@@ -105,7 +105,7 @@ def test_help_options_lists_the_options_of_one_runtime_or_of_all(capsys):
 def test_benchhouse_help_has_examples_of_existing_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     lines = examples(capsys.readouterr().out)
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         assert shlex.split(line)[1] in cli.COMMANDS
 

@@ -87,6 +87,8 @@ NOT_OURS = (
 SHORT_NAMES = {"run": COMMAND, "batch": "batch_benchmark"}
 """Their names after `benchhouse`."""
 
+COMMIT = re.compile(r"(HEAD|main|master|develop|origin/[\w/-]+)([~^]\d*)*|[0-9a-f]{7,40}|v\d+(\.\d+)+")
+"""What is a commit rather than a program."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 
@@ -241,6 +243,11 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(
             f"{letter.upper()}: {words[0]} is no command, and ab launches both sides: benchhouse compare run=ID run=ID "
             "compares stored runs, which benchhouse import FILE stores"
+        )
+    if COMMIT.fullmatch(words[0]) and shutil.which(words[0]) is None:
+        raise UsageError(
+            f"{letter.upper()}: {words[0]} is no command: two commits are compared in worktrees: git worktree add "
+            f"../base {words[0]}, then benchhouse ab 'benchhouse run MODEL' --worktree-a ../base"
         )
     if shutil.which(words[0]) is None:
         raise UsageError(

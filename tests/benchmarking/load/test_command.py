@@ -724,7 +724,7 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
             ["--url", "http://x/v1", "--input-length", "5000000", "--request-rate", "4"],
             "exceed the limit of 100000000 per level",
         ),
-        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit and --request-rate"),
+        (["--url", "http://x/v1", "--find-rate"], "--find-rate requires --limit and two rates"),
         (["--url", "http://x/v1", "--fail-on", "missed"], "--fail-on requires --limit"),
         (["--num-requests", "5", "--duration", "30"], "each is the length of a level, so give one"),
         (["--url", "http://x/v1", "--trace", "nowhere", "--concurrency", "2"], "--trace requires --request-rate"),
