@@ -337,7 +337,6 @@ def _export_result(
         requests=requests,
         failed=_mean_value(top, "error_request_count"),
         doubts=doubts,
-        metrics={},
         stated=metrics,
     )
 
@@ -375,7 +374,6 @@ def _is_metric(value: Any) -> bool:
 AIPERF = Format(
     name="aiperf",
     summary="AIPerf: profile_export_aiperf.json and .csv, and profile_export_aiperf_sweep.json",
-    definition="aiperf",
     definitions=AIPERF_MEANINGS,
     recognises=is_aiperf,
     read=read_aiperf,
@@ -383,7 +381,6 @@ AIPERF = Format(
 GENAI_PERF = Format(
     name="genai_perf",
     summary="GenAI-Perf: profile_export_genai_perf.json and .csv",
-    definition="genai-perf",
     definitions=GENAI_MEANINGS,
     recognises=is_genai_perf,
     read=read_genai_perf,

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from benchmarking.core.errors import StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
-from benchmarking.core.records import NOT_APPLICABLE, Json, Result
+from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
 from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of
 from db.importers.support.files import ForeignFile, read_file
 from db.importers.support.measures import block, foreign_result, in_ms
@@ -60,15 +60,6 @@ DEFINITIONS = {
     "object_size_mb": "mem: size of the object that the benchmark returns",
     "tracked_value": "track: what the benchmark returns; its unit is not in the file",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One combination of a benchmark's parameters."""
-
-    arguments: Arguments
-    fields: Fields
-    """Its result, samples and stats_*, by column."""
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -197,25 +188,25 @@ def _runs(
     for column, values in columns.items():
         if values is not None and not (isinstance(values, list) and len(values) == count):
             entry.refuse(column, f"expected {count} values, one per combination of parameters")
-    cases = []
+    cases: list[tuple[Arguments, Fields]] = []  # each combination, with its result, samples and stats_* by column
     for index, combination in enumerate(itertools.product(*params)):
         found = dict(zip(names, map(_argument, combination), strict=True))
         of_case = {name: values[index] for name, values in columns.items() if isinstance(values, list)}
         place = f"{entry.path}[{index}]" if combination else entry.path
-        cases.append(Case(arguments=arguments_of(name, found), fields=Fields(entry.file, of_case, place)))
+        cases.append((arguments_of(name, found), Fields(entry.file, of_case, place)))
     # A benchmark's type, or else the prefix of its name, tells what is measured.
     stated = described.get("type") if isinstance(described, dict) else None
     last_word = str(stated or name.rpartition(".")[2]).lower()
     kind: Kind = next((one for prefix, one in KINDS.items() if last_word.startswith(prefix)), "track")
-    for key in dict.fromkeys(case.arguments.key for case in cases):
-        own = [case for case in cases if case.arguments.key == key]
-        arguments = own[0].arguments
+    for key in dict.fromkeys(arguments.key for arguments, _ in cases):
+        own = [case for case in cases if case[0].key == key]
+        arguments = own[0][0]
         yield ForeignRun(
             key=key,
             model_revision=code,
             runtime="python",
             runtime_mode={"environment": environment, **arguments.mode},
-            results=list(understood(entry.file, own, lambda case: _result(case, kind))),
+            results=list(understood(entry.file, own, lambda case: _result(case[0].point, case[1], kind))),
             started_at=started_at,
             finished_at=shifted(entry.file, started_at, duration_s) if started_at else None,
             kept={**kept, **entry.rest()},
@@ -241,12 +232,11 @@ def _argument(text: Any) -> Argument:
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(text)
 
 
-def _result(case: Case, kind: Kind) -> Result:
-    point, fields = case.arguments.point, case.fields
+def _result(point: Point, fields: Fields, kind: Kind) -> Result:
     if fields.any("result") is None:
-        return foreign_result(point, metrics={}, status="failed", error="failed: asv's results do not say why")
+        return foreign_result(point, status="failed", error="failed: asv's results do not say why")
     if fields.any("result") == SKIPPED:
-        return foreign_result(point, metrics={}, status="skipped", error="skipped by the benchmark's set-up")
+        return foreign_result(point, status="skipped", error="skipped by the benchmark's set-up")
     value = fields.required(fields.number, "result")
     if kind == "time":
         metrics, missing = _stated(fields, INTERVAL)
@@ -289,7 +279,6 @@ def _stated(fields: Fields, columns: Mapping[str, str]) -> tuple[dict[str, float
 PLUGIN = Format(
     name="asv",
     summary="airspeed velocity: results/MACHINE/COMMIT-ENVIRONMENT.json",
-    definition="asv",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -79,14 +79,10 @@ RAW_LAUNCH = ("launch", "launch_index", "process")
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tables:
-    """All rows of the tables, as fields whose path is the table and row number."""
-
-    runs: Sequence[Fields]
-    results: Sequence[Fields]
-    hardware: Sequence[Fields]
-    raw: Sequence[Fields]
+Tables = Mapping[str, Sequence[Fields]]
+"""The rows by table, as fields whose path is the table and row number."""
+Raw = tuple[tuple[str, ...], Mapping[tuple[str, ...], Sequence["RawValues"]]]
+"""The columns that join raw values to their result, and the raw values by what is in these columns."""
 
 
 def has_tables(file: ForeignFile) -> bool:
@@ -108,13 +104,7 @@ def read_tables(file: ForeignFile) -> Tables:
         absent = [name for name in REQUIRED if name not in names]
         if absent:
             file.refuse(f"no table {' and no table '.join(absent)}")
-        rows = {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
-    return Tables(
-        runs=rows["benchmark_runs"],
-        results=rows["benchmark_results"],
-        hardware=rows["hardware_info"],
-        raw=rows["raw_benchmark_data"],
-    )
+        return {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
 
 
 def _opened(file: ForeignFile, *, lock_timeout_s: float) -> DuckDB:
@@ -137,14 +127,6 @@ def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raw:
-    """Raw values, keyed by the values of the columns that join them to their result."""
-
-    joins: tuple[str, ...]
-    values: Mapping[tuple[str, ...], Sequence[RawValues]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResultRow:
     """One row of results, or several rows of one point with one metric each."""
 
@@ -162,21 +144,22 @@ class ResultRow:
 def raw_by_result(tables: Tables) -> Raw:
     """The raw values of each result. Raises FormatError for values without a result."""
     # The columns that join raw values to their result: only its id if there is one.
-    shared = [name for name in JOINS if all(name in row for row in (*tables.raw, *tables.results))]
+    raw, results = tables["raw_benchmark_data"], tables["benchmark_results"]
+    shared = [name for name in JOINS if all(name in row for row in (*raw, *results))]
     joins = ("result_id",) if "result_id" in shared else tuple(shared)
-    if tables.raw and not joins:
-        tables.raw[0].refuse(
+    if raw and not joins:
+        raw[0].refuse(
             "result_id", f"is missing, and so are {', '.join(JOINS[1:])}: the result of the raw values is unknown"
         )
-    there = {_values_in(row, joins) for row in tables.results}
+    there = {_values_in(row, joins) for row in results}
     found: dict[tuple[str, ...], list[RawValues]] = {}
-    for row in tables.raw:
+    for row in raw:
         key, values = _values_in(row, joins), raw_values(row)
         if key not in there:
             row.refuse(joins[0], f"{', '.join(key)} is not in benchmark_results")
         if values is not None:
             found.setdefault(key, []).append(values)
-    return Raw(joins=joins, values=found)
+    return joins, found
 
 
 def _values_in(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
@@ -186,7 +169,8 @@ def _values_in(row: Fields, columns: Sequence[str]) -> tuple[str, ...]:
 
 def result_row(row: Fields, run_id: str, raw: Raw) -> ResultRow:
     """One row of results with its raw values."""
-    found = raw.values.get(_values_in(row, raw.joins), ())
+    joins, values_by_key = raw
+    found = values_by_key.get(_values_in(row, joins), ())
     point = Point(
         batch_size=count_in(row, "batch_size", "batch") or 1,
         sequence_length=count_in(row, "sequence_length", "seq_length", "seq_len", "input_length"),
@@ -371,9 +355,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if not file.is_duckdb:
         file.refuse("not a DuckDB file")
     tables = read_tables(file)
-    hardware = _by(tables.hardware, "hardware_id", "id")
-    results = _by(tables.results, "run_id")
-    runs = _by(tables.runs, "run_id", "id")
+    hardware = _by(tables["hardware_info"], "hardware_id", "id")
+    results = _by(tables["benchmark_results"], "run_id")
+    runs = _by(tables["benchmark_runs"], "run_id", "id")
     for run_id in results.keys() - runs.keys():
         results[run_id][0].refuse("run_id", f"{run_id} is not in benchmark_runs")
     raw = raw_by_result(tables)
@@ -446,7 +430,6 @@ def _by(rows: Sequence[Fields], *names: str) -> dict[str, list[Fields]]:
 PLUGIN = Format(
     name="benchmark_duckdb",
     summary="older DuckDB files: benchmark_runs, benchmark_results, hardware_info, raw_benchmark_data",
-    definition="benchmark-duckdb",
     definitions=DEFINITIONS,
     recognises=has_tables,
     read=read,

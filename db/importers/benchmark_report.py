@@ -182,7 +182,6 @@ def _length(found: Fields, planned: Fields) -> tuple[int | None, float | None]:
 PLUGIN = Format(
     name="benchmark_report",
     summary="llm-d's Benchmark Report 0.2 of one load (yaml and json)",
-    definition="benchmark-report",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -205,7 +205,6 @@ def _result(name: Name, entries: Sequence[Fields]) -> Result:
         if (has_failed := entry.flag("error_occurred")) or entry.flag("skipped"):
             return foreign_result(
                 point,
-                metrics={},
                 status="failed" if has_failed else "skipped",
                 error=entry.text("error_message") or entry.text("skip_message") or "the benchmark does not say why",
                 kept={"entries": [_whole(fields) for fields in entries]},
@@ -284,7 +283,6 @@ def _ms(entry: Fields, field_name: str) -> float:
 PLUGIN = Format(
     name="google_benchmark",
     summary="Google Benchmark: --benchmark_out (json and csv)",
-    definition="google-benchmark",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

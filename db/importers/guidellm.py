@@ -20,13 +20,13 @@ import json
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.provenance import naive_utc
-from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Result, Samples
+from benchmarking.core.records import TOO_FEW_SAMPLES, Doubt, Samples
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
@@ -92,22 +92,6 @@ DEFINITIONS = {
     "first token) / output tokens",
     "percentiles": "nearest rank, where they are not computed from raw values",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """One benchmark of a report."""
-
-    model_id: str
-    server: str | None
-    """Host and port that the requests were sent to."""
-    kind: str
-    """Type of the strategy: concurrent, constant, ..."""
-    started_at: datetime | None
-    finished_at: datetime | None
-    stated_time: str | None
-    """Its start as a table writes it; None in a report, whose times are seconds since 1970."""
-    result: Result
 
 
 TABLE = {
@@ -259,39 +243,36 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         top = top_fields(file)
     loads = list(understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)))
     metadata = top.section("metadata")
-    for model_id, kind in dict.fromkeys((load.model_id, load.kind) for load in loads):
-        own = [load for load in loads if (load.model_id, load.kind) == (model_id, kind)]
+    for key in dict.fromkeys(load.key for load in loads):
+        own = [load for load in loads if load.key == key]
         dated = [load.started_at for load in own if load.started_at is not None]
         ends = [load.finished_at for load in own if load.finished_at is not None]
         is_dated = len(dated) == len(own)
-        yield ForeignRun(
-            key=f"{model_id} {kind}",
-            model_id=model_id,
-            task="text-generation",
-            results=[load.result for load in own],
+        yield replace(
+            own[0],
+            results=[result for load in own for result in load.results],
             started_at=min(dated) if is_dated else None,
             finished_at=max(ends) if is_dated and len(ends) == len(own) else None,
-            stated_times=[load.stated_time for load in own],
-            runtime_mode={"load": kind, **load_mode(own[0].result)},
-            host=own[0].server,
+            stated_times=[time for load in own for time in load.stated_times],
             tool_version=metadata.text("guidellm_version"),
             versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
             kept={name: value for name, value in top.rest().items() if name != "benchmarks"},
         )
 
 
-def _load(top: Fields, benchmark: Fields) -> Load:
+def _load(top: Fields, benchmark: Fields) -> ForeignRun:
+    """A load as a run, whose key names the model and the kind of load."""
     config = benchmark.fields("config") or benchmark.section("args")
     strategy = config.section("strategy")
     kind = strategy.text("type_") or "unknown"
     times = benchmark if "start_time" in benchmark else benchmark.section("run_stats")
     # Read before the rest is kept with the result: a backend has an address, and may have a key.
+    model_id = _of_backend(top, benchmark, config, "model", "backend_model") or "unknown"
     stated_load: dict[str, Any] = {
-        "model_id": _of_backend(top, benchmark, config, "model", "backend_model") or "unknown",
-        "server": server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
+        "host": server_host(_of_backend(top, benchmark, config, "target", "backend_target")),
         "started_at": times.unix_time("start_time"),
         "finished_at": times.unix_time("end_time"),
-        "stated_time": benchmark.text("Timings, Start Time") or benchmark.text("Start Time"),
+        "stated_times": [benchmark.text("Timings, Start Time") or benchmark.text("Start Time")],
     }
     distributions = benchmark.required(benchmark.fields, "metrics")
     is_old = "run_stats" in benchmark
@@ -339,7 +320,14 @@ def _load(top: Fields, benchmark: Fields) -> Load:
         found = [_request(entry, error=None, is_open=is_open) for entry in of_success]
         found += [_request(entry, error="failed", is_open=is_open) for entry in of_failure]
         sent = [request for request in found if request is not None] if None not in found else []
-    return Load(kind=kind, result=with_requests(result, requests_record(sent), variation=variation), **stated_load)
+    return ForeignRun(
+        key=f"{model_id} {kind}",
+        model_id=model_id,
+        task="text-generation",
+        results=[with_requests(result, requests_record(sent), variation=variation)],
+        runtime_mode={"load": kind, **load_mode(result)},
+        **stated_load,
+    )
 
 
 def _of_backend(top: Fields, benchmark: Fields, config: Fields, word: str, older: str) -> str | None:
@@ -441,7 +429,6 @@ def _samples(benchmark: Fields, succeeded: int | None) -> list[Samples]:
 PLUGIN = Format(
     name="guidellm",
     summary="GuideLLM: benchmarks.json, benchmarks.yaml and benchmarks.csv",
-    definition="guidellm",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -301,7 +301,6 @@ PLUGIN = Format(
     name="inference_perf",
     summary="inference-perf: stage_N_lifecycle_metrics.json, summary_lifecycle_metrics.json, and the server's own "
     "*_prometheus_metrics.json",
-    definition="inference-perf",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

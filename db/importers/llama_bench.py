@@ -174,35 +174,30 @@ SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 """Part number in the file name of a split model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Test:
-    """One parsed row."""
-
-    cell: tuple[tuple[str, str], ...]
-    """What distinguishes runs: everything except sizes and measured numbers."""
-    setup: Mapping[str, Any]
-    result: Result
-    started_at: datetime | None
+Test = tuple[Mapping[str, Any], Result, datetime | None]
+"""A row: the fields of its run about model, device and settings, its result, and its start."""
 
 
 def read_llama_bench(file: ForeignFile) -> Iterator[ForeignRun]:
     """A run for each model, build and setting; a repeated test belongs to another run."""
-    groups: dict[tuple[object, int], list[_Test]] = {}
+    groups: dict[tuple[object, int], list[Test]] = {}
     seen: Counter[tuple[object, str]] = Counter()
     for test in understood(file, _rows(file), _test):
-        place = (test.cell, test.result.point.label)
-        groups.setdefault((test.cell, seen[place]), []).append(test)
+        setup, result, _ = test
+        cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
+        place = (cell, result.point.label)
+        groups.setdefault((cell, seen[place]), []).append(test)
         seen[place] += 1
     if not groups and not file.left_out:
         file.refuse("contains no tests")
     for number, tests in enumerate(groups.values()):
-        starts = [test.started_at for test in tests if test.started_at is not None]
+        starts = [started_at for _, _, started_at in tests if started_at is not None]
         yield ForeignRun(
             key=str(number),
             task="text-generation",
-            results=[test.result for test in tests],
+            results=[result for _, result, _ in tests],
             started_at=min(starts) if len(starts) == len(tests) else None,
-            **tests[0].setup,
+            **tests[0][0],
         )
 
 
@@ -278,7 +273,7 @@ def _device(row: Fields) -> dict[str, Any]:
     }
 
 
-def _test(row: Fields) -> _Test:
+def _test(row: Fields) -> Test:
     """A row, with its numbers from its raw values if the output has them."""
     setup, started_at = _setup(row), row.time("test_time")
     prompt, generated, depth = (row.sure(row.integer, name) or 0 for name in ("n_prompt", "n_gen", "n_depth"))
@@ -338,8 +333,7 @@ def _test(row: Fields) -> _Test:
         missing={} if values else {"latency_median_ms": NO_RAW},
         kept=row.rest(),
     )
-    cell = tuple(sorted((name, repr(value)) for name, value in setup.items() if name != "kept"))
-    return _Test(cell=cell, setup=setup, result=result, started_at=started_at)
+    return setup, result, started_at
 
 
 def is_llama_bench(file: ForeignFile) -> bool:
@@ -583,7 +577,6 @@ def _model_name(path: str | None) -> str | None:
 LLAMA_BENCH = Format(
     name="llama_bench",
     summary="llama.cpp's llama-bench: -o json, jsonl, csv, sql and md",
-    definition="llama-bench",
     definitions=DEFINITIONS,
     recognises=is_llama_bench,
     read=read_llama_bench,
@@ -592,7 +585,6 @@ BATCHED_BENCH = Format(
     name="llama_batched_bench",
     summary="llama.cpp's llama-batched-bench: its table (md, or a log with it) and --output-format jsonl; "
     "ik_llama.cpp's llama-sweep-bench: its table and its JSON lines",
-    definition="llama-batched-bench",
     definitions=BATCHED_DEFINITIONS,
     recognises=is_batched_bench,
     read=read_batched_bench,

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
-from benchmarking.core.records import SERVER, Json, Result, Samples, Scalar
+from benchmarking.core.records import SERVER, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
@@ -86,34 +86,35 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         failed = sum(map(_failed, responses))
         result = load_result(
             concurrency=None,
-            request_rate=None,
             prompt_tokens=_length(responses, "number_input_tokens"),
-            prompt_tokens_mean=None,
             new_tokens=_length(responses, "number_output_tokens"),
             requests=len(responses) - failed,
             failed=failed,
             sent=len(responses),
-            metrics={},
             samples=_samples(responses),
         )
-        yield _run(UNNAMED, result, {}, {"responses": [response.rest() for response in responses]})
-        return
-    top = top_fields(file)
-    # It writes some whole numbers as text.
-    results = Fields(file, _results(file.json), "results", numbers_are_text=True)
-    others = Fields(file, {name: top.peek(name) for name in top if name != "results" and not name.startswith(PREFIX)})
-    result = _result(others, results, _siblings(file))
-    started_at = others.unix_time("timestamp")
-    model = others.text("model") or UNNAMED
-    # What the user named with --metadata, and the service in the published results.
-    mode: dict[str, Scalar] = {name: word for name in SERVICE if (word := others.text(name))}
-    yield _run(
-        model,
-        result,
-        mode,
-        {**others.rest(), "results": results.rest()},
-        started_at=started_at,
-        host=server_host(others.text("api")),
+        mode: dict[str, Scalar] = {}
+        about: dict[str, Any] = {
+            "model_id": UNNAMED,
+            "kept": {"responses": [response.rest() for response in responses]},
+        }
+    else:
+        top = top_fields(file)
+        # It writes some whole numbers as text.
+        results = Fields(file, _results(file.json), "results", numbers_are_text=True)
+        own = {name: top.peek(name) for name in top if name != "results" and not name.startswith(PREFIX)}
+        others = Fields(file, own)
+        result = _result(others, results, _siblings(file))
+        about = {
+            "started_at": others.unix_time("timestamp"),
+            "model_id": others.text("model") or UNNAMED,
+            "host": server_host(others.text("api")),
+        }
+        # What the user named with --metadata, and the service in the published results.
+        mode = {name: word for name in SERVICE if (word := others.text(name))}
+        about["kept"] = {**others.rest(), "results": results.rest()}
+    yield ForeignRun(
+        task="text-generation", results=[result], runtime=SERVER, runtime_mode={**mode, **load_mode(result)}, **about
     )
 
 
@@ -125,20 +126,6 @@ def _length(responses: Sequence[Fields], name: str) -> int | None:
     """Tokens of each request that succeeded, if all have the same number."""
     counts = {response.unread_copy().number(name, low=0) for response in responses if not _failed(response)}
     return same_length(*counts, *counts) if len(counts) == 1 else None
-
-
-def _run(
-    model_id: str, result: Result, mode: Mapping[str, Scalar], kept: Mapping[str, Json], **others: Any
-) -> ForeignRun:
-    return ForeignRun(
-        model_id=model_id,
-        task="text-generation",
-        results=[result],
-        runtime=SERVER,
-        runtime_mode={**mode, **load_mode(result)},
-        kept=kept,
-        **others,
-    )
 
 
 def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
@@ -165,15 +152,12 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
     axes = {name: round(value) for name, value in planned.items() if value}
     return load_result(
         concurrency=top.count("num_concurrent_requests"),
-        request_rate=None,
         prompt_tokens=inputs,
-        prompt_tokens_mean=None,
         new_tokens=outputs,
         requests=results.integer("num_completed_requests"),
         failed=results.number("number_errors", low=0),
         sent=results.integer("num_requests_started"),
         axes=axes,
-        metrics={},
         stated=stated,
         samples=samples,
     )
@@ -211,7 +195,6 @@ def _failed(response: Fields) -> bool:
 PLUGIN = Format(
     name="llmperf",
     summary="llmperf: *_summary.json and *_individual_responses.json of token_benchmark_ray.py",
-    definition="llmperf",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -240,7 +240,6 @@ def _fewshot(top: Fields, config: Fields) -> str | None:
 PLUGIN = Format(
     name="lm_evaluation_harness",
     summary="lm-evaluation-harness, lighteval: results_TIME.json (quality by task)",
-    definition="lm-evaluation-harness",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

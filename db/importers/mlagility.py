@@ -210,7 +210,7 @@ def _results(evaluation: Fields, errors: Json) -> list[Result]:
         if not isinstance(error, str) or not error:
             states = ", ".join(word for word in words if word != "none") or "none"
             error = f"the file holds no measurement (status: {states})"
-        return [foreign_result(Point(batch_size=1), metrics={}, status=status, error=error[:2000])]
+        return [foreign_result(Point(batch_size=1), status=status, error=error[:2000])]
     return [
         foreign_result(
             Point(
@@ -241,7 +241,6 @@ def _tokens(fields: Fields, name: str) -> int | None:
 PLUGIN = Format(
     name="mlagility",
     summary="MLAgility, turnkey, lemonade: *_stats.yaml, state.yaml, report (csv)",
-    definition="mlagility",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

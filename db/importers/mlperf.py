@@ -90,28 +90,14 @@ PUBLISHED = {
 """Name in *_results.json -> name in summary.csv; other names are equal."""
 NEEDED = {"Scenario", "Result", "Units"}
 IS_HEADER = has_columns(*NEEDED, "Organization", "Division")
-POWER_UNITS = ("watts", "millijoules", "joules", "millijoule", "watt")
 SAME_RESULT = (
-    "Organization",
-    "Division",
-    "SystemName",
-    "Platform",
-    "Model",
-    "MlperfModel",
-    "Scenario",
-    "Location",
-    "version",
+    *("Organization", "Division", "SystemName", "Platform", "Model", "MlperfModel", "Scenario", "Location", "version"),
 )
 """Columns that the row of a result shares with the row of its power."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A result, and its power if it was measured."""
-
-    fields: Fields
-    power: tuple[float, str] | None = None
-    """Value and unit."""
+Row = tuple[Fields, tuple[float, str] | None]
+"""A result, and its power if it was measured: value and unit."""
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -170,7 +156,6 @@ def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]])
         file.refuse("no results: the test was interrupted, or its log is truncated")
     result = foreign_result(
         _point(scenario, samples, events.number("effective_target_qps", low=0)),
-        metrics={},
         stated=metrics,
         missing=missing,
         iterations=queries,
@@ -200,7 +185,7 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
     described: dict[Path | None, Fields] = {}
 
     def run_of(row: Row) -> ForeignRun:
-        fields = row.fields
+        fields, measured_power = row
         division, submitter = _word(fields, "Division"), _word(fields, "Organization")
         place = mlperf_files.Place(division=division, submitter=submitter, root=file.path.parent)
         path = place.system_file(_word(fields, "Platform"))
@@ -230,8 +215,8 @@ def _of_table(file: ForeignFile) -> Iterator[ForeignRun]:
             is_estimate = _round(fields) >= EARLY_STOPPING_SINCE
             column = (ESTIMATES if is_estimate else PERCENTILES).get(scenario, "latency_stated_ms")
         metrics = {column: value * factor}
-        if row.power is not None:
-            power, power_units = row.power
+        if measured_power is not None:
+            power, power_units = measured_power
             power_name, power_factor = POWER.get(power_units.lower(), (f"power ({power_units})", 1.0))
             metrics[power_name] = power * power_factor
         is_latency = column.startswith("latency_")
@@ -281,9 +266,7 @@ def _is_readable(detail: Path) -> bool:
 
 def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:
     """In Offline all samples are one query, which the system splits into batches of unstated size."""
-    if scenario != "offline":
-        return ()
-    return (BATCH_NOT_STATED,)
+    return (BATCH_NOT_STATED,) if scenario == "offline" else ()
 
 
 def _point(scenario: str, samples: int | None, target_qps: float | None) -> Point:
@@ -358,9 +341,7 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
         power = powers.pop(_table_key(row), None)
         value, units = row.number("Power_Result", low=0), row.text("Power_Units")
         stated = None if value is None or units is None else (value, units)
-        yield Row(
-            fields=row, power=stated if power is None else (power.required(power.number, "Result"), _units(power))
-        )
+        yield row, stated if power is None else (power.required(power.number, "Result"), _units(power))
     for row in powers.values():
         file.leave_out(row.place("Units"), "the file has no result for this power measurement")
 
@@ -374,7 +355,7 @@ def _units(row: Fields) -> str:
 
 
 def _is_power(row: Fields) -> bool:
-    return _units(row).lower() in POWER_UNITS
+    return _units(row).lower() in POWER
 
 
 def _table_key(row: Fields) -> tuple[str, ...]:

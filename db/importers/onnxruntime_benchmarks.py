@@ -314,7 +314,6 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
         pass
     result = foreign_result(
         Point(batch_size=1),
-        metrics={},
         stated=metrics,
         iterations=calls,
         warmup_iterations=1,
@@ -333,16 +332,8 @@ def _printed(file: ForeignFile, lines: Sequence[tuple[int, str]], key: str) -> F
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One of the file's records."""
-
-    fields: Fields
-    cell: tuple[str, ...]
-    """Model, precision, execution provider, package and its version; precision and version may be empty."""
-    date: str | None
-    """As written."""
-    result: Result
+Cell = tuple[str, str, str, str, str]
+"""Model, precision, execution provider, package and its version; precision and version may be empty."""
 
 
 def is_genai(file: ForeignFile) -> bool:
@@ -372,12 +363,14 @@ def read_genai(file: ForeignFile) -> Iterator[ForeignRun]:
         entries = json_objects(file, file.json, "record")
     else:
         file.refuse("not a list of records, or truncated")
-    cells: dict[tuple[str, ...], list[Record]] = {}
-    for record in understood(file, entries, lambda entry: _record(_nested(entry) if file.json is None else entry)):
-        cells.setdefault(record.cell, []).append(record)
-    for index, (cell, records) in enumerate(cells.items()):
+    cells: dict[Cell, list[tuple[Fields, Result]]] = {}
+    records = (_nested(entry) if file.json is None else entry for entry in entries)
+    for cell, record, result in understood(file, records, _record):
+        cells.setdefault(cell, []).append((record, result))
+    for index, (cell, own) in enumerate(cells.items()):
         model_id, word, provider, package, version = cell
-        times = [time for one in records if (time := one.fields.time_like("trigger_date", DATE, "2026-03-01 12:00:00"))]
+        stated = [record.text("trigger_date") for record, _ in own]
+        times = [time for one, _ in own if (time := one.time_like("trigger_date", DATE, "2026-03-01 12:00:00"))]
         precision = precision_of(word)
         mode: dict[str, Scalar] = {"execution_provider": provider}
         if precision == "other":
@@ -386,15 +379,15 @@ def read_genai(file: ForeignFile) -> Iterator[ForeignRun]:
             key=str(index),
             model_id=model_id,
             task="text-generation",
-            results=[one.result for one in records],
+            results=[result for _, result in own],
             started_at=min(times, default=None),
-            stated_times=[one.date for one in records],
+            stated_times=stated,
             device_type=provider.lower() if provider.lower() in DEVICES else "unknown",
             runtime=BACKEND,
             runtime_mode=mode,
             precision=precision,
             versions={package: version},
-            kept={"records": [one.fields.rest() for one in records]},
+            kept={"records": [record.rest() for record, _ in own]},
         )
 
 
@@ -432,7 +425,7 @@ def _nested(row: Fields) -> Fields:
     return Fields(row.file, record, row.path, numbers_are_text=True)
 
 
-def _record(fields: Fields) -> Record:
+def _record(fields: Fields) -> tuple[Cell, Fields, Result]:
     config, metadata = fields.section("config"), fields.section("metadata")
     model, precision = config.section("model_info").text("full_name"), config.text("precision")
     provider, package = metadata.text("device") or "unknown", metadata.text("package_name") or BACKEND
@@ -455,12 +448,8 @@ def _record(fields: Fields) -> Record:
         missing=missing,
         kept={"max_length": length, "wall_clock_throughput_tps": total} if missing else {},
     )
-    return Record(
-        fields=fields,
-        cell=(model or UNNAMED, precision or "", provider, package, metadata.text("package_version") or ""),
-        date=fields.text("trigger_date"),
-        result=result,
-    )
+    cell = (model or UNNAMED, precision or "", provider, package, metadata.text("package_version") or "")
+    return cell, fields, result
 
 
 def _is_summary_header(cells: list[str]) -> bool:
@@ -485,7 +474,6 @@ def _of_detail(row: Fields) -> ForeignRun:
     point = Point(batch_size=row.required(row.count, "batch_size"), sequence_length=row.count("sequence_length"))
     result = foreign_result(
         point,
-        metrics={},
         stated={metric: row.number(name, low=0) for name, metric in TRANSFORMERS_METRICS.items()},
         iterations=row.integer("test_times"),
     )
@@ -539,7 +527,6 @@ def _setup(row: Fields) -> Mapping[str, Any]:
 PERF_TEST = Format(
     name="onnxruntime_perf_test",
     summary="onnxruntime_perf_test: its result file, or what it prints",
-    definition="onnxruntime-perf-test",
     definitions=PERF_TEST_DEFINITIONS,
     recognises=is_perf_test,
     read=read_perf_test,
@@ -547,7 +534,6 @@ PERF_TEST = Format(
 GENAI = Format(
     name="onnxruntime_genai_benchmark",
     summary="onnxruntime-genai's benchmark_e2e.py: --output (csv, and the json beside it)",
-    definition="onnxruntime-genai-benchmark",
     definitions=GENAI_DEFINITIONS,
     recognises=is_genai,
     read=read_genai,
@@ -555,7 +541,6 @@ GENAI = Format(
 TRANSFORMERS = Format(
     name="onnxruntime_transformers_benchmark",
     summary="onnxruntime's transformers/benchmark.py: detail and summary (csv)",
-    definition="onnxruntime-transformers-benchmark",
     definitions=TRANSFORMERS_DEFINITIONS,
     recognises=is_transformers,
     read=read_transformers,

@@ -91,7 +91,6 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
         doubts = (*doubts, Doubt(kind="rounded", severity=severity, evidence=evidence))
     result = foreign_result(
         point,
-        metrics={},
         stated=metrics,
         iterations=results.integer("iterations_num"),
         doubts=doubts,
@@ -342,7 +341,6 @@ PLUGIN = Format(
     name="openvino_benchmark_app",
     summary="OpenVINO's benchmark_app (-report_type ...): benchmark_report.json and benchmark_report.csv, and what it "
     "prints",
-    definition="openvino-benchmark-app",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -267,7 +267,6 @@ def _stated(iteration: Fields) -> dict[str, Any]:
 PLUGIN = Format(
     name="openvino_llm_bench",
     summary="OpenVINO GenAI's llm_bench: --report_json (json) and --report (csv)",
-    definition="openvino-llm-bench",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -130,7 +130,8 @@ def _run(file: ForeignFile, key: str, benchmark: Fields, report: Fields) -> Fore
     )
     result = optimum.result(
         report,
-        optimum.Sizes(point=point, sequences=batch_size * (generate.count("num_beams") or 1)),
+        point,
+        batch_size * (generate.count("num_beams") or 1),
         is_rocm=setup["device_type"] == "rocm",
         warmup_calls=scenario.integer("warmup_runs"),
         doubts=doubts,
@@ -259,7 +260,6 @@ PLUGIN = Format(
     name="optimum_benchmark",
     summary="optimum-benchmark: benchmark.json, benchmark_report (json, md, txt, or printed in a log), "
     "benchmark_config.json, and the flat CSV",
-    definition="optimum-benchmark",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

@@ -380,7 +380,6 @@ def _offline_latency(fields: Fields, arguments: Fields) -> Result:
             sequence_length=arguments.count("input_len"),
             new_tokens=arguments.count("output_len"),
         ),
-        metrics={},
         samples=[block(0, in_ms(seconds))] if seconds else [],
         warmup_iterations=arguments.integer("num_iters_warmup"),
         doubts=() if batch else (BATCH_NOT_STATED,),
@@ -395,12 +394,9 @@ def _offline_throughput(fields: Fields, arguments: Fields) -> Result:
         axes["tokens_per_request"] = round(tokens / requests)
     return load_result(
         concurrency=None,
-        request_rate=None,
         prompt_tokens=arguments.count("input_len"),
-        prompt_tokens_mean=None,
         new_tokens=arguments.count("output_len"),
         requests=requests,
-        failed=None,
         axes=axes,
         metrics={
             "throughput_samples_per_sec": fields.number("requests_per_second", low=0),
@@ -505,13 +501,8 @@ def _inferencex_run(row: Fields, number: int) -> ForeignRun:
             stated[column] = value * MS_PER_S
     result = load_result(
         concurrency=row.count("conc"),
-        request_rate=None,
         prompt_tokens=row.count("isl"),
-        prompt_tokens_mean=None,
         new_tokens=row.count("osl"),
-        requests=None,
-        failed=None,
-        metrics={},
         stated=stated,
         missing={"throughput_tokens_per_sec": OF_ONE_GPU} if "output_tput_per_gpu" in numbers else {},
     )
@@ -547,7 +538,6 @@ SERVE = Format(
     name="vllm_bench_serve",
     summary="vLLM: vllm bench serve --save-result (json, also several in one file, and .pytorch.json), "
     "vllm bench sweep (run=N.json, summary.json, summary.csv)",
-    definition="vllm-bench-serve",
     definitions=SERVE_DEFINITIONS,
     recognises=is_serve,
     read=read_serve,
@@ -555,7 +545,6 @@ SERVE = Format(
 OFFLINE = Format(
     name="vllm_bench_offline",
     summary="vLLM: vllm bench latency and vllm bench throughput, --output-json (json and .pytorch.json)",
-    definition="vllm-bench-offline",
     definitions=OFFLINE_DEFINITIONS,
     recognises=is_offline,
     read=read_offline,
@@ -563,7 +552,6 @@ OFFLINE = Format(
 SGLANG = Format(
     name="sglang_bench_serving",
     summary="SGLang: python -m sglang.bench_serving --output-file (jsonl)",
-    definition="sglang-bench-serving",
     definitions=SGLANG_DEFINITIONS,
     recognises=is_sglang,
     read=read_sglang,
@@ -571,7 +559,6 @@ SGLANG = Format(
 INFERENCEX = Format(
     name="inferencex",
     summary="InferenceX (InferenceMAX): aggregated results, one row or a list (json)",
-    definition="inferencex",
     definitions=INFERENCEX_DEFINITIONS,
     recognises=is_inferencex,
     read=read_inferencex,

@@ -44,10 +44,6 @@ OF_SECTION = re.compile(
     r"\] \[I\] (?:(min|max|mean|median): ([-+.\deE]+) ms|percentile: ([-+.\deE]+) ms at (\d+(?:\.\d+)?)%)"
     r"(?: \(end to end ([-+.\deE]+) ms(?: at [\d.]+%)?\))?"
 )
-OF_TOTALS = {
-    "throughput": re.compile(r"\] throughput: ([-+.\deE]+) qps"),
-    "wall": re.compile(r"\] walltime: ([-+.\deE]+) s"),
-}
 TIME = re.compile(r"\[(\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\]")
 STAGES = {
     "Latency": "latency",
@@ -59,8 +55,8 @@ STAGES = {
 }
 LINE = re.compile(rf"\] ({'|'.join(STAGES)}): (min = .*)$", re.MULTILINE)
 VALUE = re.compile(r"(min|max|mean|median|percentile\((\d+(?:\.\d+)?)%\)) = ([-+.\deE]+) ms")
-THROUGHPUT = re.compile(r"\] Throughput: ([-+.\deE]+) qps")
-WALL = re.compile(r"\] Total Host Walltime: ([-+.\deE]+) s")
+THROUGHPUT = re.compile(r"\] [Tt]hroughput: ([-+.\deE]+) qps")
+WALL = re.compile(r"\] (?:Total Host Walltime|walltime): ([-+.\deE]+) s")
 QUERIES = re.compile(r"Timing trace has (\d{1,15}) queries")
 WARM_UP = re.compile(r"Warmup completed (\d{1,15}) queries")
 TRTEXEC_STATED = {
@@ -202,7 +198,7 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
             samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
             samples.append(measured(metric, values[warm:]))
         result = foreign_result(
-            Point(batch_size=1), metrics={}, samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,)
+            Point(batch_size=1), samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,)
         )
         yield ForeignRun(model_id="unknown", runtime="tensorrt", device_type="cuda", results=[result])
         return
@@ -273,14 +269,13 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
         failure = (
             error[1].strip()[:2000] if error else "the log has no performance summary: inference did not run to its end"
         )
-        return foreign_result(point, metrics={}, status="failed", error=failure)
+        return foreign_result(point, status="failed", error=failure)
     for stage, line in LINE.findall(text):
         for statistic, percentile, value in VALUE.findall(line):
             column = f"{STAGES[stage]}_{f'p{percentile}'.replace('.', '_') if percentile else statistic}_ms"
             stated[column] = _number(file, value)
     queries, warm_up = QUERIES.search(text), WARM_UP.search(text)
-    rate = THROUGHPUT.search(text) or OF_TOTALS["throughput"].search(text)
-    wall = WALL.search(text) or OF_TOTALS["wall"].search(text)
+    rate, wall = THROUGHPUT.search(text), WALL.search(text)
     per_sec = _number(file, rate[1]) if rate else None
     missing = {}
     if per_sec == 0 and stated.get("latency_mean_ms"):
@@ -431,8 +426,6 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
                 prompt_tokens_mean=requests.number("avg_input_length", low=0),
                 new_tokens=lengths[1],
                 requests=requests.integer("num_requests"),
-                failed=None,
-                metrics={},
                 stated={**stated, **of_draft},
             )
         ],
@@ -522,7 +515,6 @@ def _times_of(one: Fields) -> tuple[Fields, int, int, int, int]:
 TRTEXEC = Format(
     name="trtexec",
     summary="TensorRT's trtexec: its log, and --exportTimes (json)",
-    definition="trtexec",
     definitions=TRTEXEC_DEFINITIONS,
     recognises=is_trtexec,
     read=read_trtexec,
@@ -530,7 +522,6 @@ TRTEXEC = Format(
 TRTLLM_BENCH = Format(
     name="trtllm_bench",
     summary="TensorRT-LLM: trtllm-bench --report_json, --request_json with every request, and what it prints",
-    definition="trtllm-bench",
     definitions=TRTLLM_DEFINITIONS,
     recognises=is_trtllm_bench,
     read=read_trtllm_bench,

@@ -39,9 +39,9 @@ PYPERF_DEFINITIONS = {
     "value": "the values of a benchmark whose unit is a number: median over the processes",
 }
 
+STATED = {"stddev": "latency_std_ms", **{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")}}
 PYTEST_STATED = {
-    **{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")},
-    "stddev": "latency_std_ms",
+    **STATED,
     "q1": "latency_p25_ms",
     "q3": "latency_p75_ms",
     "iqr": "latency_iqr_ms",
@@ -51,9 +51,6 @@ PYTEST_DEFINITIONS = {
     "calls_per_sec": "ops: 1 / mean",
 }
 
-HYPERFINE_STATED = {name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")} | {
-    "stddev": "latency_std_ms"
-}
 CPU = {"user": "cpu_user_ms", "system": "cpu_system_ms"}
 HYPERFINE_DEFINITIONS = {
     "latency_wall": "wall time of a run of the command: start of its process to its end, less the time of an empty "
@@ -277,12 +274,11 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     arguments = arguments_of(name.partition("[")[0] if found else name, found)
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
-    stated = {column: stats.number(name) for name, column in PYTEST_STATED.items()}
     result = foreign_result(
         arguments.point,
         samples=[block(0, in_ms(values), inner_loops=calls)] if values else [],
         metrics={"calls_per_sec": stats.number("ops", low=0)},
-        stated={column: value * MS_PER_S for column, value in stated.items() if value is not None},
+        stated={column: stats.scaled(name, MS_PER_S) for name, column in PYTEST_STATED.items()},
         iterations=stats.integer("rounds"),
         kept={**benchmark.rest(), "inner_loops": calls},
     )
@@ -318,7 +314,7 @@ def _hyperfine_run(result: Fields, index: int) -> ForeignRun:
         arguments.point,
         samples=[block(0, in_ms(seconds))] if seconds else [],
         metrics={**means, "process_peak_rss_mb": bytes_to_mb(median_of(memory)) if memory else None},
-        stated={column: result.scaled(name, MS_PER_S) for name, column in HYPERFINE_STATED.items()},
+        stated={column: result.scaled(name, MS_PER_S) for name, column in STATED.items()},
         doubts=[Doubt(kind="command_failed", severity="invalid", evidence=evidence)] if failed else [],
     )
     return ForeignRun(
@@ -335,7 +331,6 @@ def _hyperfine_run(result: Fields, index: int) -> ForeignRun:
 PYPERF = Format(
     name="pyperf",
     summary="pyperf: a benchmark or a suite of them (json)",
-    definition="pyperf",
     definitions=PYPERF_DEFINITIONS,
     recognises=is_pyperf,
     read=read_pyperf,
@@ -343,7 +338,6 @@ PYPERF = Format(
 PYTEST_BENCHMARK = Format(
     name="pytest_benchmark",
     summary="pytest-benchmark: --benchmark-json, --benchmark-save (json)",
-    definition="pytest-benchmark",
     definitions=PYTEST_DEFINITIONS,
     recognises=is_pytest_benchmark,
     read=read_pytest_benchmark,
@@ -351,7 +345,6 @@ PYTEST_BENCHMARK = Format(
 HYPERFINE = Format(
     name="hyperfine",
     summary="hyperfine: --export-json",
-    definition="hyperfine",
     definitions=HYPERFINE_DEFINITIONS,
     recognises=is_hyperfine,
     read=read_hyperfine,

@@ -146,7 +146,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     latencies = in_ms(measures.numbers("e2e_latency") or ())
     if not (has_succeeded and latencies):
         why = "the tool could not run it" if not has_succeeded else "no call was measured"
-        return foreign_result(point, metrics={}, status="failed", error=why)
+        return foreign_result(point, status="failed", error=why)
     gpu: Json = measures.any("gpu_metrics")
     samples, metrics, missing = _generation(measures, point)
     # The highest reading of the GPU's memory over all iterations.
@@ -353,7 +353,6 @@ def _first_result(scenario: Fields, config: Fields) -> Result:
 BENCHMARK_V2 = Format(
     name="transformers_benchmark_v2",
     summary="transformers benchmark_v2: <model>_benchmark_<time>.json, and the JSON lines pushed to the hub",
-    definition="transformers-benchmark-v2",
     definitions=DEFINITIONS,
     recognises=recognises,
     read=read,

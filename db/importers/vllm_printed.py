@@ -349,12 +349,9 @@ def _offline(file: ForeignFile, part: Part, settings: Fields) -> Result:
         axes["tokens_per_request"] = round(total / requests)
     return load_result(
         concurrency=None,
-        request_rate=None,
         prompt_tokens=per_request[0] or settings.count("input_len") or settings.count("random_input_len"),
-        prompt_tokens_mean=None,
         new_tokens=per_request[1] or settings.count("output_len") or settings.count("random_output_len"),
         requests=requests,
-        failed=None,
         axes=axes,
         metrics={
             "throughput_samples_per_sec": rates[0],
@@ -380,7 +377,6 @@ def _latency(file: ForeignFile, part: Part, settings: Fields) -> Result:
             sequence_length=settings.count("input_len"),
             new_tokens=settings.count("output_len"),
         ),
-        metrics={},
         stated=stated,
         iterations=settings.integer("num_iters"),
         warmup_iterations=settings.integer("num_iters_warmup"),

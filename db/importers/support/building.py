@@ -216,8 +216,8 @@ class Format:
     """The value of `--format`."""
     summary: str
     """The tool and its files, in one line."""
-    definition: str
-    """Name of the definitions that the metrics follow."""
+    definition: str | None = None
+    """Name of the definitions that the metrics follow, if it is not the importer's with hyphens."""
     definitions: Mapping[str, str]
     """Metric -> its meaning in the tool."""
     recognises: Callable[[ForeignFile], bool]
@@ -336,7 +336,7 @@ class Format:
             origin=Origin(
                 format=self.name,
                 tool_version=found.tool_version,
-                definition=self.definition,
+                definition=self.definition or self.name.replace("_", "-"),
                 definitions=dict(self.definitions),
                 kept=dict(found.kept),
             ),

@@ -23,6 +23,7 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -54,13 +55,8 @@ MAX_WORK = 300_000_000
 """Maximum characters that are parsed for repairs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """A line that is not part of a document, or was taken out of one."""
-
-    line: int
-    """From 1."""
-    text: str
+Line = tuple[int, str]
+"""Its number, from 1, and its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +64,8 @@ class Documents:
     """The documents in a text, in order: objects, and lists of objects."""
 
     values: tuple[Any, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[Line, ...] = ()
+    """The lines that are not part of a document, or were taken out of one."""
 
     @property
     def one(self) -> Any:
@@ -89,13 +86,13 @@ def find_documents(text: str) -> Documents:
         return Documents()
     search = _Search(lines=list(enumerate(text.split("\n"), 1)))
     values = tuple(search.values())
-    return Documents(values=values, skipped=tuple(sorted(search.skipped, key=lambda one: one.line)) if values else ())
+    return Documents(values=values, skipped=tuple(sorted(search.skipped, key=itemgetter(0))) if values else ())
 
 
 class _Search:
-    def __init__(self, lines: list[tuple[int, str]]) -> None:
+    def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
-        self.skipped: list[Skipped] = []
+        self.skipped: list[Line] = []
         self.decoder = json.JSONDecoder(parse_int=whole_or_infinity, parse_constant=float)
         self.repairs, self.work = MAX_REPAIRS, MAX_WORK
 
@@ -109,10 +106,9 @@ class _Search:
                 yield without_surrogates(value)
             at = following
 
-    def _skip(self, line: tuple[int, str], text: str | None = None) -> None:
-        words = line[1] if text is None else text
-        if words.strip():
-            self.skipped.append(Skipped(line=line[0], text=words.strip()))
+    def _skip(self, line: Line, text: str | None = None) -> None:
+        if words := (line[1] if text is None else text).strip():
+            self.skipped.append((line[0], words))
 
     def _document(self, at: int) -> tuple[Any, int]:
         """The document that begins at the line, or None, and the place of the line after it."""
@@ -131,7 +127,7 @@ class _Search:
 
     def _repaired(self, at: int) -> tuple[Any, int]:
         """Like `_document`, for one of several lines; lines that are not JSON are taken out."""
-        rest, taken = self.lines[at:], list[tuple[int, str]]()
+        rest, taken = self.lines[at:], list[Line]()
         while self.work > 0:
             text = "\n".join(line for _, line in rest)
             self.work -= len(text)
@@ -409,8 +405,8 @@ class ForeignFile:
     def noise(self) -> tuple[LeftOut, ...]:
         """The lines of a file in JSON that are not JSON."""
         return tuple(
-            LeftOut(f"line {skipped.line}", f"not JSON, or cut off: {skipped.text[:60]!r}")
-            for skipped in self._documents.skipped
+            LeftOut(f"line {number}", f"not JSON, or cut off: {text[:60]!r}")
+            for number, text in self._documents.skipped
         )
 
     @cached_property

@@ -112,7 +112,6 @@ def client_result(
         sent=sent,
         variation=variation,
         axes=axes,
-        metrics={},
         stated=metrics,
         missing=missing,
         samples=samples,

@@ -67,7 +67,7 @@ NO_STATISTICS = LaunchStatistics(values={}, pooled=frozenset(), scope=None)
 def foreign_result(
     point: Point,
     *,
-    metrics: Mapping[str, float | None],
+    metrics: Mapping[str, float | None] | None = None,
     stated: Mapping[str, float | None] | None = None,
     samples: Sequence[Samples] = (),
     iterations: float | None = None,
@@ -89,8 +89,8 @@ def foreign_result(
     the requests of a load, which share a queue. Raises FormatError for values whose statistics are beyond double
     precision.
     """
-    if status != "ok":
-        metrics, stated, samples = {}, {}, ()
+    metrics, stated = (metrics or {}, stated or {}) if status == "ok" else ({}, {})
+    samples = samples if status == "ok" else ()
     samples, negative = _not_negative(samples)
     if not any(doubt.kind == "negative_time" for doubt in doubts):
         doubts = (*doubts, *negative)
@@ -109,7 +109,7 @@ def foreign_result(
     reasons = {column: TOO_FEW_SAMPLES for column in LATENCY if calls and column not in computed}
     reasons |= dict.fromkeys(hidden, HIDDEN)
     known = {name: value for name, value in metrics.items() if value is not None}
-    stated_values = {name: value for name, value in (stated or {}).items() if value is not None}
+    stated_values = {name: value for name, value in stated.items() if value is not None}
     replaced = {name: value for name, value in stated_values.items() if name in computed or name in known}
     others = {name: value for name, value in stated_values.items() if name not in replaced}
     supported, unsupported = supported_tails(others, sample_count or None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ CAPACITY = re.compile(r"\s*([0-9.]+)\s*(GB|GiB|TB|TiB|MB|MiB)\b.*")
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
 AUDITS = "compliance"
+SYSTEM = {"system_name", "accelerator_model_name", "host_processor_model_name"}
 MEASUREMENT = {"weight_data_types", "input_data_types"}
 TOKENS_SINCE = {"llama2": 4.0, "mixtral": 4.1, "gptj": 4.1, "llama3": 5.0, "deepseek": 5.1, "gpt-oss": 6.0}
 """Prefix of a model -> round since which its throughput is in tokens, although tables of some rounds state samples or
@@ -125,9 +126,7 @@ def system_fields(file: ForeignFile, path: Path | None, root: Path | None) -> Fi
 
 def is_system(data: Any) -> bool:
     """Whether the data is a system's description."""
-    return isinstance(data, dict) and {"system_name", "accelerator_model_name", "host_processor_model_name"} <= set(
-        data
-    )
+    return isinstance(data, dict) and data.keys() >= SYSTEM
 
 
 def is_measurement(data: Any) -> bool:
@@ -216,29 +215,15 @@ LABELS = {
     "QPS w/ loadgen overhead": "result_qps_with_loadgen_overhead",
     "QPS w/o loadgen overhead": "result_qps_without_loadgen_overhead",
 }
-LABEL_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"(Min|Max|Mean) latency \(ns\)"), lambda found: f"result_{found[1].lower()}_latency_ns"),
-    (
-        re.compile(r"(Min|Max|Mean) First Token latency \(ns\)"),
-        lambda found: f"result_first_token_{found[1].lower()}_latency_ns",
-    ),
-    (
-        re.compile(r"(Min|Max|Mean) Time (?:to|per) Output Token \(ns\)", re.IGNORECASE),
-        lambda found: f"result_time_to_output_token_{found[1].lower()}",
-    ),
-    (
-        re.compile(r"([0-9.]+)(?:th)? percentile latency \(ns\)"),
-        lambda found: f"result_{_two_digits(found[1])}_percentile_latency_ns",
-    ),
-    (
-        re.compile(r"([0-9.]+) percentile first token latency \(ns\)", re.IGNORECASE),
-        lambda found: f"result_first_token_{_two_digits(found[1])}_percentile_latency_ns",
-    ),
-    (
-        re.compile(r"([0-9.]+) percentile time (?:to|per) output token \(ns\)", re.IGNORECASE),
-        lambda found: f"result_time_per_output_token_{_two_digits(found[1])}_percentile_ns",
-    ),
-)
+LABEL_PATTERNS = {
+    r"(Min|Max|Mean) latency \(ns\)": "result_{}_latency_ns",
+    r"(Min|Max|Mean) First Token latency \(ns\)": "result_first_token_{}_latency_ns",
+    r"(?i:(Min|Max|Mean) Time (?:to|per) Output Token \(ns\))": "result_time_to_output_token_{}",
+    r"([0-9.]+)(?:th)? percentile latency \(ns\)": "result_{}_percentile_latency_ns",
+    r"(?i:([0-9.]+) percentile first token latency \(ns\))": "result_first_token_{}_percentile_latency_ns",
+    r"(?i:([0-9.]+) percentile time (?:to|per) output token \(ns\))": "result_time_per_output_token_{}_percentile_ns",
+}
+"""Label -> the key of a statistic, which has the first group: in lower case, or with two digits."""
 OF_ENDPOINTS = {
     "qps": "result_completed_samples_per_sec",
     "tps": "result_completed_tokens_per_second",
@@ -343,7 +328,11 @@ def of_summary(file: ForeignFile) -> dict[str, Any]:
             elif estimate := ESTIMATE.fullmatch(label):
                 key = OF_PERCENTILE[estimate[1]]
             else:
-                named = (name(match) for pattern, name in LABEL_PATTERNS if (match := pattern.fullmatch(label)))
+                named = (
+                    name.format(_two_digits(match[1].lower()))
+                    for pattern, name in LABEL_PATTERNS.items()
+                    if (match := re.fullmatch(pattern, label))
+                )
                 key = LABELS.get(label) or next(named, label)
             events.setdefault(key, value)
     return events

@@ -256,15 +256,6 @@ ENERGY = {"cpu": "energy_cpu_pkg_j_per_call", "gpu": "energy_gpu_j_per_call", "r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """The sizes of a call."""
-
-    point: Point
-    sequences: int
-    """Sequences generated in a call: batch x beams."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """The latencies of a target in ms."""
 
@@ -276,13 +267,15 @@ class Times:
     """The stated statistics, for a report without values: p90, p95, p99, std."""
 
 
-def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | None, doubts: Sequence[Doubt]) -> Result:
-    """The point's result. Raises FormatError for invalid values."""
+def result(
+    report: Fields, point: Point, sequences: int, *, is_rocm: bool, warmup_calls: int | None, doubts: Sequence[Doubt]
+) -> Result:
+    """The point's result; `sequences` are generated in a call: batch x beams. Raises FormatError for invalid values."""
     targets = {name: found for name in TARGETS if (found := report.fields(name)) is not None}
     times = {name: one for name in TIMED if name in targets and (one := _times(targets[name]))}
     ordered = MAIN if any(one.values for one in times.values()) else MAIN[::-1]
     main = next((name for name in ordered if name in times), None)
-    samples, metrics, stated = _generation(times, sizes)
+    samples, metrics, stated = _generation(times, point, sequences)
     # Peaks in MB are over whole calls (decode has those of a whole generate).
     names = [name for name in (*MAIN, "decode") if name in targets and "memory" in targets[name]]
     memory = targets[names[0]].fields("memory") if names else None
@@ -314,7 +307,7 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
         whole = Times(values=values, mean=decode.mean + prefill.mean, median=median, stated={})
         reasons |= {} if values else MEDIAN_OF_PARTS
     if whole is not None:
-        metrics |= _rates(whole, targets.get(main or ""), sizes.point)
+        metrics |= _rates(whole, targets.get(main or ""), point)
         if not whole.values:
             stated |= {f"latency_{name}_ms": value for name, value in whole.stated.items()}
             stated |= {"latency_mean_ms": whole.mean, "latency_median_ms": whole.median}
@@ -324,7 +317,7 @@ def result(report: Fields, sizes: Sizes, *, is_rocm: bool, warmup_calls: int | N
         reasons["first_call_ms"] = NOT_COLD
     counted = [targets[name].unread_copy() for name in (*MAIN, "prefill", "decode") if name in targets]
     return foreign_result(
-        sizes.point,
+        point,
         samples=[*([block(0, whole.values)] if whole is not None and whole.values else []), *samples],
         metrics=metrics,
         stated=stated,
@@ -379,14 +372,13 @@ STATED = {"median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std
 
 
 def _generation(
-    times: Mapping[str, Times], sizes: Sizes
+    times: Mapping[str, Times], point: Point, sequences: int
 ) -> tuple[list[Samples], dict[str, float | None], dict[str, float | None]]:
     """First token and decode, with their samples, metrics and stated statistics. A decode covers all new tokens except
     the first."""
     samples: list[Samples] = []
     metrics: dict[str, float | None] = {}
     stated: dict[str, float | None] = {}
-    point = sizes.point
     steps = (point.new_tokens or 1) - 1
     if prefill := times.get("prefill"):
         metrics |= {"time_to_first_token_ms": prefill.median, "prefill_ms": prefill.median}
@@ -409,7 +401,7 @@ def _generation(
                 stated |= {f"time_per_output_token_{name}_ms": value / steps for name, value in decode.stated.items()}
             metrics["time_per_output_token_ms"] = None if decode.median is None else decode.median / steps
             if decode.mean > 0:
-                metrics["decode_tokens_per_sec"] = sizes.sequences * steps / decode.mean * MS_PER_S
+                metrics["decode_tokens_per_sec"] = sequences * steps / decode.mean * MS_PER_S
     return samples, metrics, stated
 
 

@@ -74,6 +74,7 @@ def parsed_number(text: str) -> int | float | str:
 
 
 Value = TypeVar("Value")
+Entry = TypeVar("Entry")
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -131,15 +132,12 @@ class Fields:
         value = self.number(name, low=low)
         return None if value is None else value * factor
 
-    def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
-        """A whole number from `low` to `high`; 12.0 is one."""
-        return self._integer(name, low, high)
-
     def count(self, name: str) -> int | None:
         """A whole number from 1 that fits into a column of the warehouse: a batch size, tokens, threads."""
-        return self._integer(name, 1, INT32_MAX, is_size=True)
+        return self.integer(name, low=1, high=INT32_MAX, is_size=True)
 
-    def _integer(self, name: str, low: int, high: int, *, is_size: bool = False) -> int | None:
+    def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX, is_size: bool = False) -> int | None:
+        """A whole number from `low` to `high`; 12.0 is one."""
         value = self._take(name)
         if value is None:
             return None
@@ -167,36 +165,17 @@ class Fields:
 
     def time(self, name: str) -> datetime | None:
         """A time in ISO 8601 as naive UTC; a time without a zone is read as UTC."""
-        text = self.text(name)
-        if text is None:
-            return None
-        try:
-            return naive_utc(datetime.fromisoformat(text.strip()))
-        except (ValueError, OverflowError):
-            self.leave_out(name, f"expected a time in ISO 8601, found {shortened(text)}")
-            return None
+        value = self.text(name)
+        return self._time(name, value, lambda text: naive_utc(datetime.fromisoformat(text.strip())), "in ISO 8601")
 
     def time_like(self, name: str, notation: str, example: str) -> datetime | None:
         """A time without a zone in a notation of `strptime`; `example` is for messages."""
-        text = self.text(name)
-        if text is None:
-            return None
-        try:
-            return datetime.strptime(text, notation)
-        except ValueError:
-            self.leave_out(name, f"expected a time such as {example}, found {shortened(text)}")
-            return None
+        return self._time(name, self.text(name), lambda text: datetime.strptime(text, notation), f"such as {example}")
 
     def unix_time(self, name: str) -> datetime | None:
         """A time in seconds since 1970 as naive UTC."""
-        seconds = self.number(name)
-        if seconds is None:
-            return None
-        try:
-            return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-        except (ValueError, OverflowError, OSError):
-            self.leave_out(name, f"expected a time in seconds since 1970, found {shortened(seconds)}")
-            return None
+        value = self.number(name)
+        return self._time(name, value, lambda seconds: datetime.fromtimestamp(seconds, UTC), "in seconds since 1970")
 
     def numbers(self, name: str, *, low: float = -math.inf) -> Sequence[float] | None:
         """A list of finite numbers, none below `low`: a tuple, or an array if there are many. Other values in the list
@@ -344,6 +323,16 @@ class Fields:
         value = self._values.get(name)
         return None if self._numbers_are_text and value == "" else value
 
+    def _time(
+        self, name: str, value: Entry | None, read: Callable[[Entry], datetime], notation: str
+    ) -> datetime | None:
+        """The time that `read` makes of a value, without its zone."""
+        try:
+            return None if value is None else read(value).replace(tzinfo=None)
+        except (ValueError, OverflowError, OSError):
+            self.leave_out(name, f"expected a time {notation}, found {shortened(value)}")
+            return None
+
     def _number(self, value: Any, low: float) -> float | str:
         """The number, or the reason why it is none."""
         if isinstance(value, str) and self._numbers_are_text:
@@ -361,7 +350,6 @@ class Fields:
 
 ROW_ERRORS = (FormatError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 """What reading a row of unexpected content can raise: a row of any content is left out alone."""
-Entry = TypeVar("Entry")
 
 
 def understood(file: ForeignFile, entries: Iterable[Entry], read: Callable[[Entry], Value]) -> Iterator[Value]:

@@ -69,12 +69,12 @@ def load_result(
     *,
     concurrency: int | None,
     unlimited: Doubt = UNLIMITED,
-    request_rate: float | None,
-    prompt_tokens: int | None,
-    prompt_tokens_mean: float | None,
-    new_tokens: int | None,
-    requests: float | None,
-    failed: float | None,
+    request_rate: float | None = None,
+    prompt_tokens: int | None = None,
+    prompt_tokens_mean: float | None = None,
+    new_tokens: int | None = None,
+    requests: float | None = None,
+    failed: float | None = None,
     sent: int | None = None,
     achieved_per_s: float | None = None,
     lateness_p95_ms: float | None = None,
@@ -84,7 +84,7 @@ def load_result(
     doubts: Sequence[Doubt] = (),
     **arguments: Any,
 ) -> Result:
-    """The result of one load; `others` are arguments of `foreign_result`.
+    """The result of one load; `arguments` are those of `foreign_result`. What the file does not state is None.
 
     `concurrency` is None if it is not limited, or for the reason in `unlimited`. `request_rate` is in requests per
     second, None for as many as the concurrency allows. `prompt_tokens` is None if requests differ; then their rounded
