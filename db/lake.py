@@ -542,15 +542,11 @@ def _open_store(connection: DuckDB, place: LakePlace, data: str) -> None:
 
 
 def store_options(kind: str) -> dict[str, str]:
-    """Credentials from the environment, as options of a DuckDB secret; empty without any."""
-    if kind == "azure":
-        text = os.environ.get(AZURE)
+    """Credentials and endpoint of a store from the environment, as options of a DuckDB secret: those of Amazon's own
+    tools, or Azure's; empty without any."""
+    if kind != "s3":
+        text = os.environ.get(AZURE) if kind == "azure" else None
         return {"CONNECTION_STRING": text} if text else {}
-    return aws_options() if kind == "s3" else {}
-
-
-def aws_options() -> dict[str, str]:
-    """Credentials and endpoint of a store from the variables of Amazon's own tools; empty without a key."""
     options = {option: value for option, name in AWS_VARIABLES.items() if (value := os.environ.get(name))}
     if not {"KEY_ID", "SECRET"} <= options.keys():
         return {}

@@ -235,24 +235,12 @@ class Warehouse:
             connection = connect(
                 file, config, read_only=read_only, lock_timeout_s=lock_timeout_s, locked=False, waited_s=waited_s
             )
-        warehouse = cls(connection, name, read_only=read_only, file=file)
-        try:
-            warehouse._prepare(upgrades=upgrades)
-        except BaseException:
-            warehouse.close()
-            raise
-        return warehouse
+        return cls(connection, name, read_only=read_only, file=file)._prepare(upgrades=upgrades)
 
     @classmethod
     def _prepared(cls, of_lake: lake.Lake, *, read_only: bool, create: bool) -> Warehouse:
         connection = lake.connect(of_lake, read_only=read_only, create=create)
-        warehouse = cls(connection, of_lake.place.name, read_only=read_only, of_lake=of_lake)
-        try:
-            warehouse._prepare()
-        except BaseException:
-            warehouse.close()
-            raise
-        return warehouse
+        return cls(connection, of_lake.place.name, read_only=read_only, of_lake=of_lake)._prepare()
 
     @classmethod
     def overwrite(cls, path: str | Path, *, lock_timeout_s: float = 30.0) -> Warehouse:
@@ -514,9 +502,11 @@ class Warehouse:
         with self._using() as connection:
             return lake.compact(connection, self._lake)
 
-    def _prepare(self, *, upgrades: bool = False) -> None:
-        """Check the file's objects, create or upgrade the schema, and lock the settings."""
-        with self._using() as connection:
+    def _prepare(self, *, upgrades: bool = False) -> Warehouse:
+        """This warehouse, after checking the file's objects, creating or upgrading the schema, and locking the
+        settings; closed if anything raises."""
+        with ExitStack() as if_refused, self._using() as connection:
+            if_refused.callback(self.close)
             views = migrate.refuse_foreign(connection, self.path, is_lake=self.is_lake)
             is_fresh = False
             if self._lake is not None and not self.read_only:
@@ -533,6 +523,8 @@ class Warehouse:
             self.has_own_views = is_fresh or migrate.are_own_views(views)
             if not self.has_own_views:  # views in the file that are not ours are never used
                 connection.execute(migrate.temporary_views())
+            if_refused.pop_all()
+        return self
 
     @contextmanager
     def _using(self) -> Iterator[DuckDB]:

@@ -25,7 +25,6 @@ from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.connection import literal
 from db.exporters.support.exporting import (
     ExportRequest,
-    RunResult,
     Scope,
     Tables,
     supported_results,
@@ -81,10 +80,9 @@ class LlamaBenchExporter:
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_row)
         rows: list[dict[str, Any]] = []
-        for run_result in chosen:
-            run, result, point, cell = run_result.run, run_result.result, run_result.result.point, run_result.run.cell
+        for run, result in supported_results(Scope(warehouse, request.selection), request, _why_no_row):
+            point, cell = result.point, run.cell
             kept = run.origin.kept if run.origin else {}
             started_at = next((samples.started_at for samples in result.samples), run.started_at)
             size_mb = result.metrics.get("model_size_mb", result.metrics.get("memory_weights_mb"))
@@ -183,7 +181,7 @@ class TransformersExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_entry)
-        entries = dict(map(_entry, chosen))
+        entries = dict(_entry(run, result) for run, result in chosen)
         with text_output(request.file) as stream:
             json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
             stream.write("\n")
@@ -200,10 +198,10 @@ def _why_no_entry(run: Run, result: Result) -> str | None:
     return None if raw_values(result, "latency_wall") else "no raw samples stored"
 
 
-def _entry(chosen: RunResult) -> tuple[str, dict[str, Any]]:
+def _entry(run: Run, result: Result) -> tuple[str, dict[str, Any]]:
     """The entry and its key, which depends on the result, since a configuration may have been measured twice."""
-    run, result, point, cell = chosen.run, chosen.result, chosen.result.point, chosen.run.cell
-    origin, device, mode = run.provenance, cell.device, cell.runtime_mode
+    point, cell, origin = result.point, run.cell, run.provenance
+    device, mode = cell.device, cell.runtime_mode
     of_gpu = device.type in ("cuda", "rocm")
     metadata = {
         "model_id": cell.workload.model_id,
@@ -260,8 +258,7 @@ class ScenariosExporter:
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
-        chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_scenario)
-        measured = [(run_result.run, run_result.result) for run_result in chosen]
+        measured = list(supported_results(Scope(warehouse, request.selection), request, _why_no_scenario))
         names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
         document = scenario_file(", ".join(names), measured)
         with text_output(request.file) as stream:

@@ -25,7 +25,6 @@ from benchmarking.core.text import counted
 from db.exporters.support.exporting import (
     NOT_MEASURED,
     ExportRequest,
-    RunResult,
     Scope,
     Tables,
     folder_output,
@@ -289,10 +288,8 @@ class BenchmarkReportExporter:
             means.setdefault(row["result_id"], {})[row["metric"]] = row["mean"]
         lost = _Lost()
         reports = {
-            chosen.result.result_id: _report(
-                chosen, Numbers(chosen.result, means.get(chosen.result.result_id, {})), lost
-            )
-            for chosen in supported_results(scope, request, _why_not)
+            result.result_id: _report(run, result, Numbers(result, means.get(result.result_id, {})), lost)
+            for run, result in supported_results(scope, request, _why_not)
         }
         for line in lost.lines():
             request.notify(line)
@@ -332,8 +329,8 @@ def _yaml(report: Mapping[str, Any]) -> str:
     return text
 
 
-def _report(chosen: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
-    run, result, point = chosen.run, chosen.result, chosen.result.point
+def _report(run: Run, result: Result, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
+    point = result.point
     if (kept := _kept(run)) is not None:
         report: dict[str, Any] = to_json(kept)
         settings = (((report.get("scenario") or {}).get("load") or {}).get("standardized")) or {}
@@ -379,7 +376,7 @@ def _report(chosen: RunResult, numbers: Numbers, lost: _Lost) -> dict[str, Any]:
             **({"description": run.provenance.description} if run.provenance.description else {}),
             **({"keywords": keywords} if keywords else {}),
         },
-        "scenario": {"stack": [_engine(run)], "load": _load(chosen, known_lengths)},
+        "scenario": {"stack": [_engine(run)], "load": _load(run, result, known_lengths)},
         "results": {"request_performance": {"aggregate": {name: part for name, part in aggregate.items() if part}}},
     }
 
@@ -439,8 +436,8 @@ def _is_foreign(run: Run) -> bool:
     return run.origin is not None or run.cell.device.type == "server"
 
 
-def _load(chosen: RunResult, known_lengths: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    run, result, point = chosen.run, chosen.result, chosen.result.point
+def _load(run: Run, result: Result, known_lengths: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    point = result.point
     rate = point.axes.get(REQUEST_RATE)
     sizes = to_json(point)
     measured, mean = known_lengths.get("input_length"), point.axes.get(INPUT_MEAN)

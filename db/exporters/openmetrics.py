@@ -26,15 +26,8 @@ if TYPE_CHECKING:
 PREFIX = "benchhouse_"
 LABELS = {
     "model": "model_id",
-    "weights": "weights",
-    "task": "task",
-    "device": "device",
-    "device_name": "device_name",
-    "runtime": "runtime",
-    "runtime_mode": "runtime_mode",
-    "precision": "precision",
-    "num_threads": "num_threads",
-    **{name: name for name in AXES},
+    **{name: name for name in ("weights", "task", "device", "device_name")},
+    **{name: name for name in ("runtime", "runtime_mode", "precision", "num_threads", *AXES)},
     "definition": "origin_definition",
     "validity": "validity",
     "simulated": "simulated",

@@ -39,7 +39,7 @@ PYPERF_DEFINITIONS = {
     "value": "the values of a benchmark whose unit is a number: median over the processes",
 }
 
-STATED = {"stddev": "latency_std_ms", **{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")}}
+STATED = {**{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")}, "stddev": "latency_std_ms"}
 PYTEST_STATED = {
     **STATED,
     "q1": "latency_p25_ms",

@@ -96,32 +96,19 @@ def json_lines(answer: Answer) -> Iterator[str]:
     yield "\n]\n"
 
 
-def write_csv(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """Write all of `csv_lines`."""
-    out.writelines(csv_lines(answer))
-
-
-def write_json(answer: Answer, out: TextIO, page: Page, limit: int) -> None:
-    """Write all of `json_lines`."""
-    out.writelines(json_lines(answer))
-
-
-WRITERS: dict[str, Writer] = {
-    "table": write_table,
-    "vertical": write_vertical,
-    "markdown": write_markdown,
-    "csv": write_csv,
-    "json": write_json,
-}
-FORMATS = tuple(WRITERS)
+WRITERS: dict[str, Writer] = {"table": write_table, "vertical": write_vertical, "markdown": write_markdown}
 LINES: dict[str, Callable[[Answer], Iterator[str]]] = {"csv": csv_lines, "json": json_lines}
 """Formats that can be streamed line by line."""
+FORMATS = (*WRITERS, *LINES)
 
 
 def write(answer: Answer, name: str, *, out: TextIO | None = None, rows: int = DEFAULT_ROWS) -> None:
     """Write the answer in the named format, to stdout by default."""
     stream = out if out is not None else data_stream() if name == "csv" else sys.stdout
-    WRITERS[name](answer, stream, page_of(stream), rows)
+    if name in LINES:
+        stream.writelines(LINES[name](answer))
+    else:
+        WRITERS[name](answer, stream, page_of(stream), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,18 +183,13 @@ def answering(
 
 @contextmanager
 def answering_in_parquet(
-    database: str | Path,
-    sql: str,
-    params: Mapping[str, str] | None = None,
-    *,
-    timeout_s: float | None = None,
-    lock_timeout_s: float = 30.0,
+    database: str | Path, sql: str, *, timeout_s: float | None = None, lock_timeout_s: float = 30.0
 ) -> Iterator[Iterator[bytes]]:
     """The answer to one statement as a Parquet file, in parts, written by the same process within the same limits.
 
     Raises like `answering`, and UsageError for a column whose type Parquet does not have.
     """
-    with _question_process(database, sql, params, "parquet", timeout_s, lock_timeout_s) as (answers, _):
+    with _question_process(database, sql, None, "parquet", timeout_s, lock_timeout_s) as (answers, _):
         yield answers.parts()
 
 

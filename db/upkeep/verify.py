@@ -23,6 +23,7 @@ from benchmarking.core.storage_paths import is_lake
 from benchmarking.core.temporary import leftovers, temporary_folder
 from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import ingestion, migrate
+from db.conflicts import CONTENTS
 from db.connection import FILE_FORMAT, MEMORY, DamagedError, connect, copy_database, database_files, problem_of, quoted
 from db.warehouse import OutdatedError, Warehouse
 
@@ -198,19 +199,10 @@ REFERENCES = (
 )
 
 KEYS = (
-    ("hardware_info", "hardware_id", "TRUE"),
-    ("benchmark_runs", "run_id", "TRUE"),
-    ("benchmark_runs", "source_sha256", "origin_format IS NULL"),  # another tool's file may hold many runs
-    ("benchmark_results", "result_id", "TRUE"),
-    ("raw_benchmark_data", "result_id, launch, phase, metric", "TRUE"),
-    ("requests", "result_id, launch, phase, ordinal", "TRUE"),
-    ("quality_results", "run_id, metric", "TRUE"),
-    ("series", "series_id", "TRUE"),
+    *((table, ", ".join(content.key), "TRUE") for table, content in CONTENTS.items()),
     ("series_heads", "series_id", "TRUE"),
-    ("profiles", "profile_id", "TRUE"),
+    ("benchmark_runs", "source_sha256", "origin_format IS NULL"),  # another tool's file may hold many runs
     ("profiles", "source_sha256", "TRUE"),
-    ("profile_modules", "profile_id, module", "TRUE"),
-    ("profile_ops", "profile_id, module, operator, placed", "TRUE"),
 )
 """(table, unique columns, condition); checked by reading all rows, since an index may be damaged."""
 
@@ -429,12 +421,6 @@ TABLES = """
 SELECT table_name AS name FROM duckdb_tables() WHERE NOT internal AND database_name = current_database() ORDER BY 1
 """
 
-DAMAGE_KEYS = """
-SELECT table_name AS name, constraint_column_names[1] AS key FROM duckdb_constraints()
-WHERE constraint_type = 'PRIMARY KEY' AND len(constraint_column_names) = 1 AND database_name = current_database()
-ORDER BY 1
-"""
-
 BATCH = 1000
 """Keys looked up at once: DuckDB uses the index only for fewer than 2048 rows."""
 
@@ -454,10 +440,11 @@ def damage(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
                 except StorageError:
                     unreadable.append(column)
             yield table, f"{table}: {', '.join(unreadable) or 'some rows'} cannot be read: {problem_of(error)}"
-    for row in warehouse.query(DAMAGE_KEYS).dicts():
-        problem = None if row["name"] in damaged else _index_problem(warehouse, row["name"], row["key"])
+    for row in warehouse.query(PRIMARY_KEYS).dicts():
+        table, (key, *further) = row["name"], row["columns"]
+        problem = None if further or table in damaged else _index_problem(warehouse, table, key)
         if problem is not None:
-            yield row["name"], f"{row['name']}: the index of {row['key']} {problem}"
+            yield table, f"{table}: the index of {key} {problem}"
 
 
 def _read(warehouse: Warehouse, table: str, columns: str) -> None:

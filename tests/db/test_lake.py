@@ -529,13 +529,13 @@ def test_credentials_of_an_object_store_come_from_amazons_variables_and_never_fr
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    assert lake.aws_options() == {}
+    assert lake.store_options("s3") == {}
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert lake.aws_options() == {"KEY_ID": "key", "SECRET": "secret", "REGION": "us-east-1"}
+    assert lake.store_options("s3") == {"KEY_ID": "key", "SECRET": "secret", "REGION": "us-east-1"}
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "lab")
     own = {"REGION": "lab", "ENDPOINT": "minio:9000", "URL_STYLE": "path", "USE_SSL": "false"}
-    assert lake.aws_options() == {"KEY_ID": "key", "SECRET": "secret"} | own
+    assert lake.store_options("s3") == {"KEY_ID": "key", "SECRET": "secret"} | own
     for url in ("s3://key:hunter2@bucket/x", "s3://bucket/x?s3_secret_access_key=hunter2"):
         with pytest.raises(UsageError, match="use AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") as caught:
             LakePlace.parse(f"ducklake:a.ducklake?data_path={url}")

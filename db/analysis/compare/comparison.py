@@ -341,22 +341,16 @@ def _pair(
     return Pair(
         before=sessions[0],
         after=sessions[1],
-        rounds=tuple((one.before, one.after) for _, rounds in interleaved for one in rounds),
-        is_first=tuple(one.is_before_first for _, rounds in interleaved for one in rounds),
+        rounds=tuple(values for _, rounds in interleaved for values, _ in rounds),
+        is_first=tuple(is_before_first for _, rounds in interleaved for _, is_before_first in rounds),
         looks=max(looks.values(), default=1),
         scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Round:
-    before: float
-    after: float
-    is_before_first: bool
-
-
-def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]:
-    """The rounds; empty if the launches did not alternate."""
+def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[tuple[float, float], bool]]:
+    """The values of both sides in each round, and whether `before` was first; empty if the launches did not
+    alternate."""
     values = [details.values.get(side.result_id, {}) for side in (before, after)]
     starts = [details.starts.get(side.result_id, {}) for side in (before, after)]
     numbers = set.intersection(*map(set, (*values, *starts)))
@@ -364,12 +358,7 @@ def _rounds(before: Measured, after: Measured, details: Details) -> list[_Round]
     in_order = sorted(numbers, key=spans.__getitem__)
     if any(spans[one][1] >= spans[following][0] for one, following in pairwise(in_order)):
         return []
-    return [
-        _Round(
-            before=values[0][number], after=values[1][number], is_before_first=starts[0][number] <= starts[1][number]
-        )
-        for number in in_order
-    ]
+    return [((values[0][number], values[1][number]), starts[0][number] <= starts[1][number]) for number in in_order]
 
 
 def _scatter(side: Sequence[Measured], sessions: Sequence[Session], details: Details) -> SessionScatter | None:

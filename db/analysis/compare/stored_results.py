@@ -32,6 +32,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
@@ -57,15 +58,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 SHOWN_COLUMNS = (
-    "model_id",
-    "device",
-    "runtime",
-    "precision",
-    "num_threads",
-    "host",
-    "git_commit",
-    "tool_version",
-    "driver",
+    *("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver"),
 )
 SETTING_COLUMNS = ("weights", "cpu_list")
 """Columns that, with the runtime's settings, distinguish points of the same subject."""
@@ -182,8 +175,8 @@ WHERE run_id IN (SELECT unnest($runs)) AND series_id IN (SELECT unnest($members)
 """Reads few columns, and only one table if it has the metric, since there are many results."""
 WITH_LOADS = "benchmark_results JOIN (SELECT run_id, load_time_s FROM benchmark_runs) USING (run_id)"
 RunRow = Mapping[str, Any]
-SessionResults = dict[str, list["_Result"]]
-"""session_id -> its results of one series."""
+SessionResults = dict[str, list["SessionValue"]]
+"""session_id -> its results of one series, each as if it were all."""
 
 RATIOS = (0.0, *np.geomspace(0.002, 10.0, 40).tolist())
 """Ratios of w^2 to s^2 to try."""
@@ -201,15 +194,8 @@ CLIP_SD = 4.0
 MAX_CLIPPED = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """The wide columns of one result."""
-
-    doubts: Sequence[Mapping[str, Any]] = ()
-    why_missing: str | None = None
-
-
-NO_EVIDENCE = Evidence()
+Evidence = tuple[Sequence[Mapping[str, Any]], str | None]
+"""The wide columns of one result: its doubts, and why the metric is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,15 +241,15 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
 
     def one(row: Mapping[str, Any], run: Mapping[str, Any]) -> Measured:
         own_keys, keys_hash = keys(row["series_id"], run["hardware_id"], is_simulated=run["simulated"])
-        wide = evidence.get(row["result_id"], NO_EVIDENCE)
+        doubts, why_missing = evidence.get(row["result_id"], ((), None))
         unfit: str | None = None  # why it may not be compared
         if row["status"] != "ok":
             unfit = f"{row['status'].replace('_', ' ')}: {row['error']}"
         elif row["validity"] == "invalid":
-            kinds = [doubt["kind"] for doubt in wide.doubts if doubt["severity"] == "invalid"]
+            kinds = [doubt["kind"] for doubt in doubts if doubt["severity"] == "invalid"]
             unfit = f"invalid ({', '.join(kinds) or 'no doubt stored'})"
         elif row["value"] is None:
-            unfit = f"no {metric.column}: {wide.why_missing or 'not measured'}"
+            unfit = f"no {metric.column}: {why_missing or 'not measured'}"
         return Measured(
             result_id=row["result_id"],
             run_id=row["run_id"],
@@ -278,7 +264,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             value=row["value"],
             validity=row["validity"],
             unfit=unfit,
-            doubts=tuple(doubt["kind"] for doubt in wide.doubts if doubt["severity"] != "info"),
+            doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
             columns=run["columns"],
             versions=run["versions"],
         )
@@ -318,9 +304,7 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
     sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
     rows_read = warehouse.query(sql, [*runs, [row["result_id"] for row in doubtful]]).dicts()
     return {
-        row["result_id"]: Evidence(
-            doubts=json.loads(row["doubts"] or "[]"), why_missing=POOLED if row["is_pooled"] else row["why_missing"]
-        )
+        row["result_id"]: (json.loads(row["doubts"] or "[]"), POOLED if row["is_pooled"] else row["why_missing"])
         for row in rows_read
     }
 
@@ -396,14 +380,6 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
-    result_id: str
-    time: datetime
-    started_at: datetime
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
 class SessionValue:
     """What a session measured for a series."""
 
@@ -455,15 +431,8 @@ def read_series_sessions(
     found: dict[str, SeriesSessions] = {}
     for series_id, of_series in by_series.items():
         values = [
-            SessionValue(
-                last.time,
-                session_id,
-                session_mean([result.value for result in own]),
-                last.started_at,
-                last.result_id,
-            )
-            for session_id, own in of_series.items()
-            for last in [max(own, key=lambda one: (one.time, one.result_id))]
+            replace(max(own, key=lambda one: (one.time, one.result_id)), value=session_mean([one.value for one in own]))
+            for own in of_series.values()
         ]
         # A session that is stored twice, with the same start and value, counts once.
         once = {(value.started_at, value.value): value for value in values}
@@ -488,7 +457,7 @@ def _add_values(
     for row in warehouse.query(sql, parameters).dicts():
         run = runs_by_id[row["run_id"]]
         sessions = by_series.setdefault(canonical[row["own_id"]], {})
-        result = _Result(row["result_id"], run["time"], run["started_at"], row["value"])
+        result = SessionValue(run["time"], run["session_id"], row["value"], run["started_at"], row["result_id"])
         sessions.setdefault(run["session_id"], []).append(result)
 
 

@@ -68,8 +68,8 @@ MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What was computed. Options of one workload can be compared."""
+class Computed:
+    """What was computed, by what can be compared."""
 
     task: str
     weights: str
@@ -80,18 +80,32 @@ class Workload:
     sequence_length: int | None
     new_tokens: int | None
     axes: tuple[tuple[str, float], ...]
+
+    @property
+    def sizes(self) -> str:
+        """ "s128 n64" """
+        sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
+        sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
+        return " ".join([*sizes, *(f"{name}={value:.15g}" for name, value in self.axes)])
+
+    @property
+    def origin(self) -> str:
+        """Whose definitions the numbers follow; empty for our own."""
+        return "" if self.definition is None else f"definition of {self.definition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload(Computed):
+    """The calls of a model. Options of one workload can be compared."""
+
     has_tokens: bool
     """Whether throughput counts tokens instead of items."""
 
     @property
     def text(self) -> str:
         """ "feature-extraction, s128, random weights" """
-        sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
-        sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
-        sizes += [f"{name}={value:.15g}" for name, value in self.axes]
-        definition = [] if self.definition is None else [f"definition of {self.definition}"]
-        weights = [] if self.weights == "given" else [f"{self.weights} weights"]  # those of the file or caller
-        return ", ".join(filter(None, (self.task, " ".join(sizes), *weights, *definition)))
+        weights = "" if self.weights == "given" else f"{self.weights} weights"  # those of the file or caller
+        return ", ".join(filter(None, (self.task, self.sizes, weights, self.origin)))
 
 
 def models_by_name(known: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -138,7 +152,6 @@ def options_by_workload(
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
         point = Point.from_columns(row)
-        energy_j, energy_of = energy_per_item(row, point.batch_size * point.concurrency)
         columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
         tokens = _tokens_per_sec(row)
         # The runtime's settings, threads and processors, which distinguish series.
@@ -148,7 +161,8 @@ def options_by_workload(
             **{name: value for name, value in bound.items() if value is not None},
         }
         option = Option(
-            **{name: row[name] for name in (*columns, "validity", "output_error")},
+            **{name: row[name] for name in (*columns, "validity")},
+            **_measured(row, row["missing"], point),
             latency_p90_ms=stated_value(row, "latency_p90_ms"),
             latency_p95_ms=stated_value(row, "latency_p95_ms"),
             latency_p99_ms=stated_value(row, "latency_p99_ms"),
@@ -156,17 +170,8 @@ def options_by_workload(
             if row["origin_definition"] is not None
             else None,
             runtime_mode=runtime_mode,
-            point=point,
             doubts=doubt_kinds(row["extra"]),
-            missing={**row["missing"], "energy_per_item": why_no_energy(row["missing"])},
-            latency_ms=row["latency_median_ms"],
-            latency_high_ms=row["latency_ci_high_ms"],
             is_between=row["ci_scope"] == "between",
-            ttft_ms=row["time_to_first_token_ms"],
-            ttft_high_ms=row["time_to_first_token_ci_high_ms"],
-            memory_mb=next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
-            energy_j=energy_j,
-            energy_of=energy_of,
             throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
             throughput_half_width=_rate_half_width(rates.get(row["result_id"], ())),
         )
@@ -259,7 +264,6 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
     throughput = metrics.get("throughput_tokens_per_sec") or metrics.get("throughput_samples_per_sec")
     if result.status != "ok" or result.validity not in ("valid", "noisy") or not throughput:
         return None
-    energy_j, energy_of = energy_per_item(metrics, point.batch_size * point.concurrency)
     bound = {"threads": cell.num_threads, "processors": cell.cpu_list}
     option = Option(
         result_id=result.result_id,
@@ -271,26 +275,34 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
         runtime=cell.runtime,
         runtime_mode={**cell.runtime_mode, **{name: value for name, value in bound.items() if value is not None}},
         precision=cell.precision,
-        point=point,
         validity=result.validity,
         doubts=tuple(dict.fromkeys(doubt.kind for doubt in result.doubts if doubt.severity != "info")),
-        latency_ms=metrics["latency_median_ms"],
-        latency_high_ms=metrics.get("latency_ci_high_ms"),
+        **_measured(metrics, result.missing, point),
         is_between=result.ci_scope == "between",
         latency_p90_ms=metrics.get("latency_p90_ms"),
         latency_p95_ms=metrics.get("latency_p95_ms"),
         latency_p99_ms=metrics.get("latency_p99_ms"),
-        ttft_ms=metrics.get("time_to_first_token_ms"),
-        ttft_high_ms=metrics.get("time_to_first_token_ci_high_ms"),
-        memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
-        energy_j=energy_j,
-        energy_of=energy_of,
         throughput=throughput,
         throughput_half_width=_rate_half_width(rates),
-        output_error=metrics.get("output_error"),
-        missing={**result.missing, "energy_per_item": why_no_energy(result.missing)},
     )
     return _with_quality(option, run.quality)
+
+
+def _measured(values: Mapping[str, Any], missing: Mapping[str, str], point: Point) -> dict[str, Any]:
+    """The fields of an option that are metrics of its result, and the reasons for missing ones."""
+    energy_j, energy_of = energy_per_item(values, point.batch_size * point.concurrency)
+    return {
+        "point": point,
+        "latency_ms": values["latency_median_ms"],
+        "latency_high_ms": values.get("latency_ci_high_ms"),
+        "ttft_ms": values.get("time_to_first_token_ms"),
+        "ttft_high_ms": values.get("time_to_first_token_ci_high_ms"),
+        "memory_mb": next((values[name] for name in PEAK_MEMORY if values.get(name) is not None), None),
+        "energy_j": energy_j,
+        "energy_of": energy_of,
+        "output_error": values.get("output_error"),
+        "missing": {**missing, "energy_per_item": why_no_energy(missing)},
+    }
 
 
 def _rate_half_width(rates: Sequence[float]) -> float | None:

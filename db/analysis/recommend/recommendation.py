@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -55,28 +55,26 @@ AIMS: tuple[Aim, ...] = ("latency", "throughput", "memory", "energy", "cost")
 WAITING: tuple[Quantity, ...] = ("latency", "latency_p90", "latency_p95", "latency_p99", "ttft")
 """Limits on times that a user waits for."""
 UNITS: Mapping[Quantity, str] = {
-    "latency": "ms",
-    "latency_p90": "ms",
-    "latency_p95": "ms",
-    "latency_p99": "ms",
-    "ttft": "ms",
+    **dict.fromkeys(WAITING, "ms"),
     "memory": "MB",
     "energy": "J",
-    "throughput": "/s",
-    "cost": "",
     "kl": "nats",
-    "agreement": "",
     "perplexity_increase": "%",
-    "exact_match": "",
-    "choice_accuracy": "",
-    "accuracy": "",
 }
+"""Of the throughput the option tells it; the others have none."""
 AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement", "exact_match", "choice_accuracy", "accuracy")
 """Quantities with a lower limit; others have an upper one."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
 CLOSE = 0.02
 """Relative difference up to which values without an interval are equal, since runs vary as much."""
 PERCENTILES: tuple[Quantity, ...] = ("latency_p90", "latency_p95", "latency_p99")
+FIELDS: Mapping[Quantity, str] = {
+    **{name: f"{name}_ms" for name in WAITING},
+    "memory": "memory_mb",
+    "energy": "energy_j",
+    **{name: name for name in ("throughput", "cost")},
+}
+"""Field of an option with the measured value; the measures of quality are in `quality`."""
 COLUMNS: Mapping[Quantity, str] = {
     **{name: f"{name}_ms" for name in PERCENTILES},
     "ttft": "time_to_first_token_ms",
@@ -283,7 +281,7 @@ def _place(rated: Rated, aim: Aim) -> tuple[object, ...]:
 
 def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     """Whether the intervals of two options overlap. An option without a value is only equal to itself."""
-    values = [axis_value(option, aim) for option in (best, other)]
+    values = [measured_value(option, aim) for option in (best, other)]
     if values[0] is None or values[1] is None:
         return best is other
     if min(values[0], values[1]) <= 0:
@@ -361,29 +359,12 @@ def measured_value(option: Option, quantity: Quantity) -> float | None:
     """The measured value of what a limit is on; None if it was not measured."""
     if quantity in ALL_QUALITY_LIMITS:
         return option.quality.get(ALL_QUALITY_LIMITS[quantity])
-    values: dict[Quantity, float | None] = {
-        "latency": option.latency_ms,
-        "latency_p90": option.latency_p90_ms,
-        "latency_p95": option.latency_p95_ms,
-        "latency_p99": option.latency_p99_ms,
-        "ttft": option.ttft_ms,
-        "memory": option.memory_mb,
-        "energy": option.energy_j,
-        "throughput": option.throughput,
-        "cost": option.cost,
-    }
-    return values[quantity]
-
-
-def axis_value(option: Option, axis: Aim) -> float | None:
-    """The option's value on an axis of the front, as measured."""
-    return measured_value(option, axis)
+    value: float | None = getattr(option, FIELDS[quantity])
+    return value
 
 
 def with_prices(option: Option, prices: Prices | None) -> Option:
     """The option with the price of its device."""
-    from dataclasses import replace
-
     if prices is None:
         return option
     return replace(option, price_per_hour=prices.lookup(option.hardware_id, option.device_name, option.device_type))
@@ -391,14 +372,14 @@ def with_prices(option: Option, prices: Prices | None) -> Option:
 
 def _is_shared(axis: Aim, options: Sequence[Option]) -> bool:
     """Whether all options have a comparable value on the axis."""
-    if any(axis_value(option, axis) is None for option in options):
+    if any(measured_value(option, axis) is None for option in options):
         return False
     return axis != "energy" or len({option.energy_of for option in options}) == 1
 
 
 def _goodness(option: Option, axis: Aim) -> float:
     """A sort key on an axis: lower is better, a missing value is last."""
-    value = axis_value(option, axis)
+    value = measured_value(option, axis)
     if value is None:
         return math.inf
     return -value if axis == "throughput" else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import get_args
 
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
@@ -30,28 +30,19 @@ from db.analysis.recommend.recommendation import (
     Quantity,
     Rated,
     Recommendation,
-    axis_value,
     measured_value,
 )
 from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
 from db.values import differing_names, optional_number, precision_words
 
 WORDS: Mapping[Quantity, str] = {
-    "latency": "latency",
-    "latency_p90": "p90 latency",
-    "latency_p95": "p95 latency",
-    "latency_p99": "p99 latency",
+    **{name: name.replace("_", " ") for name in get_args(Quantity)},
+    **{name: f"{name.removeprefix('latency_')} latency" for name in PERCENTILES},
     "ttft": "time to first token",
     "memory": "peak memory",
     "energy": "energy per item",
-    "throughput": "throughput",
-    "cost": "cost",
     "kl": "KL divergence",
     "agreement": "top-1 agreement",
-    "perplexity_increase": "perplexity increase",
-    "exact_match": "exact match",
-    "choice_accuracy": "choice accuracy",
-    "accuracy": "accuracy",
 }
 AIMS: Mapping[Aim, str] = {
     "latency": "the lowest latency",
@@ -181,7 +172,7 @@ def _aim_words(recommendation: Recommendation, among: str, unit: str, currency: 
     """ "the highest throughput of all". Where another option has a better measured value, which the table shows, it is
     "among those with the highest throughput of all (as measured up to 7612 tokens/s)"."""
     aim = recommendation.aim
-    own, *others = (axis_value(option.option, aim) for option in recommendation.rated if option.fits)
+    own, *others = (measured_value(option.option, aim) for option in recommendation.rated if option.fits)
     if own is None:
         return f"{aim} is not known, so {AIMS['latency']} {among}"
     known = [value for value in others if value is not None]
@@ -207,6 +198,9 @@ def _quality_words(option: Option, recommendation: Recommendation) -> str | None
     ):
         return None
     return "quality not measured" if option.output_error is None else f"output error {number(option.output_error, 2)}"
+
+
+Named = Option | Server
 
 
 def _precision(one: Named) -> str:
@@ -288,7 +282,7 @@ def _certainty(recommendation: Recommendation) -> str:
             if recommendation.is_of_all
             else "; no other one that was measured meets them"
         )
-    best, following = (axis_value(option.option, recommendation.aim) for option in (first, others[0]))
+    best, following = (measured_value(option.option, recommendation.aim) for option in (first, others[0]))
     if not best or not following:
         return ""
     name, factor = _name(others[0], recommendation), number(max(best, following) / min(best, following))
@@ -323,7 +317,7 @@ def _missed(miss: Miss, option: Option, unit: str) -> str:
 
 def _unit(quantity: Quantity, rate: str) -> str:
     """The unit of a quantity, with that of the throughput given."""
-    return rate if quantity == "throughput" else UNITS[quantity]
+    return rate if quantity == "throughput" else UNITS.get(quantity, "")
 
 
 def _measured(rated: Rated, quantity: Quantity) -> str | None:
@@ -358,6 +352,10 @@ def _columns(
         return 0 if quantity in limits or quantity == recommendation.aim else order
 
     words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
+
+    def measured(heading: str, quantity: Quantity, order: int = 0) -> Column[Rated]:
+        return numbers(heading=heading, text=partial(_measured, quantity=quantity), spare=spare(order, quantity))
+
     return [
         words(heading="device", text=lambda one: _device(one.option, recommendation), is_key=True),
         words(heading="runtime", text=lambda one: _runtime(one.option, recommendation), is_key=True),
@@ -372,28 +370,17 @@ def _columns(
             heading="up to", text=lambda one: optional_number(one.option.latency_high_ms), spare=spare(1, "latency")
         ),
         *(
-            numbers(
-                heading=f"{quantity.removeprefix('latency_')} ms",
-                text=partial(_measured, quantity=quantity),
-            )
+            measured(f"{quantity.removeprefix('latency_')} ms", quantity)
             for quantity in PERCENTILES[:-1]
             if quantity in limits
         ),
-        numbers(
-            heading=METRICS["latency_p99_ms"].heading,
-            text=lambda one: optional_number(one.option.latency_p99_ms),
-            spare=spare(5, "latency_p99"),
-        ),
-        numbers(
-            heading=METRICS["time_to_first_token_ms"].heading,
-            text=lambda one: optional_number(one.option.ttft_ms),
-            spare=spare(3, "ttft"),
-        ),
+        measured(METRICS["latency_p99_ms"].heading, "latency_p99", 5),
+        measured(METRICS["time_to_first_token_ms"].heading, "ttft", 3),
         numbers(heading=unit, text=lambda one: number(one.option.throughput)),
-        numbers(heading="peak MB", text=lambda one: optional_number(one.option.memory_mb), spare=spare(2, "memory")),
-        numbers(heading="J/item", text=lambda one: optional_number(one.option.energy_j)),
+        measured("peak MB", "memory", 2),
+        measured("J/item", "energy"),
         words(heading="energy of", text=lambda one: one.option.energy_of, spare=spare(6, "energy")),
-        numbers(heading=f"{currency}/M {unit.removesuffix('/s')}", text=lambda one: optional_number(one.option.cost)),
+        measured(f"{currency}/M {unit.removesuffix('/s')}", "cost"),
         *_quality_columns(lambda quantity: spare(3, quantity)),
         words(heading="front", text=lambda one: "yes" if one.is_on_front else None),
         words(heading="misses", text=lambda one: ", ".join(map(_missed_word, one.misses)) or None),
@@ -440,23 +427,6 @@ def _is_without_reference(option: Option) -> bool:
 
 def _missed_word(miss: Miss) -> str:
     return WORDS[miss.quantity] + (" (unknown)" if miss.value is None else "")
-
-
-class Named(Protocol):
-    """What distinguishes options and servers."""
-
-    @property
-    def hardware_id(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def device_name(self) -> str | None: ...
-    @property
-    def runtime(self) -> str: ...
-    @property
-    def runtime_mode(self) -> Mapping[str, object]: ...
-    @property
-    def precision(self) -> str: ...
 
 
 def device_words(one: Named, all_of_them: Sequence[Named]) -> str:

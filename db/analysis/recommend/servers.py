@@ -27,7 +27,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate,
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.recommend.measured_options import stated_mode, stated_value, unusable_words, workload_config
+from db.analysis.recommend.measured_options import Computed, stated_mode, stated_value, unusable_words, workload_config
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
@@ -101,18 +101,9 @@ FROM limited GROUP BY result_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Computed):
     """The kind of requests and their arrivals. Servers under the same traffic can be compared."""
 
-    task: str
-    weights: str
-    config_hash: str
-    model_revision: str | None
-    definition: str | None
-    """Definition of imported numbers; None for our own."""
-    sequence_length: int | None
-    new_tokens: int | None
-    axes: tuple[tuple[str, float], ...]
     arrivals: str | None
     kind: tuple[tuple[str, Scalar], ...] = ()
     """Further settings of the requests: a scenario, length distributions, a shared prefix, turns, ..."""
@@ -120,12 +111,9 @@ class Traffic:
     @property
     def text(self) -> str:
         """ "text-generation, s128 n64, poisson arrivals, shared_prefix 0.5, random weights" """
-        sizes = [f"s{self.sequence_length}"] if self.sequence_length is not None else []
-        sizes += [f"n{self.new_tokens}"] if self.new_tokens is not None else []
-        sizes += [f"{name}={value:.15g}" for name, value in self.axes]
-        parts = [self.task, " ".join(sizes), f"{self.arrivals} arrivals" if self.arrivals else ""]
-        parts += [f"{name} {value}" for name, value in self.kind]
-        parts += [f"{self.weights} weights", "" if self.definition is None else f"definition of {self.definition}"]
+        arrivals = f"{self.arrivals} arrivals" if self.arrivals else ""
+        kind = (f"{name} {value}" for name, value in self.kind)
+        parts = (self.task, self.sizes, arrivals, *kind, f"{self.weights} weights", self.origin)
         return ", ".join(filter(None, parts))
 
 

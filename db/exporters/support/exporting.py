@@ -228,18 +228,11 @@ def selected_runs(scope: Scope) -> Iterator[StoredRun]:
         yield replace(stored, run=replace(stored.run, results=results))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """A result with its run."""
-
-    run: Run
-    result: Result
-
-
 def supported_results(
     scope: Scope, request: ExportRequest, why_not: Callable[[Run, Result], str | None]
-) -> Iterator[RunResult]:
-    """The selected results for which `why_not` returns None. The user is notified of the number of others by reason.
+) -> Iterator[tuple[Run, Result]]:
+    """The selected results for which `why_not` returns None, each with its run. The user is notified of the number of
+    others by reason.
 
     Raises UsageError if there is none.
     """
@@ -250,7 +243,7 @@ def supported_results(
             reason = why_not(stored.run, result)
             if reason is None:
                 found += 1
-                yield RunResult(run=stored.run, result=result)
+                yield stored.run, result
             else:
                 reasons[reason] += 1
     for reason, count in reasons.items():
