@@ -209,12 +209,8 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
         return False
     with without_log(connection):
         for number, step in enumerate(pending):
-            with transaction(connection):
-                connection.execute(_without_lost_comments(step.sql, pending[number + 1 :]))
-                _note(connection, step)
-        with transaction(connection):
-            create_views(connection)
-            _note(connection, views())
+            _apply(connection, step, pending[number + 1 :])
+        _replace_views(connection)
         connection.execute("CHECKPOINT")
     return True
 
@@ -254,6 +250,20 @@ def transaction(connection: Connection) -> Iterator[None]:
         raise
 
 
+def _apply(connection: Connection, step: Migration, later: Sequence[Migration] = ()) -> None:
+    """Run the step, followed by the `later` ones, and store its row in one transaction."""
+    with transaction(connection):
+        connection.execute(_without_lost_comments(step.sql, later))
+        _note(connection, step)
+
+
+def _replace_views(connection: Connection) -> None:
+    """Create the views; stored ones are dropped first, so that no new view is bound to an old one."""
+    with transaction(connection):
+        create_views(connection)
+        _note(connection, views())
+
+
 def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
     """The SQL without comments on tables that later steps recreate, and without those that `comments` replaces: they
     took a third of the time of a new database."""
@@ -263,8 +273,7 @@ def _without_lost_comments(sql: str, later: Sequence[Migration]) -> str:
 
 
 def create_views(connection: Connection) -> None:
-    """Create the views in the current database, with all comments, inside the caller's transaction. Stored ones are
-    dropped first, so that no new view is bound to an old one."""
+    """Create the views in the current database, with all comments, inside the caller's transaction."""
     drop_views(connection)
     connection.execute(views().sql)
     _inherit_comments(connection)
