@@ -50,10 +50,7 @@ was created with."""
 
 Config = dict[str, str | bool | int | float | list[str]]
 
-FILE_FORMAT: Config = {
-    "storage_compatibility_version": STORAGE_VERSION,
-    "default_block_size": BLOCK_SIZE_BYTES,
-}
+FILE_FORMAT: Config = {"storage_compatibility_version": STORAGE_VERSION, "default_block_size": BLOCK_SIZE_BYTES}
 
 WRITER: Config = FILE_FORMAT | {"threads": 1}
 """A run has few rows: more threads make storing it slower, and take cores from measurements."""
@@ -146,13 +143,7 @@ def import_driver() -> None:
 
 
 def connect(
-    path: str,
-    config: Config,
-    *,
-    read_only: bool,
-    lock_timeout_s: float,
-    locked: bool = True,
-    waited_s: float = 0.0,
+    path: str, config: Config, *, read_only: bool, lock_timeout_s: float, locked: bool = True, waited_s: float = 0.0
 ) -> DuckDB:
     """Open the file, confined to it; retries while another process has it open. `waited_s` is the time that the caller
     has waited for it already.
@@ -424,10 +415,7 @@ def _apply_log(path: str) -> None:
 
     file = os.path.abspath(path)
     with duckdb.connect(config=FILE_FORMAT | NO_EXTENSIONS) as connection:
-        _confine(
-            connection,
-            paths=[*(file + ending for ending in ("", *LOG_ENDINGS)), *database_files(path).values()],
-        )
+        _confine(connection, paths=[*(file + ending for ending in ("", *LOG_ENDINGS)), *database_files(path).values()])
         lock(connection)
         connection.execute(f"ATTACH {literal(file)} AS attached (TYPE duckdb)")
         connection.execute("CHECKPOINT attached")

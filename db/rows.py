@@ -22,17 +22,7 @@ from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.quality import QUALITY_METRICS, Quality, source_of
-from benchmarking.core.records import (
-    INT32_MOST,
-    Json,
-    Point,
-    Requests,
-    Result,
-    Run,
-    Samples,
-    canonical_hash,
-    to_json,
-)
+from benchmarking.core.records import INT32_MOST, Json, Point, Requests, Result, Run, Samples, canonical_hash, to_json
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
 
@@ -190,11 +180,7 @@ def _run_row(run: Run) -> Row:
             "build_is_new": _typed(build.get("is_new"), bool),
         }
     if (origin := run.origin) is not None:
-        row |= {
-            "origin_format": origin.format,
-            "origin_definition": origin.definition,
-            "origin": json_text(origin),
-        }
+        row |= {"origin_format": origin.format, "origin_definition": origin.definition, "origin": json_text(origin)}
     return row
 
 

@@ -23,14 +23,7 @@ from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.connection import literal
-from db.exporters.support.exporting import (
-    ExportRequest,
-    Scope,
-    Tables,
-    supported_results,
-    text_output,
-    why_no_calls,
-)
+from db.exporters.support.exporting import ExportRequest, Scope, Tables, supported_results, text_output, why_no_calls
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse

@@ -99,12 +99,7 @@ SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
 ORDER BY model_id, batch_size, sequence_length, new_tokens, axes, device, runtime, precision, started_at, result_id
 """
-WORDS = {
-    "model_id": "model",
-    "device_name": "device",
-    "runtime": "runtime",
-    "precision": "precision",
-}
+WORDS = {"model_id": "model", "device_name": "device", "runtime": "runtime", "precision": "precision"}
 SHOWN = (
     *("latency_p90_ms", "throughput_samples_per_sec", "throughput_tokens_per_sec"),
     *("time_to_first_token_ms", "time_per_output_token_ms"),

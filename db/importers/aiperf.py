@@ -205,9 +205,7 @@ def _of_combination(combination: Fields) -> Result:
     """The load with these parameters. Their names may be paths: phases.profiling.concurrency."""
     parameters = combination.section("parameters")
     named = Fields(
-        combination.file,
-        {name.rpartition(".")[2]: parameters.any(name) for name in parameters},
-        parameters.path,
+        combination.file, {name.rpartition(".")[2]: parameters.any(name) for name in parameters}, parameters.path
     )
     return _export_result(
         combination.required(combination.fields, "metrics"),
@@ -241,10 +239,7 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
     result = _export_result(
-        top,
-        columns={},
-        concurrency=stimulus.count("concurrency"),
-        request_rate=stimulus.number("request_rate", low=0),
+        top, columns={}, concurrency=stimulus.count("concurrency"), request_rate=stimulus.number("request_rate", low=0)
     )
     named = "model_names" if "model_names" in config else "model"
     models = config.required(config.any, named)
@@ -302,12 +297,7 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
 
 
 def _export_result(
-    top: Fields,
-    *,
-    columns: Columns,
-    concurrency: int | None,
-    request_rate: float | None,
-    doubts: Sequence[Doubt] = (),
+    top: Fields, *, columns: Columns, concurrency: int | None, request_rate: float | None, doubts: Sequence[Doubt] = ()
 ) -> Result:
     """The result of the one load in such a file. `columns` are the tool's columns in addition to `EXPORT_COLUMNS`."""
     requests = _mean_value(top, "request_count")

@@ -52,9 +52,7 @@ STATISTICS = {
 }
 """Word for a statistic -> the word in our columns."""
 WORDS = "|".join(sorted(STATISTICS, key=len, reverse=True))
-LATENCY = re.compile(
-    rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})",
-)
+LATENCY = re.compile(rf"(?:({WORDS})_)?(?:inference_)?(?:latency|time)(?:_({WORDS}))?_({'|'.join(TO_MS)})")
 SYNONYMS = {
     "samples_per_sec": "throughput_samples_per_sec",
     "samples_per_second": "throughput_samples_per_sec",

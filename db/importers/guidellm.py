@@ -31,15 +31,7 @@ from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import measured, median_of
-from db.importers.support.reading import (
-    Fields,
-    csv_lines,
-    find_header,
-    mostly,
-    top_fields,
-    understood,
-    yaml_object,
-)
+from db.importers.support.reading import Fields, csv_lines, find_header, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
     Sent,
     latency_columns,

@@ -38,10 +38,7 @@ from db.importers.support.serving import (
 
 TIMES = ("request_latency", "time_to_first_token", "time_per_output_token", "inter_token_latency")
 FURTHER_TIMES = ("normalized_time_per_output_token",)
-COLUMNS = {
-    **latency_columns("request_latency"),
-    **token_columns("time_to_first_token", "time_per_output_token"),
-}
+COLUMNS = {**latency_columns("request_latency"), **token_columns("time_to_first_token", "time_per_output_token")}
 RATES = {
     "requests_per_sec": "throughput_samples_per_sec",
     "output_tokens_per_sec": "throughput_tokens_per_sec",

@@ -495,11 +495,7 @@ def _batched_row(row: Fields) -> tuple[Mapping[str, Any], Result]:
         total_s = sum(filter(None, parts)) or None
     total_s = None if is_sweep else total_s
     mode: dict[str, Scalar] = {name: str(value) for name in MODE if (value := row.any(name)) is not None}
-    setup = {
-        "model_id": row.text("model") or UNNAMED,
-        "runtime_mode": mode,
-        "num_threads": row.count("n_threads"),
-    }
+    setup = {"model_id": row.text("model") or UNNAMED, "runtime_mode": mode, "num_threads": row.count("n_threads")}
     result = foreign_result(
         Point(
             batch_size=batch,

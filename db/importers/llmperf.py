@@ -37,10 +37,7 @@ TIMES = {
 """Name in the file -> our metric."""
 RAW = {"end_to_end_latency_s": "latency_wall", "ttft_s": "time_to_first_token"}
 """Field of a response -> metric of its samples."""
-COLUMNS = {
-    **latency_columns("request_latency"),
-    **token_columns("time_to_first_token", "time_per_output_token"),
-}
+COLUMNS = {**latency_columns("request_latency"), **token_columns("time_to_first_token", "time_per_output_token")}
 QUANTILES = {"p25": "p25", "median": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99"}
 OF_A_RESPONSE = {"end_to_end_latency_s", "ttft_s", "number_output_tokens"}
 SUMMARY, RESPONSES = "_summary.json", "_individual_responses.json"

@@ -275,8 +275,7 @@ def _point(scenario: str, samples: int | None, target_qps: float | None) -> Poin
     default = MULTISTREAM_SAMPLES if scenario == "multistream" else 1
     is_server = scenario in ("server", "interactive")
     return Point(
-        batch_size=samples or default,
-        axes={"target_qps": target_qps} if is_server and target_qps is not None else {},
+        batch_size=samples or default, axes={"target_qps": target_qps} if is_server and target_qps is not None else {}
     )
 
 

@@ -479,12 +479,7 @@ def _of_detail(row: Fields) -> ForeignRun:
     )
     time = row.text("datetime")
     return ForeignRun(
-        key=row.path,
-        results=[result],
-        started_at=row.time("datetime"),
-        stated_times=(time,),
-        kept=row.rest(),
-        **setup,
+        key=row.path, results=[result], started_at=row.time("datetime"), stated_times=(time,), kept=row.rest(), **setup
     )
 
 

@@ -190,11 +190,7 @@ def _point(options: Fields, setup: Fields, concurrency: int) -> tuple[Point, tup
 
 
 OPTIONS, SETUP, RESULTS = "cmd_options", "configuration_setup", "execution_results"
-TITLES = {
-    "command line parameters": OPTIONS,
-    "configuration setup": SETUP,
-    "execution results": RESULTS,
-}
+TITLES = {"command line parameters": OPTIONS, "configuration setup": SETUP, "execution results": RESULTS}
 """First line of a section in CSV, in lower case."""
 NAMES = {
     "target device": "target_device",

@@ -102,9 +102,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     iterations = [
         one
         for one, _ in understood(
-            file,
-            performance.required(performance.objects, "results"),
-            lambda one: (one, (_number(one), _call_ms(one))),
+            file, performance.required(performance.objects, "results"), lambda one: (one, (_number(one), _call_ms(one)))
         )
     ]
     if iterations and not any(_number(iteration) for iteration in iterations):

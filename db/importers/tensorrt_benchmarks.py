@@ -88,10 +88,7 @@ REQUEST = {"num_input_tokens", "start_timestamp", "first_token_timestamp", "end_
 OUTPUT_TOKENS = ("num_output_tokens", "num_total_output_tokens", "output_tokens")
 STATISTICS = ("average", "minimum", "p50", "p90", "p95", "p99", "maximum")
 WORDS = {"mean": "average", "median": "p50", "min": "minimum", "max": "maximum"}
-TRTLLM_COLUMNS = {
-    **latency_columns("request_latency", WORDS),
-    **token_columns("ttft", "tpot", "p50"),
-}
+TRTLLM_COLUMNS = {**latency_columns("request_latency", WORDS), **token_columns("ttft", "tpot", "p50")}
 TRTLLM_RATES = {
     "request_throughput_req_s": "throughput_samples_per_sec",
     "system_output_throughput_tok_s": "throughput_tokens_per_sec",

@@ -40,12 +40,7 @@ PYPERF_DEFINITIONS = {
 }
 
 STATED = {**{name: f"latency_{name}_ms" for name in ("mean", "median", "min", "max")}, "stddev": "latency_std_ms"}
-PYTEST_STATED = {
-    **STATED,
-    "q1": "latency_p25_ms",
-    "q3": "latency_p75_ms",
-    "iqr": "latency_iqr_ms",
-}
+PYTEST_STATED = {**STATED, "q1": "latency_p25_ms", "q3": "latency_p75_ms", "iqr": "latency_iqr_ms"}
 PYTEST_DEFINITIONS = {
     "latency_wall": "time of a round over its iterations, by the benchmark's timer",
     "calls_per_sec": "ops: 1 / mean",
@@ -258,10 +253,7 @@ def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
     for key, cases in groups.items():
         first = cases[0][0]
         yield ForeignRun(
-            key=key,
-            runtime_mode=first.mode,
-            results=[result for _, result in cases],
-            **{**shared, **first.setup},
+            key=key, runtime_mode=first.mode, results=[result for _, result in cases], **{**shared, **first.setup}
         )
 
 

@@ -373,9 +373,7 @@ def _latency(file: ForeignFile, part: Part, settings: Fields) -> Result:
     batch = settings.count("batch_size")
     return foreign_result(
         Point(
-            batch_size=batch or 1,
-            sequence_length=settings.count("input_len"),
-            new_tokens=settings.count("output_len"),
+            batch_size=batch or 1, sequence_length=settings.count("input_len"), new_tokens=settings.count("output_len")
         ),
         stated=stated,
         iterations=settings.integer("num_iters"),

@@ -117,10 +117,7 @@ def merge(
 
     def attempt() -> Merged:
         # A replaced connection has nothing attached.
-        with (
-            warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name,
-            warehouse.transaction() as connection,
-        ):
+        with warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name, warehouse.transaction() as connection:
             return merge_attached(connection, name)
 
     with upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current:
@@ -490,10 +487,7 @@ def _with_old(warehouse: Warehouse, path: Path, loaded: Loaded, old_fault: str |
 def _readable(path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
     """The old file, or a copy of its readable tables if some are unreadable; and the unreadable ones with reasons."""
     try:
-        with (
-            upgraded(path, lock_timeout_s=0.0, check=False) as current,
-            Warehouse.open(current, read_only=True) as old,
-        ):
+        with upgraded(path, lock_timeout_s=0.0, check=False) as current, Warehouse.open(current, read_only=True) as old:
             tables = {row["name"] for row in old.query("SELECT table_name AS name FROM duckdb_tables()").dicts()}
             is_whole = tables.issuperset(CHECKSUMMED) and next(damage(old), None) is None
     except StorageError:

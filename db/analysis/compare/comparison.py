@@ -286,10 +286,7 @@ def _overlapping(before: Representative, after: Representative) -> list[tuple[Me
 
 
 def _pair(
-    before: Representative,
-    after: Representative,
-    overlapping: Sequence[tuple[Measured, Measured]],
-    details: Details,
+    before: Representative, after: Representative, overlapping: Sequence[tuple[Measured, Measured]], details: Details
 ) -> Pair:
     same = (
         {(measured.keys_hash, measured.started_at, measured.value) for measured in side.comparable}

@@ -469,9 +469,7 @@ def session_mean(values: Sequence[float]) -> float:
 
 
 def session_scatter(
-    histories: Sequence[Sequence[float]],
-    times: Sequence[datetime] = (),
-    launch_variances: Sequence[float] = (),
+    histories: Sequence[Sequence[float]], times: Sequence[datetime] = (), launch_variances: Sequence[float] = ()
 ) -> SessionScatter | None:
     """The variation between sessions, from histories of consecutive sessions, oldest first, with positive values.
 

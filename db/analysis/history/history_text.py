@@ -62,12 +62,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
                 "; ".join(words) + more,
             )
         )
-    table = Table(
-        headings=(*headings, "changes"),
-        rows=tuple(rows),
-        numbers=(keys, keys + 2),
-        keys=keys,
-    )
+    table = Table(headings=(*headings, "changes"), rows=tuple(rows), numbers=(keys, keys + 2), keys=keys)
     first = histories[0].subject
     shared = [f"{heading(name)} {first[name]}" for name in SHOWN if name not in several and first[name]]
     changes = [change_point.change for history in histories for change_point in history.change_points]

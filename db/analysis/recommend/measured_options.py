@@ -156,10 +156,7 @@ def options_by_workload(
         tokens = _tokens_per_sec(row)
         # The runtime's settings, threads and processors, which distinguish series.
         bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
-        runtime_mode = {
-            **stated_mode(row),
-            **{name: value for name, value in bound.items() if value is not None},
-        }
+        runtime_mode = {**stated_mode(row), **{name: value for name, value in bound.items() if value is not None}}
         option = Option(
             **{name: row[name] for name in (*columns, "validity")},
             **_measured(row, row["missing"], point),

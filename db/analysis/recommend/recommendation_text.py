@@ -362,8 +362,7 @@ def _columns(
         words(heading="precision", text=lambda one: _precision(one.option), is_key=True),
         numbers(heading=AXES["batch_size"].heading, text=lambda one: str(one.option.point.batch_size)),
         numbers(
-            heading=AXES["concurrency"].heading,
-            text=lambda one: str(one.option.point.concurrency) if several else None,
+            heading=AXES["concurrency"].heading, text=lambda one: str(one.option.point.concurrency) if several else None
         ),
         numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
         numbers(
@@ -399,9 +398,7 @@ def _quality_columns(spare: Callable[[Quantity], int]) -> list[Column[Rated]]:
         ),
         *(
             numbers(
-                heading=QUALITY_METRICS[measure].heading,
-                text=partial(_quality, measure=measure),
-                spare=spare(quantity),
+                heading=QUALITY_METRICS[measure].heading, text=partial(_quality, measure=measure), spare=spare(quantity)
             )
             for quantity, measure in ALL_QUALITY_LIMITS.items()
         ),

@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Limit = Literal["ttft", "tpot", "latency"]
-COLUMN_OF: Mapping[Limit, str] = {
-    "ttft": "time_to_first_token",
-    "tpot": "time_per_output_token",
-    "latency": "latency",
-}
+COLUMN_OF: Mapping[Limit, str] = {"ttft": "time_to_first_token", "tpot": "time_per_output_token", "latency": "latency"}
 """Limit -> prefix of the columns of its percentiles."""
 PERCENTILES = (90, 95, 99)
 LOOP_TYPE = f"(runtime_mode->>{literal(LOOP)})"

@@ -34,11 +34,7 @@ CLIENT_STATISTIC = re.compile(
 )
 """A statistic; forks of the client write it in s, without a unit in its name."""
 CLIENT_UNITS = {"_ms": 1.0, "_s": 1e3, "_us": 1e-3, None: 1e3}
-CLIENT_COLUMNS: Columns = {
-    **token_columns("ttft", "tpot"),
-    **latency_columns("e2el"),
-    **latency_columns("e2e_latency"),
-}
+CLIENT_COLUMNS: Columns = {**token_columns("ttft", "tpot"), **latency_columns("e2el"), **latency_columns("e2e_latency")}
 WHOLE = {"e2el", "e2e_latency"}
 """Metrics of a whole request."""
 NO_RATE = ("inf", "trace", math.inf)

@@ -26,17 +26,7 @@ from benchmarking.core.load_doubts import (
     sent_per_s,
 )
 from benchmarking.core.metrics import LATENCY, MS_PER_S, SERVICE_TIMES
-from benchmarking.core.records import (
-    LOOP,
-    REQUEST_RATE,
-    SERVER,
-    Doubt,
-    Json,
-    Point,
-    Requests,
-    Result,
-    Scalar,
-)
+from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Doubt, Json, Point, Requests, Result, Scalar
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
 from db.importers.support.measures import foreign_result, latency_metrics
 from db.importers.support.reading import Fields
