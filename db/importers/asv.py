@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
 from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of

@@ -21,7 +21,6 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any
 
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import (
     NOT_APPLICABLE,
