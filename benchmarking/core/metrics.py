@@ -106,7 +106,8 @@ class Metric:
         """Its name with its unit, for display: "latency p99 (ms)"."""
         if self.title:
             return self.title
-        name = PER_SECOND.sub("", self.column.removesuffix(f"_{self.unit.lower()}")).replace("_", " ")
+        ending = f"_{self.unit.lower().replace('/', 'per_')}"
+        name = PER_SECOND.sub("", self.column.removesuffix(ending)).replace("_", " ")
         return f"{name} ({self.unit})" if self.unit else name
 
     def is_worse(self, relative_change: float) -> bool:

@@ -112,7 +112,18 @@ class Level:
 class _Reply:
     """Parses the events of a stream as its pieces arrive, and records the tokens and their counts."""
 
-    __slots__ = ("_decode", "_finished_s", "_keeps_text", "_now", "_rest", "_room", "_tokens", "is_whole", "sent")
+    __slots__ = (
+        "_begin",
+        "_decode",
+        "_finished_s",
+        "_keeps_text",
+        "_now",
+        "_rest",
+        "_room",
+        "_tokens",
+        "is_whole",
+        "sent",
+    )
 
     def __init__(self, sent: Sent, now: Callable[[], float], tokens: int, *, keeps_text: bool) -> None:
         self.sent = sent
@@ -123,6 +134,8 @@ class _Reply:
         self._room = BYTES_PER_REPLY + BYTES_PER_TOKEN * tokens
         self._now = now
         self._rest = b""
+        self._begin: bytes | None = b""
+        """The beginning of a response in which no event has arrived yet; None after the first."""
         self._keeps_text = keeps_text
         self._decode = json.JSONDecoder().decode
 
@@ -131,17 +144,22 @@ class _Reply:
         self._room -= len(piece)
         if self._room < 0:
             raise RequestError("endless", f"the response continues far beyond the {self._tokens} requested tokens")
+        if self._begin is not None:
+            self._begin = (self._begin + piece)[:MAX_REFUSAL]
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > MAX_LINE_BYTES:
             raise RequestError("transfer", f"a line of the stream is longer than {MAX_LINE_BYTES} bytes")
         for line in lines:
             if not self.is_whole and line.startswith(DATA):
+                self._begin = None
                 self._event(line[len(DATA) :].strip(), now_s)
 
     def check(self) -> None:
         """Raise RequestError for a stream that ended early or without output."""
         if not self.is_whole:
+            if self._begin:
+                raise RequestError("no_stream", f"the response is no stream of events: {_start(self._begin)}")
             if self._finished_s is None:
                 raise RequestError("truncated", "the stream ended without [DONE] or a reason for finishing")
             self.sent.end_s = self._finished_s

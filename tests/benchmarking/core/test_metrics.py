@@ -112,3 +112,10 @@ def test_worse_changes_follow_the_direction_of_the_metric():
 def test_a_number_of_another_tool_has_the_unit_and_direction_of_its_name(name, unit, better):
     metric = metric_by_ending(name)
     assert (metric.unit, metric.better, metric.is_worse(-0.5)) == (unit, better, better == "higher")
+
+
+def test_the_unit_of_a_number_is_said_once():
+    words = {
+        name: metric_by_ending(name).words for name in ("output_tokens_per_j", "queries_per_sec", "energy_total_j")
+    }
+    assert list(words.values()) == ["output tokens (/J)", "queries (/s)", "energy total (J)"]

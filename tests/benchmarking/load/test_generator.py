@@ -291,6 +291,16 @@ def test_fields_that_a_server_leaves_empty_say_nothing():
         answered(piece("a", ""))
 
 
+@pytest.mark.parametrize("body", [b'{"choices": [{"text": "a"}]}', b"<html>\n<body>sign in</body>\n</html>\n"])
+def test_a_response_that_is_no_stream_of_events_is_called_that(body):
+    reply = _Reply(Sent(0.0), lambda: 1.0, 8, keeps_text=False)
+    for start in range(0, len(body), 7):
+        reply(body[start : start + 7])
+    with pytest.raises(RequestError, match=re.escape(f"no stream of events: {body!r}")) as raised:
+        reply.check()
+    assert raised.value.kind == "no_stream"
+
+
 @pytest.mark.parametrize("reason", ["abort", "error"])
 def test_a_response_that_the_server_gave_up_failed(reason):
     with pytest.raises(RequestError, match=reason) as raised:
