@@ -288,12 +288,15 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
     """
     fields = load.unread_copy()
     has_latencies = "latencies" in fields
-    names = ("start_times", "ttfts", "latencies" if has_latencies else "ttfts", "input_lens", "output_lens")
-    columns = [list(fields.column(name) or ()) for name in names]
+    times = ("start_times", "ttfts", "latencies" if has_latencies else "ttfts")
+    columns: list[list[Any]] = [
+        *(list(fields.column(name, low=-math.inf if name == "start_times" else 0) or ()) for name in times),
+        *(fields.whole_column(name) for name in ("input_lens", "output_lens")),
+    ]
     gaps, errors, sent = fields.each("itls"), fields.items("errors"), columns[0]
     if not sent or {len(sent)} != {len(one) for one in (*columns, gaps, errors)}:
         return ()
-    waits = list(fields.column("queue_times") or ())
+    waits = list(fields.column("queue_times", low=0) or ())
     is_open = fields.peek("max_concurrency") is None or fields.peek("request_rate") != "inf"
     waits = waits if is_open and len(waits) == len(sent) else [0.0] * len(sent)
     found = []
@@ -301,7 +304,7 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
         start, first_s, latency_s, tokens_in, tokens_out, wait_s = values
         if start is None or first_s is None or latency_s is None or None in values:
             continue  # a value of it is left out
-        error, after = errors[place], fields.number_list(gaps[place], f"itls[{place}]")
+        error, after = errors[place], fields.number_list(gaps[place], f"itls[{place}]", low=0)
         if not has_latencies:
             if not error and not has_all(after, gaps[place]):
                 continue  # a gap of it is left out
@@ -314,8 +317,8 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
                 first_s=start + first_s if first_s else None,
                 tokens_s=tuple(tokens),
                 end_s=start + latency_s if latency_s else None,
-                tokens_in=int(tokens_in),
-                tokens_out=None if error else int(tokens_out),
+                tokens_in=tokens_in,
+                tokens_out=None if error else tokens_out,
                 error="failed" if error else None,
                 detail=str(error) if error else None,
             )

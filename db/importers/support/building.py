@@ -273,6 +273,7 @@ class Format:
     def record(self, file: ForeignFile, found: ForeignRun) -> Run:
         """The record of a run. Its ids come from the file's content and the key, its hardware_id from the names of
         device and processor. Raises FormatError for a run that cannot be stored."""
+        found = _within_columns(file, found)
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
         doubts = (*found.doubts, *(without_zone(found.stated_times) if found.started_at else (undated(file),)))
         results = tuple(
@@ -409,6 +410,45 @@ def undated(file: ForeignFile) -> Doubt:
     return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
 
 
+OF_MACHINE: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("device_memory_bytes", "memory_bytes", "parameter_count"), (0, INT64_MAX)),
+    **dict.fromkeys(("cpu_cores", "cpu_threads"), (1, INT32_MAX)),
+}
+COUNTED = ("iterations", "warmup_iterations")
+
+
+def _within_columns(file: ForeignFile, found: ForeignRun) -> ForeignRun:
+    """The run without numbers about model, machine and calls that no column can hold, which identify nothing, and
+    without results of such sizes, unless it has no other: each is named."""
+
+    def beyond(name: str, value: int | None, low: int, high: int) -> bool:
+        if value is None or low <= value <= high:
+            return False
+        file.leave_out(name, f"{shortened(value)}, expected {low} to {high}")
+        return True
+
+    unknown: dict[str, Any] = {
+        name: None for name, ends in OF_MACHINE.items() if beyond(name, getattr(found, name), *ends)
+    }
+    results = []
+    for result in found.results:
+        uncounted: dict[str, Any] = {
+            name: None for name in COUNTED if beyond(name, getattr(result, name), 0, INT64_MAX)
+        }
+        results.append(replace(result, **uncounted))
+    sizes = [[name for name in POINT_FIELDS if not _is_size(getattr(one.point, name))] for one in results]
+    if not all(sizes):
+        for result, names in zip(results, sizes, strict=True):
+            for name in names:
+                beyond(name, getattr(result.point, name), 1, INT32_MAX)
+        results = [result for result, names in zip(results, sizes, strict=True) if not names]
+    return replace(found, results=results, **unknown)
+
+
+def _is_size(value: int | None) -> bool:
+    return value is None or 1 <= value <= INT32_MAX
+
+
 def check_storable(file: ForeignFile, key: str, run: Run) -> None:
     """Raise FormatError for a run that cannot be stored: NaN, a value out of a column's range, an unpaired surrogate,
     too deep nesting."""
@@ -427,20 +467,13 @@ def check_storable(file: ForeignFile, key: str, run: Run) -> None:
         file.refuse(f"{where}a text contains an unpaired surrogate, which is not a character")
     except RecursionError:
         file.refuse(f"{where}lists and objects are nested too deeply")
-    hardware, cell = run.hardware, run.cell
     limits: list[Limit] = [
-        ("device_count", hardware.device.count, 1, INT32_MAX),
-        ("device_memory_bytes", hardware.device.memory_bytes, 0, INT64_MAX),
-        ("cpu_cores", hardware.cpu_cores, 1, INT32_MAX),
-        ("cpu_threads", hardware.cpu_threads, 1, INT32_MAX),
-        ("memory_bytes", hardware.memory_bytes, 0, INT64_MAX),
-        ("num_threads", cell.num_threads, 1, INT32_MAX),
-        ("parameter_count", cell.workload.parameter_count, 0, INT64_MAX),
+        ("device_count", run.hardware.device.count, 1, INT32_MAX),
+        ("num_threads", run.cell.num_threads, 1, INT32_MAX),
     ]
     for result in run.results:
         limits += [(name, getattr(result.point, name), 1, INT32_MAX) for name in POINT_FIELDS]
         limits.append(("launches", result.launches, 0, INT32_MAX))
-        limits += [(name, getattr(result, name), 0, INT64_MAX) for name in ("iterations", "warmup_iterations")]
     for name, value, low, high in limits:
         if value is not None and not low <= value <= high:
             file.refuse(f"{where}{name} is {shortened(value)}, expected {low} to {high}")

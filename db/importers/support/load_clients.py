@@ -125,12 +125,14 @@ def _client_samples(load: Fields, *, has_failures: bool) -> tuple[list[Samples],
     errors = load.items("errors")
     kept: dict[str, Json] = {"errors": errors} if any(errors) else {}
     values_s: dict[str, Iterable[float]] = {
-        metric: _succeeded([value or 0.0 for value in load.column(name) or ()], errors)  # a bad one moves no other
+        metric: _succeeded(
+            [value or 0.0 for value in load.column(name, low=0) or ()], errors
+        )  # a bad one moves no other
         for name, metric in CLIENT_RAW.items()
     }
     if "itls" in load:
         lists = load.each("itls")
-        gaps = [load.number_list(each, f"itls[{index}]") for index, each in enumerate(lists)]
+        gaps = [load.number_list(each, f"itls[{index}]", low=0) for index, each in enumerate(lists)]
         kept["gaps_per_request"] = [len(gap) for gap in gaps]
         values_s["inter_chunk_latency"] = itertools.chain.from_iterable(_succeeded(gaps, errors))
         firsts = load.column("ttfts") or ()

@@ -225,9 +225,21 @@ class Fields:
             return ()
         return () if value is None else value
 
-    def number_list(self, value: Any, place: str) -> Sequence[float]:
-        """A list of finite numbers that is part of this object, at this position in it; empty for null."""
-        return Fields(self.file, {place: value}, self.path).numbers(place) or ()
+    def whole_column(self, name: str) -> list[int | None]:
+        """Like `column`, of whole numbers from 0, such as tokens of requests."""
+        found: list[int | None] = []
+        for index, value in enumerate(self.column(name, low=0) or ()):
+            is_whole = value is not None and value.is_integer() and value <= INT64_MAX
+            if value is not None and not is_whole:
+                problem = f"expected a whole number from 0 to {INT64_MAX}, found {shortened(value)}"
+                self.file.leave_out(f"{self.place(name)}[{index}]", problem)
+            found.append(int(value) if value is not None and is_whole else None)
+        return found
+
+    def number_list(self, value: Any, place: str, *, low: float = -math.inf) -> Sequence[float]:
+        """A list of finite numbers, none below `low`, that is part of this object, at this position in it; empty for
+        null."""
+        return Fields(self.file, {place: value}, self.path).numbers(place, low=low) or ()
 
     def fields(self, name: str) -> Fields | None:
         """An object. Its unread fields stay in the rest, under its name."""
@@ -560,8 +572,9 @@ def _has_zone(text: str) -> bool:
 
 
 def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
-    """The time shifted by some seconds. Raises FormatError if the result is out of range."""
+    """The time shifted by some seconds; unshifted if that is out of range, which is named."""
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
-        file.refuse(f"{seconds:g} s from {time} is out of range")
+        file.leave_out("duration", f"{seconds:g} s from {time} is out of range")
+        return time

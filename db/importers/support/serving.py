@@ -29,7 +29,7 @@ from benchmarking.core.metrics import LATENCY, MS_PER_S, SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SERVER, Doubt, Json, Point, Requests, Result, Scalar
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, percentile_intervals, quantile
 from db.importers.support.measures import foreign_result, latency_metrics
-from db.importers.support.reading import Fields
+from db.importers.support.reading import INT32_MAX, Fields
 
 Value = TypeVar("Value")
 Columns = Mapping[tuple[str, str], str]
@@ -344,7 +344,7 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
     """The requests in the form of the table requests; empty for none."""
     if not sent:
         return ()
-    ordered = sorted(sent, key=lambda one: (one.intended_s, one.sent_s))
+    ordered = sorted(map(_in_order, sent), key=lambda one: (one.intended_s, one.sent_s))
     zero = ordered[0].intended_s
     keeps_all = sum(len(request.tokens_s) for request in ordered) <= MOST_ARRIVALS
 
@@ -375,9 +375,22 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
     return (requests,)
 
 
+def _in_order(request: Sent) -> Sent:
+    """The request; without outputs and end, which are then unknown, if it has any before it was sent."""
+    times = (request.first_s, request.end_s, *request.tokens_s[:1])
+    if all(at is None or at >= request.sent_s - CLOCK_S for at in times):
+        return request
+    return replace(request, first_s=None, tokens_s=(), end_s=None)
+
+
+CLOCK_S = 1e-6
+"""Rounding of times in files."""
+
+
 def common_length(total: float | None, requests: int | None) -> int | None:
     """Tokens per request, if the total is a multiple of the number of requests; otherwise None."""
-    return int(total // requests) if total and requests and not total % requests else None
+    each = int(total // requests) if total and requests and not total % requests else None
+    return each if each is None or each <= INT32_MAX else None
 
 
 def same_length(least: float | None, most: float | None) -> int | None:

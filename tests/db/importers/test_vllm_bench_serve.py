@@ -8,6 +8,8 @@ import pytest
 
 from db.importers.serving_clients import SERVE
 from db.importers.support.files import NoResultsError, read_file
+from db.importers.support.serving import Sent, requests_record
+from db.warehouse import Warehouse
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
@@ -294,6 +296,33 @@ def test_a_request_without_a_first_token_takes_no_other_with_it(tmp_path):
     (run,) = SERVE.runs(read_file(tmp_path / "detailed.json"))
     (requests,) = run.results[0].requests
     assert (requests.sent_ms, requests.end_ms) == ((0, 500, 1000), (250, None, 1750))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("input_lens", -5), ("output_lens", 1e30), ("output_lens", 16.5), ("ttfts", -1), ("itls", [-0.1])],
+)
+def test_a_request_with_a_number_that_cannot_be_is_left_out_alone(name, value, tmp_path):
+    data = json.loads((FOLDER / "detailed.json").read_text())
+    data[name] = [value, *data[name][1:]]
+    (tmp_path / "changed.json").write_text(json.dumps(data))
+    file = read_file(tmp_path / "changed.json")
+    with Warehouse.open(tmp_path / "a.duckdb") as warehouse:
+        (run,) = SERVE.runs(file)
+        warehouse.ingest(run)
+    (requests,) = run.results[0].requests
+    whole = name == "itls"  # the first request then has no latencies, but its lengths
+    assert len(requests.intended_ms) == (4 if whole else 3)
+    assert [one.place.partition("[")[0] for one in file.left_out] == [name]
+
+
+def test_outputs_before_a_request_was_sent_are_unknown():
+    times = {"first_s": 1.0, "tokens_s": (1.0, 3.0), "end_s": 3.0}
+    (requests,) = requests_record(
+        [Sent(intended_s=2.0, sent_s=2.0, **times), Sent(intended_s=0.0, sent_s=0.0, **times)]
+    )
+    assert (requests.first_token_ms, requests.end_ms) == ((1000.0, None), (3000.0, None))
+    assert requests.token_ms == ((1000.0, 3000.0), ())
 
 
 RAMP = {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 10}

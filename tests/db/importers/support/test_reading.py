@@ -153,6 +153,30 @@ def test_an_unstorable_run_is_refused(point, others, message):
         a_run(point, **others)
 
 
+def test_a_number_that_no_column_holds_takes_no_run_with_it():
+    whole = a_run(Point(batch_size=1), memory_bytes=2**40, cpu_threads=8)
+    result = foreign_result(Point(batch_size=1), metrics={"latency_median_ms": 1.0}, iterations=2**70)
+    beyond = {"memory_bytes": 10**30, "cpu_threads": 2**40, "parameter_count": -1}
+    file = foreign()
+    found = ForeignRun(key="row 1", model_id="m", results=[result], started_at=datetime(2026, 1, 1), **beyond)
+    run = TEST.record(file, found)
+    assert (whole.hardware.memory_bytes, whole.hardware.cpu_threads) == (2**40, 8)
+    assert (run.hardware.memory_bytes, run.hardware.cpu_threads) == (None, None)
+    assert (run.cell.workload.parameter_count, run.results[0].iterations) == (None, None)
+    assert [one.place for one in file.left_out] == ["memory_bytes", "parameter_count", "cpu_threads", "iterations"]
+
+
+def test_a_size_that_no_column_holds_takes_no_other_result_with_it():
+    sizes = (16, 2**31, 32)
+    points = [
+        foreign_result(Point(batch_size=1, sequence_length=one), metrics={"latency_mean_ms": 1.0}) for one in sizes
+    ]
+    file = foreign()
+    run = TEST.record(file, ForeignRun(key="row 1", model_id="m", results=points, started_at=datetime(2026, 1, 1)))
+    assert [one.point.sequence_length for one in run.results] == [16, 32]
+    assert [one.text for one in file.left_out] == ["sequence_length: 2147483648, expected 1 to 2147483647"]
+
+
 def test_ids_are_hashes_of_the_content_and_not_of_the_time():
     first, second = a_run(Point(batch_size=1)), a_run(Point(batch_size=1))
     assert (first.run_id, first.session_id) == (second.run_id, second.session_id)
