@@ -372,10 +372,11 @@ def _text(
         width = (page.text_width or TEXT_WIDTH) - 8
         again = textwrap.wrap(shlex.join(_again(best)), width, break_long_words=False, break_on_hyphens=False)
         parts.append("measure it again:\n  " + " \\\n      ".join(again))
-        lines = _deployment(best)
-        if lines is None:
+        is_simulated = best.candidate.plan.cell.device.simulated
+        lines = None if is_simulated else _deployment(best)
+        if lines is None and not is_simulated:
             parts.append(f"deploy it: a few lines do not run this task in {best.candidate.plan.cell.runtime}")
-        else:
+        elif lines is not None:
             indented = "\n".join(f"  {line}".rstrip() for line in lines.splitlines())
             random = best.candidate.plan.cell.workload.weights == "random"
             warning = " (the weights are random here: search again with the pretrained ones first)" if random else ""

@@ -235,7 +235,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit; takes 24-60 durations; gated by --request-rate FOUND --fail-on missed",
+            help="highest rate within --limit, in 24-60 times --duration; gate: --request-rate FOUND --fail-on missed",
         ),
         replace(
             COMMON["limit"],

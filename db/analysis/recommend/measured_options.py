@@ -14,6 +14,7 @@ from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_i
 from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run, canonical_hash
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
+from benchmarking.core.text import listed
 from db.analysis.compare.matching import model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
@@ -64,6 +65,14 @@ NO_OPTIONS = {
 """A condition on `all_results` -> what a result that is no option because of it is; the first that holds."""
 OF_WORKLOAD = ("task", "weights", "model_revision", "sequence_length", "new_tokens")
 """Columns of a workload, beside its configuration, definition and axes."""
+STORED_OF = """
+SELECT
+    list(DISTINCT device) AS device, list(DISTINCT runtime) AS runtime, list(DISTINCT precision) AS precision,
+    list(DISTINCT batch_size) AS batch, list(DISTINCT sequence_length) AS sequence
+FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[]))
+"""
+MOST_STORED = 4
+"""Stored values of a field that are listed where nothing is selected; the rest are counted."""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
 
 
@@ -218,7 +227,14 @@ def unusable_words(warehouse: Warehouse, models: Sequence[str], selection: Selec
     total, words = sum(row["n"] for row in rows), list(kinds.values())
     unusable = [f"{row['n']} {words[row['kind']]}" for row in rows if row["kind"] is not None]
     selected = ", ".join([f"{total} result{' is' if total == 1 else 's are'} selected", *unusable])
-    return selected if total else selected + unstored(warehouse, selection)
+    if total:
+        return selected
+    if why := unstored(warehouse, selection):
+        return selected + why
+    (row,) = warehouse.query(STORED_OF, (list(models),)).dicts()
+    known = {name: sorted(value for value in values if value is not None) for name, values in row.items()}
+    stored = [f"{name} {listed(list(map(str, values)), MOST_STORED)}" for name, values in known.items() if values]
+    return f"{selected}; of it are stored {', '.join(stored)}"
 
 
 def _with_quality(option: Option, quality: Quality | None) -> Option:

@@ -89,6 +89,7 @@ def test_the_answer_names_the_command_that_shows_what_was_stored_and_none_that_r
     assert cli.main(["recommend", "tiny-bert", "--among", among, *there, "--prefer", "latency"]) == 3
     assert "2 results are selected, 2 simulated (which is never recommended)" in capsys.readouterr().err
     assert not any("benchhouse recommend" in line for line in lines)  # which would find nothing to rank
+    assert not any("deploy it" in line for line in lines)
     assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 0
     assert "benchhouse show" not in capsys.readouterr().out
 

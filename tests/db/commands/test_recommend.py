@@ -130,7 +130,12 @@ def test_the_table_has_cost_and_front(measured, capsys, tmp_path):
     [
         (("bert-base-uncase",), 2, "unknown model 'bert-base-uncase': did you mean bert-base-uncased"),
         (("w",), 3, "no result of w can be compared: 1 result is selected, 1 invalid or throttled"),
-        (("bert-base-uncased", "--batch", "77"), 3, "0 results are selected"),
+        (("bert-base-uncased", "--batch", "77"), 3, "0 results are selected; of it are stored device cpu, qnn, "),
+        (
+            ("bert-base-uncased", "--among", "runtime=eager,device=qnn"),
+            3,
+            "compiled, eager, onnxruntime, qnn, precision float32, batch 1, 2, sequence 32, 128",
+        ),
         (("bert-base-uncased", "--price", "/nowhere.yaml"), 2, "per_hour: {cpu: 0.40}: found no /nowhere.yaml"),
         (("bert-base-uncased", "--price", "cpu=0.5"), 2, "per_hour: {cpu: 0.5}: found no cpu=0.5"),
         (("bert-base-uncased", "--prefer", "cost"), 2, "--prefer cost requires --price FILE"),
