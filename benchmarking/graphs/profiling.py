@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from benchmarking.core.profiles import (
     classify_modules,
 )
 from benchmarking.core.records import NOT_SUPPORTED
+from benchmarking.workloads.support.graph_contents import all_nodes
 
 SCOPES, CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 """Metadata keys of a node: paths and classes of the modules around it, the node's own module last."""
@@ -87,7 +88,7 @@ class Origins:
         tensors: dict[Node, str] = {}
         traits: dict[str, ModuleTraits] = {}
         graphs = {name: onnx.load(str(path), load_external_data=False).graph for name, path in files.items()}
-        nodes = {(name, node.name): node for name, graph in graphs.items() for node in _nodes(graph)}
+        nodes = {(name, node.name): node for name, graph in graphs.items() for node in all_nodes(graph)}
         scoped = {key: (node.op_type, scope) for key, node in nodes.items() if (scope := _enclosing_modules(node))}
         tops = {path.partition(".")[0] for _, scope in scoped.values() for path, _ in scope if path}
         wrapper = f"{WRAPPED}." if tops == {WRAPPED} else ""  # the export's, if all paths begin with it
@@ -264,14 +265,6 @@ def _modules(
 def _on_device(calls: Sequence[Sequence[NodeTime]]) -> bool:
     """Whether the profiler gives times of an accelerator."""
     return any(node.device_ms is not None for call in calls for node in call)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _nodes(inner)
 
 
 def _producers(graph: Any) -> dict[str, list[str]]:

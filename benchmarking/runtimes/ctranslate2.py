@@ -40,9 +40,7 @@ VENDOR = "nvidia"
 PROCESSOR, GPU = "cpu", "cuda"
 """CTranslate2's names for devices."""
 COMPUTE_TYPES: Mapping[Precision, str] = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
-QUANTIZED: Mapping[str, Precision] = {
-    **dict.fromkeys(("int8_float32", "int8", "int8_bfloat16", "int8_float16"), "int8"),
-}
+QUANTIZED: Mapping[str, Precision] = dict.fromkeys(("int8_float32", "int8", "int8_bfloat16", "int8_float16"), "int8")
 """CTranslate2's type names: 8-bit weights and products, and the type of everything else."""
 LOADERS: Mapping[str, str] = {
     "gemma": "GemmaConfig",

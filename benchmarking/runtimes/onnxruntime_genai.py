@@ -25,7 +25,7 @@ from benchmarking.builds.store import BuildKey, Make, model_parts
 from benchmarking.core.child_process import run_module
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, memory_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np, onnx, torch
 from benchmarking.core.plugins import is_processor, version_of
@@ -310,10 +310,9 @@ class GenaiModel(common.EngineModel):
             if provider.name:
                 config.append_provider(provider.name)
             config.overlay(json.dumps({"model": own}))
-            self.model: Any = engine.Model(config)
+            with memory_errors(f"loading {folder.name}"):
+                self.model: Any = engine.Model(config)
         except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise out_of_memory(f"loading {folder.name}", error) from error
             raise BenchhouseError(f"onnxruntime-genai cannot load {folder}: {first_line(error)}") from error
         if str(self.model.device_type).lower() not in (provider.name.lower(), provider.reported.lower()):
             raise BenchhouseError(

@@ -23,7 +23,7 @@ from benchmarking.builds.store import BuildKey, Make
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, out_of_memory
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, memory_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import MS_PER_S
@@ -100,10 +100,23 @@ class OpenVinoGenai(GenerativeEngine):
 
     def load(self, cell: Cell, path: Path, stage: Stage, points: Sequence[Point]) -> common.EngineModel:
         settings = common.EngineSettings.of(cell)
-        is_folder = cell.workload.source == "file" and path.is_dir()
-        if not is_folder and path.is_dir():
-            path = path / GGUF_FILE
-        weights = Weights.of_folder(path, cell.workload) if is_folder else Weights.of_gguf(path)
+        if cell.workload.source == "file" and path.is_dir():
+            config: Any = cell.workload.config
+            weights = Weights(
+                size_bytes=config["weights_bytes"],
+                parameter_count=config["parameter_count"],
+                type=config["quantization"],
+                file_bytes=sum((path / name).stat().st_size for name in config["files"]),
+            )
+        else:
+            path = path / GGUF_FILE if path.is_dir() else path
+            header = read_gguf(path)
+            weights = Weights(
+                size_bytes=header.weights_bytes,
+                parameter_count=header.parameter_count,
+                type=header.quantization,
+                file_bytes=path.stat().st_size,
+            )
         with stage("to_device"):
             return GenaiModel(path, settings, weights, unit_of(cell.device), points)
 
@@ -125,26 +138,6 @@ class Weights:
     type: str
     file_bytes: int
 
-    @classmethod
-    def of_gguf(cls, file: Path) -> Weights:
-        header = read_gguf(file)
-        return cls(
-            size_bytes=header.weights_bytes,
-            parameter_count=header.parameter_count,
-            type=header.quantization,
-            file_bytes=file.stat().st_size,
-        )
-
-    @classmethod
-    def of_folder(cls, folder: Path, workload: Workload) -> Weights:
-        config: Any = workload.config
-        return cls(
-            size_bytes=config["weights_bytes"],
-            parameter_count=config["parameter_count"],
-            type=config["quantization"],
-            file_bytes=sum((folder / name).stat().st_size for name in config["files"]),
-        )
-
 
 class GenaiModel(common.EngineModel):
     """A GGUF file or a folder of OpenVINO files in a pipeline."""
@@ -164,11 +157,9 @@ class GenaiModel(common.EngineModel):
         properties = pipeline_properties(engine, unit, settings, points)
         log = LibraryLog((STDOUT,))
         try:
-            with environment_variable(LOG_LEVEL, INFO), log:
+            with environment_variable(LOG_LEVEL, INFO), log, memory_errors(f"loading {file.name}"):
                 self.pipeline: Any = engine.LLMPipeline(str(file), unit, **properties)
         except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise out_of_memory(f"loading {file.name}", error) from error
             raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {_reason(error)}") from error
         compiled = read_back(log.text, unit)
         core = import_openvino().Core()

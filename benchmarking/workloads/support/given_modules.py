@@ -31,7 +31,6 @@ import hashlib
 import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -447,16 +446,9 @@ def output_tensors(output: Any) -> dict[str, Any]:
     )
 
 
-@dataclass(slots=True)
-class _Registry:
-    """Registered modules, compared by identity, whose entries do not outlive them."""
-
-    given: WeakKeyDictionary[Any, tuple[str, tuple[CallArguments, ...]]] = field(default_factory=WeakKeyDictionary)
-    calls: WeakKeyDictionary[Any, tuple[Any, dict[str, CallArguments]]] = field(default_factory=WeakKeyDictionary)
-
-
-_REGISTRY = _Registry()
-_GIVEN, _CALLS = _REGISTRY.given, _REGISTRY.calls
+# Registered modules, compared by identity, whose entries do not outlive them.
+_GIVEN: WeakKeyDictionary[Any, tuple[str, tuple[CallArguments, ...]]] = WeakKeyDictionary()
+_CALLS: WeakKeyDictionary[Any, tuple[Any, dict[str, CallArguments]]] = WeakKeyDictionary()
 
 
 def _call_at(record: GivenModule, point: Point) -> RecordedCall:

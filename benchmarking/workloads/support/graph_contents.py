@@ -153,7 +153,7 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     except DecodeError as error:
         raise BenchhouseError(f"{path.name} is not an ONNX file: {first_line(error)}") from error
     defined_here = {function.domain for function in model.functions}
-    nodes = [*_nodes(model.graph), *(node for function in model.functions for node in _nodes(function))]
+    nodes = [*all_nodes(model.graph), *(node for function in model.functions for node in all_nodes(function))]
     unknown = sorted({f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in DOMAINS | defined_here})
     if unknown:
         examples = ", ".join(unknown[:3])
@@ -208,13 +208,13 @@ def _read_onnx(path: Path) -> dict[str, Any]:
     }
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
+def all_nodes(graph: Any) -> Iterator[Any]:
     """All nodes, including those of subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
+                yield from all_nodes(inner)
 
 
 def _weights(graph: Any) -> Iterator[Any]:

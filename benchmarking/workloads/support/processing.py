@@ -282,7 +282,7 @@ def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) 
     if seeded.ndim != 2 or len(lengths) != 1:
         raise UnsuitableError(f"ids of shape {seeded.shape} are not a batch of texts with equal length")
     batch = text_batch(tokenizer, len(seeded), lengths.pop())
-    largest, size = int(batch.encode().max()), vocabulary_size(workload)
+    largest, size = int(batch().max()), vocabulary_size(workload)
     if size is not None and largest >= size:  # an id without an embedding
         raise BenchhouseError(
             f"the {type(tokenizer).__name__} in {workload.path} makes id {largest}, but the model's vocabulary has "
@@ -291,7 +291,7 @@ def _text(tokenizer: Any, workload: Workload, point: Point, seeded: np.ndarray) 
 
     def make() -> np.ndarray:
         ids = seeded.copy()
-        ids[free] = batch.encode().ravel()
+        ids[free] = batch().ravel()
         return ids
 
     return make
@@ -360,27 +360,15 @@ class UnsuitableError(Exception):
     """A tokenizer or processor cannot make the inputs of a point. The message gives the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextBatch:
-    """Texts of exactly `length` tokens each, including special tokens, with at most one truncated word."""
-
-    tokenizer: Any
-    texts: tuple[str, ...]
-    length: int
-
-    def encode(self) -> np.ndarray:
-        """Tokenize, truncate and collect the texts as int64 ids of shape (rows, length)."""
-        return np.array(_ids(self.tokenizer, list(self.texts), self.length), dtype=np.int64)
-
-
-def text_batch(tokenizer: Any, rows: int, length: int) -> TextBatch:
-    """A batch of different rows. Raises UnsuitableError if the special tokens leave no room for text, or if the
-    tokenizer makes too few tokens."""
+def text_batch(tokenizer: Any, rows: int, length: int) -> Make:
+    """Tokenizes a batch of different rows: int64 ids of shape (rows, length), including special tokens, at most one word
+    of a row truncated. Raises UnsuitableError if the special tokens leave no room for text, or if the tokenizer makes
+    too few tokens."""
     special = tokenizer.num_special_tokens_to_add()
     if length <= special:
         raise UnsuitableError(f"{length} tokens leave no room for text, as the tokenizer adds {special} special tokens")
-    texts = tuple(passage(row, _words_needed(tokenizer, row, length)) for row in range(rows))
-    return TextBatch(tokenizer=tokenizer, texts=texts, length=length)
+    texts = [passage(row, _words_needed(tokenizer, row, length)) for row in range(rows)]
+    return lambda: np.array(_ids(tokenizer, texts, length), dtype=np.int64)
 
 
 def _words_needed(tokenizer: Any, row: int, length: int) -> int:

@@ -18,7 +18,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Session
-from benchmarking.core.errors import OutOfMemoryError, UnsupportedError, UsageError, first_line, is_out_of_memory
+from benchmarking.core.errors import (
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+    first_line,
+    is_out_of_memory,
+    memory_errors,
+)
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import NS_PER_MS, CustomMetric
@@ -369,12 +376,8 @@ class EngineOperation(Operation):
         self._reports: list[EngineReport] = []
 
     def reset(self) -> None:
-        try:
+        with memory_errors("the engine prepares a call"):
             self._request.reset()
-        except (MemoryError, RuntimeError) as error:
-            if is_out_of_memory(error):
-                raise OutOfMemoryError(f"out of memory in the engine: {first_line(error)}") from error
-            raise
 
     def run(self, mark: Mark) -> tuple[tuple[int, ...], ...]:
         arrived = Arrivals(self.items_per_call, self._new_tokens, mark)

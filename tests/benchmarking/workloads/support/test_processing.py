@@ -454,7 +454,7 @@ def test_every_word_of_the_text_starts_a_different_row():
 
 def test_ids_have_the_exact_length_including_special_ones():
     batch = processing.text_batch(WordTokenizer(), rows=3, length=12)
-    ids = batch.encode()
+    ids = batch()
     assert (ids.shape, ids.dtype) == ((3, 12), np.int64)
     assert (ids[:, :2] == 100).all()
     assert ids[0].tolist()[2:5] == [4, 5, 3]  # Four score and
@@ -463,7 +463,7 @@ def test_ids_have_the_exact_length_including_special_ones():
 @pytest.mark.parametrize(("ids_per_word", "words"), [(1, 10), (3, 4)])
 def test_no_more_text_is_tokenized_than_is_needed(ids_per_word, words):
     tokenizer = WordTokenizer(ids_per_word=ids_per_word)
-    processing.text_batch(tokenizer, rows=1, length=12).encode()
+    processing.text_batch(tokenizer, rows=1, length=12)()
     assert tokenizer.words_seen == words
 
 
@@ -480,7 +480,7 @@ def test_tokenizer_without_tokens_for_text_is_unsuitable():
 
 @pytest.mark.parametrize("length", [3, 16, 128, 512])
 def test_tokenizer_yields_the_exact_number_of_ids_without_padding(minilm_tokenizer, length):
-    ids = processing.text_batch(minilm_tokenizer, rows=4, length=length).encode()
+    ids = processing.text_batch(minilm_tokenizer, rows=4, length=length)()
     assert ids.shape == (4, length)
     assert (ids[:, 0] == minilm_tokenizer.cls_token_id).all()
     assert (ids[:, -1] == minilm_tokenizer.sep_token_id).all()
@@ -489,5 +489,5 @@ def test_tokenizer_yields_the_exact_number_of_ids_without_padding(minilm_tokeniz
 
 
 def test_a_real_tokenizers_ids_are_the_text(minilm_tokenizer):
-    ids = processing.text_batch(minilm_tokenizer, rows=1, length=10).encode()
+    ids = processing.text_batch(minilm_tokenizer, rows=1, length=10)()
     assert minilm_tokenizer.decode(ids[0]) == "[CLS] four score and seven years ago our fathers [SEP]"
