@@ -361,7 +361,7 @@ class UnsuitableError(Exception):
 
 
 def text_batch(tokenizer: Any, rows: int, length: int) -> Make:
-    """Tokenizes a batch of different rows: int64 ids of shape (rows, length), including special tokens, at most one word
+    """Tokenizes a batch of different rows: int64 ids of shape (rows, length), with special tokens, at most one word
     of a row truncated. Raises UnsuitableError if the special tokens leave no room for text, or if the tokenizer makes
     too few tokens."""
     special = tokenizer.num_special_tokens_to_add()
