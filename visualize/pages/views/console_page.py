@@ -37,7 +37,7 @@ NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "U
 REAL = ("FLOAT", "DOUBLE", "DECIMAL")
 EXAMPLES = {
     "Fastest setup of each model at batch 1": (
-        "SELECT model_id, arg_min(device_name || ' ' || runtime || ' ' || precision, latency_median_ms) AS setup,\n"
+        "SELECT model_id, arg_min(concat_ws(' ', device_name, runtime, precision), latency_median_ms) AS setup,\n"
         "    min(latency_median_ms) AS latency_ms\n"
         "FROM hardware_comparison WHERE batch_size = 1 AND NOT simulated\n"
         "GROUP BY model_id ORDER BY latency_ms"
