@@ -364,11 +364,13 @@ def replace_runs(connection: Connection, run_ids: Sequence[str], new: Sequence[F
         for run, sha256, path, *rest in before
     ]
     added = {"runs": [run.run_id for file in new for run in file.runs]}
-    old, after = _Contents.of(before), _Contents.of(connection.execute(CONTENTS, added).fetchall())
+    files, contents = _contents(before)
+    _, after = _contents(connection.execute(CONTENTS, added).fetchall())
+    like = {content: name for name, content in reversed(after.items())}  # the first one that has it
     first = {file.source_sha256: file.runs[0].run_id for file in reversed(new) if file.runs}
     for annotation_id, kind, target, author, note, created_at in notes:
-        successor = after.like.get(old.contents.get(target, ()))
-        sha256 = old.files.get(target, next(iter(first)))
+        successor = like.get(contents.get(target, ()))
+        sha256 = files.get(target, next(iter(first)))
         row = [annotation_id, kind, successor, author, note, created_at]
         if successor is None:
             row[1:3] = "run", first.get(sha256, next(iter(first.values())))
@@ -376,28 +378,18 @@ def replace_runs(connection: Connection, run_ids: Sequence[str], new: Sequence[F
     return stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contents:
-    """What runs and their results contain."""
-
-    files: dict[str, str]
-    """Id of a run or result -> digest of its file."""
-    contents: dict[str, tuple[str, ...]]
-    """Id of a run or result -> digest of its file, and its content: of a run, those of all its results."""
-    like: dict[tuple[str, ...], str]
-    """The same content -> id of the first one that has it."""
-
-    @classmethod
-    def of(cls, rows: Sequence[tuple[str, str, str | None, str, str]]) -> _Contents:
-        files: dict[str, str] = {}
-        of_runs: dict[str, list[str]] = {}
-        contents: dict[str, tuple[str, ...]] = {}
-        for run_id, sha256, _, result_id, content in rows:
-            files[run_id] = files[result_id] = sha256
-            contents[result_id] = ("result", sha256, content)
-            of_runs.setdefault(run_id, []).append(content)
-        contents |= {run_id: ("run", files[run_id], *sorted(own)) for run_id, own in of_runs.items()}
-        return cls(files=files, contents=contents, like={one: name for name, one in reversed(contents.items())})
+def _contents(
+    rows: Iterable[tuple[str, str, str | None, str, str]],
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """By id of a run or result: the digest of its file; and that with its content (of a run: of all its results)."""
+    files: dict[str, str] = {}
+    of_runs: dict[str, list[str]] = {}
+    contents: dict[str, tuple[str, ...]] = {}
+    for run_id, sha256, _, result_id, content in rows:
+        files[run_id] = files[result_id] = sha256
+        contents[result_id] = ("result", sha256, content)
+        of_runs.setdefault(run_id, []).append(content)
+    return files, contents | {run_id: ("run", files[run_id], *sorted(own)) for run_id, own in of_runs.items()}
 
 
 def remove_runs(connection: Connection, run_ids: Sequence[str]) -> None:

@@ -18,7 +18,6 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run
 from benchmarking.core.scenario_file import raw_values, scenario_file
@@ -64,12 +63,11 @@ MEASUREMENTS = {
 """Its name -> our name. Its inter-token latency is the mean of an iteration: our time per output token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaBenchExporter:
     """A script for `sqlite3 FILE < script.sql`."""
 
-    name: str = "llama_bench_sql"
-    summary: str = "a script like that of llama-bench -o sql, for results on text: sqlite3 FILE < script.sql"
+    name = "llama_bench_sql"
+    summary = "a script like that of llama-bench -o sql, for results on text: sqlite3 FILE < script.sql"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -123,9 +121,8 @@ class LlamaBenchExporter:
 
 
 def _why_no_row(run: Run, result: Result) -> str | None:
-    if reason := why_no_calls(run, result):
-        return reason
-    return None if result.point.sequence_length or result.point.new_tokens else "without text input"
+    is_text = result.point.sequence_length or result.point.new_tokens
+    return why_no_calls(run, result) or (None if is_text else "without text input")
 
 
 def _quoted_text(value: Any) -> str:
@@ -164,12 +161,11 @@ def times_and_speeds(result: Result) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformersExporter:
     """One JSON object with entries by the hash of their configuration."""
 
-    name: str = "transformers_benchmark_v2"
-    summary: str = "the JSON of transformers' benchmark_v2, for results that generate text on torch"
+    name = "transformers_benchmark_v2"
+    summary = "the JSON of transformers' benchmark_v2, for results that generate text on torch"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -186,9 +182,7 @@ def _why_no_entry(run: Run, result: Result) -> str | None:
         return reason
     if run.cell.runtime not in RUNTIMES:
         return "not measured on torch"
-    if result.point.new_tokens is None:
-        return "no text generated"
-    return None if raw_values(result, "latency_wall") else "no raw samples stored"
+    return "no text generated" if result.point.new_tokens is None else _why_no_scenario(run, result)
 
 
 def _entry(run: Run, result: Result) -> tuple[str, dict[str, Any]]:
@@ -242,12 +236,11 @@ def _entry(run: Run, result: Result) -> tuple[str, dict[str, Any]]:
     return key, {"metadata": metadata, "measurements": measurements, "config": config}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScenariosExporter:
     """One JSON object: the names of the models, and a scenario for each result."""
 
-    name: str = "benchmark_scenarios"
-    summary: str = "benchmark_v2's first layout (model_name, benchmark_scenarios, gpu_metrics)"
+    name = "benchmark_scenarios"
+    summary = "benchmark_v2's first layout (model_name, benchmark_scenarios, gpu_metrics)"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -261,9 +254,7 @@ class ScenariosExporter:
 
 
 def _why_no_scenario(run: Run, result: Result) -> str | None:
-    if reason := why_no_calls(run, result):
-        return reason
-    return None if raw_values(result, "latency_wall") else "no raw samples stored"
+    return why_no_calls(run, result) or (None if raw_values(result, "latency_wall") else "no raw samples stored")
 
 
 PLUGINS = (LlamaBenchExporter(), TransformersExporter(), ScenariosExporter())

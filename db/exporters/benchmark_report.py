@@ -273,12 +273,11 @@ class _Lost:
             yield f"left out: raw samples and single requests of {results}: a report has statistics"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkReportExporter:
     """One report on stdout or in a file, or several in a folder."""
 
-    name: str = NAME
-    summary: str = "llm-d's Benchmark Report 0.2 (yaml) for results on text: FILE.yaml for one, a folder for several"
+    name = NAME
+    summary = "llm-d's Benchmark Report 0.2 (yaml) for results on text: FILE.yaml for one, a folder for several"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

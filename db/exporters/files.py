@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from benchmarking.core import text
 from benchmarking.core.axes import AXES
 from benchmarking.core.errors import UsageError
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import METRICS, PEAK_MEMORY
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Run, dumps
@@ -117,16 +116,13 @@ IMPLIED = {name: str(axis.implied) for name, axis in AXES.items() if axis.implie
 """Values that need no column if all results share them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JsonExporter:
     """A folder of run files, one run in a file, or one run per line on stdout."""
 
-    name: str = "json"
-    summary: str = (
-        "a folder of run files, for benchhouse setup --ingest; FILE.json for one run; stdout: one run per line"
-    )
+    name = "json"
+    summary = "a folder of run files, for benchhouse setup --ingest; FILE.json for one run; stdout: one run per line"
     tables: tuple[Tables, ...] = ("all",)
-    can_be_anonymous: bool = True
+    can_be_anonymous = True
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         runs = _exported(whole_runs(Scope(warehouse, request.selection)), request)
@@ -174,12 +170,11 @@ def _exported(stored_runs: Iterator[StoredRun], request: ExportRequest) -> Itera
         yield redacted_record(stored.run, anonymous=True) if request.anonymous else stored.run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetExporter:
     """A folder with a folder for each table."""
 
-    name: str = "parquet"
-    summary: str = "a folder with the tables, one file per table and month; with --tables results, without raw samples"
+    name = "parquet"
+    summary = "a folder with the tables, one file per table and month; with --tables results, without raw samples"
     tables: tuple[Tables, ...] = ("all", "results")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -217,12 +212,11 @@ def _write_parquet(
         pyarrow.parquet.write_table(rows.cast(schema), path, compression="zstd")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CsvExporter:
     """A file of results, or with the samples a folder with results.csv and samples.csv."""
 
-    name: str = "csv"
-    summary: str = "one line per result; with --tables all, a folder with results.csv and samples.csv"
+    name = "csv"
+    summary = "one line per result; with --tables all, a folder with results.csv and samples.csv"
     tables: tuple[Tables, ...] = ("results", "all")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
@@ -281,12 +275,11 @@ def _cell(name: str, kind: str) -> str:
     return f"CASE WHEN ({starts}) AND TRY_CAST({column} AS DOUBLE) IS NULL THEN chr(39) || {column} ELSE {column} END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkdownExporter:
     """One table, without empty columns."""
 
-    name: str = "markdown"
-    summary: str = "a table of the results for a page or a pull request"
+    name = "markdown"
+    summary = "a table of the results for a page or a pull request"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

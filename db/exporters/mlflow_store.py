@@ -54,14 +54,11 @@ class Store:
     """None for the store's default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MlflowExporter:
     """Runs in an MLflow store, whose experiments are the models."""
 
-    name: str = "mlflow"
-    summary: str = (
-        "MLflow runs in FOLDER/mlflow.db or at $MLFLOW_TRACKING_URI; with --tables results, without artifacts"
-    )
+    name = "mlflow"
+    summary = "MLflow runs in FOLDER/mlflow.db or at $MLFLOW_TRACKING_URI; with --tables results, without artifacts"
     tables: tuple[Tables, ...] = ("all", "results")
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

@@ -75,12 +75,11 @@ class Family:
         return stored * self.times / self.over
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenMetricsExporter:
     """One text in the OpenMetrics 1.0 exposition format."""
 
-    name: str = "openmetrics"
-    summary: str = "gauges in base units for Prometheus, each with the time of its run"
+    name = "openmetrics"
+    summary = "gauges in base units for Prometheus, each with the time of its run"
     tables: tuple[Tables, ...] = ("results",)
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:

@@ -22,7 +22,7 @@ from benchmarking.core.records import Doubt, Json
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import Fields, json_objects, mostly, top_fields, understood, yaml_object
+from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields, understood, yaml_object
 from db.importers.support.serving import (
     STATISTICS,
     Sent,
@@ -87,7 +87,7 @@ DEFINITIONS = {
 def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
-        return mostly(data, lambda one: isinstance(one, dict) and one.keys() >= OF_A_REQUEST)
+        return mostly(data, lambda one: has_keys(one, OF_A_REQUEST))
     if not isinstance(data, dict) or not {"load_summary", "successes", "failures"} <= data.keys():
         return False
     return isinstance(data["successes"], dict)

@@ -16,7 +16,7 @@ from benchmarking.core.records import SERVER, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import in_ms, measured
-from db.importers.support.reading import Fields, json_objects, mostly, top_fields
+from db.importers.support.reading import Fields, has_keys, json_objects, mostly, top_fields
 from db.importers.support.serving import (
     STATISTICS,
     latency_columns,
@@ -54,7 +54,7 @@ DEFINITIONS = {
 def recognises(file: ForeignFile) -> bool:
     data = file.json
     if isinstance(data, list):
-        return mostly(data, lambda one: isinstance(one, dict) and one.keys() >= OF_A_RESPONSE)
+        return mostly(data, lambda one: has_keys(one, OF_A_RESPONSE))
     return isinstance(data, dict) and "num_concurrent_requests" in data and bool(_results(data))
 
 

@@ -16,7 +16,7 @@ from db.importers.support import mlperf_files
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, shortened, understood
+from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, has_keys, shortened, understood
 
 DEFINITIONS = {
     "throughput_samples_per_sec": "samples (queries) per second under the scenario's rules: in Server and Interactive "
@@ -114,9 +114,9 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] | None:
-    if mlperf_files.is_system(file.json):
+    if has_keys(file.json, mlperf_files.SYSTEM):
         return lambda opened: opened.without_results("description of a system: it is read with its results")
-    if mlperf_files.is_measurement(file.json):
+    if has_keys(file.json, mlperf_files.MEASUREMENT):
         return lambda opened: opened.without_results("description of a test: it is read with the test's result")
     if mlperf_files.is_accuracy(file):
         return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
@@ -124,7 +124,7 @@ def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] 
         return lambda opened: _of_log(opened, mlperf_files.of_detail)
     if mlperf_files.is_summary(file):
         return lambda opened: _of_log(opened, mlperf_files.of_summary)
-    if mlperf_files.is_endpoints(file.json):
+    if has_keys(file.json, mlperf_files.ENDPOINTS):
         return lambda opened: _of_log(opened, mlperf_files.of_endpoints)
     # Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one
     # may not.

@@ -33,13 +33,20 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, SERVER, Json, Point, Requests, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, split_arguments
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_clients import CLIENT_STATISTIC, client_result, has_all, merged_records
+from db.importers.support.load_clients import (
+    CLIENT_DEFINITIONS,
+    CLIENT_STATISTIC,
+    client_result,
+    has_all,
+    merged_records,
+)
 from db.importers.support.measures import BATCH_NOT_STATED, block, foreign_result, in_ms
 from db.importers.support.reading import (
     Fields,
     csv_header,
     csv_rows,
     has_columns,
+    has_keys,
     json_objects,
     mostly,
     parsed_number,
@@ -89,8 +96,7 @@ SERVE_DEFINITIONS = {
     "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "itl": "every gap between chunks of the stream, of all requests together; a chunk need not be one token",
     "std": "standard deviations are of the population",
-    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
-    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    **CLIENT_DEFINITIONS,
     "client_queue_time": "wait of a request in the client for a place among max_concurrency",
 }
 
@@ -133,8 +139,7 @@ SGLANG_DEFINITIONS = {
     "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "itl": "gap between two pieces of the stream over the tokens of the later one, once for each of them",
     "std": "standard deviations are of the population",
-    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
-    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    **CLIENT_DEFINITIONS,
     "concurrency_mean": "sum of all latencies over the duration",
     "request_goodput_per_sec": "requests within every limit of --goodput over the duration of the whole load",
     "slo_attainment_share": "those requests among all that were sent",
@@ -176,15 +181,13 @@ INFERENCEX_DEFINITIONS = {
 
 
 def is_serve(file: ForeignFile) -> bool:
-    if isinstance(file.json, dict) and file.json.keys() >= FAILED_RUN:
+    if has_keys(file.json, FAILED_RUN):
         return True
     # A load, also one of which scripts keep only the latencies.
     return mostly(
         _served_loads(file),
         lambda load: (
-            isinstance(load, dict)
-            and load.keys() >= SERVE_NAMED
-            and ("request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load)))
+            has_keys(load, SERVE_NAMED) and ("request_throughput" in load or any(map(CLIENT_STATISTIC.fullmatch, load)))
         ),
     )
 
@@ -211,7 +214,7 @@ def _value(name: str, text: str) -> Json:
 
 def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
     path, data = file.path, file.json
-    if isinstance(data, dict) and data.keys() >= FAILED_RUN:
+    if has_keys(data, FAILED_RUN):
         file.without_results(f"failed run of a sweep: {shortened(data['error_type'])}: {shortened(data['error'])}")
     if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
         file.without_results("warm-up of a sweep")
@@ -415,7 +418,7 @@ def _sglang_loads(file: ForeignFile) -> Sequence[Json]:
 
 
 def is_sglang(file: ForeignFile) -> bool:
-    return mostly(_sglang_loads(file), lambda one: isinstance(one, dict) and one.keys() >= SGLANG_REQUIRED)
+    return mostly(_sglang_loads(file), lambda one: has_keys(one, SGLANG_REQUIRED))
 
 
 def read_sglang(file: ForeignFile) -> Iterator[ForeignRun]:

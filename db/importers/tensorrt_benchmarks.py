@@ -22,7 +22,7 @@ from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result, measured, median_of
-from db.importers.support.reading import Fields, json_objects, mostly, parsed_number, top_fields, understood
+from db.importers.support.reading import Fields, has_keys, json_objects, mostly, parsed_number, top_fields, understood
 from db.importers.support.serving import (
     Sent,
     device_count,
@@ -173,7 +173,7 @@ def is_trtexec(file: ForeignFile) -> bool:
         )
         return bool(has_numbers or TRTEXEC_COMMAND.search(text))
     rows = data if isinstance(data, list) else []
-    return mostly(rows, lambda one: isinstance(one, dict) and {"computeMs", "latencyMs"} <= one.keys())
+    return mostly(rows, lambda one: has_keys(one, {"computeMs", "latencyMs"}))
 
 
 def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -315,7 +315,7 @@ def is_trtllm_bench(file: ForeignFile) -> bool:
     if isinstance(data, dict):
         performance = data.get("performance")
         return data.keys() >= PARTS and isinstance(performance, dict) and "request_throughput_req_s" in performance
-    return isinstance(data, list) and mostly(data, lambda one: isinstance(one, dict) and one.keys() >= REQUEST)
+    return isinstance(data, list) and mostly(data, lambda one: has_keys(one, REQUEST))
 
 
 def read_trtllm_bench(file: ForeignFile) -> Iterator[ForeignRun]:

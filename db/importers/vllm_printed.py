@@ -17,7 +17,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
 from db.importers.support.files import ForeignFile
-from db.importers.support.load_clients import client_result
+from db.importers.support.load_clients import CLIENT_DEFINITIONS, client_result
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
 from db.importers.support.reading import Fields, parsed_number, understood
 from db.importers.support.serving import (
@@ -122,8 +122,7 @@ DEFINITIONS = {
     "time_to_first_token_ms": "median ttft: from the start of a request to the first output that was streamed",
     "time_per_output_token_ms": "median tpot: (latency - ttft) / (output tokens - 1) of each request",
     "itl": "vLLM: every gap between chunks of the stream; SGLang: the gap over the tokens of the later piece",
-    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
-    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+    **CLIENT_DEFINITIONS,
     "total_tokens_per_sec": "tokens of prompts and answers over that duration",
 }
 

@@ -70,29 +70,20 @@ GRACE_S = 5.0
 TOO_LARGE = f"the query needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A type of value that JSON does not have."""
-
-    name: str
-    """Key of the object that is sent for a value."""
-    sent: Callable[[Any], Any]
-    received: Callable[[Any], Any]
-
-
 _MICROSECOND = timedelta(microseconds=1)
-KINDS: dict[type, _Kind] = {
-    datetime: _Kind("datetime", datetime.isoformat, datetime.fromisoformat),
-    date: _Kind("date", date.isoformat, date.fromisoformat),
-    time: _Kind("time", time.isoformat, time.fromisoformat),
-    timedelta: _Kind("microseconds", lambda value: value // _MICROSECOND, lambda sent: sent * _MICROSECOND),
-    Decimal: _Kind("decimal", str, Decimal),
-    UUID: _Kind("uuid", str, UUID),
-    bytes: _Kind("bytes", bytes.hex, bytes.fromhex),
-    tuple: _Kind("tuple", list, tuple),
-    dict: _Kind("pairs", lambda value: [list(pair) for pair in value.items()], dict),
+KINDS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    datetime: ("datetime", datetime.isoformat, datetime.fromisoformat),
+    date: ("date", date.isoformat, date.fromisoformat),
+    time: ("time", time.isoformat, time.fromisoformat),
+    timedelta: ("microseconds", lambda value: value // _MICROSECOND, lambda sent: sent * _MICROSECOND),
+    Decimal: ("decimal", str, Decimal),
+    UUID: ("uuid", str, UUID),
+    bytes: ("bytes", bytes.hex, bytes.fromhex),
+    tuple: ("tuple", list, tuple),
+    dict: ("pairs", lambda value: [list(pair) for pair in value.items()], dict),
 }
-BY_NAME = {kind.name: kind for kind in KINDS.values()}
+"""Type of value that JSON does not have -> key of the object that is sent for one, and how it is sent and received."""
+RECEIVED = {name: received for name, _, received in KINDS.values()}
 
 
 class TimeLimitError(BenchhouseError):
@@ -293,14 +284,16 @@ def _sent(value: Any) -> Any:
     """A value as JSON; `_received` converts it back."""
     if isinstance(value, list):
         return [_sent(item) for item in value]
-    kind = KINDS.get(type(value))
-    return value if kind is None else {kind.name: _sent(kind.sent(value))}
+    if (kind := KINDS.get(type(value))) is None:
+        return value
+    name, sent, _ = kind
+    return {name: _sent(sent(value))}
 
 
 def _received(sent: dict[str, Any]) -> Any:
     """The value of a JSON object whose only key is the name of a kind."""
     [(name, content)] = sent.items()
-    return BY_NAME[name].received(content)
+    return RECEIVED[name](content)
 
 
 def main() -> int:

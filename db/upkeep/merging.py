@@ -103,14 +103,7 @@ def merge(
         )
         if other.conflicts and not keep_own:
             raise ConflictError(path, other.conflicts)
-        other.mark_new_runs()
-        merged = Merged(
-            added={**other.new(), "series_alias": len(aliases)},
-            present=other.present(),
-            samples_restored=other.restorable(),
-            samples_kept=other.kept_finer(),
-            left_out=other.conflicts,
-        )
+        merged = other.counts(len(aliases))
         if not dry_run:
             other.take(aliases)
         return merged
@@ -267,26 +260,18 @@ class OtherWarehouse:
     """Table -> columns, the same in both."""
     conflicts: tuple[Conflict, ...] = ()
 
-    def mark_new_runs(self) -> None:
-        """Find the new runs, which the methods below need."""
+    def counts(self, aliases: int) -> Merged:
+        """Find the new runs, which `take` needs too, and count what it would add, with so many `aliases`."""
         self.connection.execute(NEW_RUNS.format(theirs=quoted(self.database)))
-
-    def new(self) -> dict[str, int]:
-        """New rows by table; for raw_benchmark_data, samples."""
-        what = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}
-        return {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
-
-    def present(self) -> int:
-        """Number of its runs that are stored here."""
-        return self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)")
-
-    def restorable(self) -> int:
-        """Results with coarser raw data here."""
-        return self._finer(self.theirs(RAW), RAW)
-
-    def kept_finer(self) -> int:
-        """Results with coarser raw data there."""
-        return self._finer(RAW, self.theirs(RAW))
+        what, theirs = {RAW: "coalesce(sum(sample_count), 0)::BIGINT"}, self.theirs(RAW)
+        added = {table: self._number(self._new(table), what.get(table, "count(*)")) for table in NEW}
+        return Merged(
+            added={**added, "series_alias": aliases},
+            present=self._number(f"FROM {self.theirs('benchmark_runs')} SEMI JOIN benchmark_runs USING (run_id)"),
+            samples_restored=self._finer(theirs, RAW),
+            samples_kept=self._finer(RAW, theirs),
+            left_out=self.conflicts,
+        )
 
     def take(self, aliases: Mapping[str, Alias]) -> None:
         """Replace quantiles by samples or finer quantiles, and rows by the other version where its rule says so; add
@@ -333,6 +318,7 @@ class OtherWarehouse:
         return f"FROM {self.theirs(table)} WHERE {NEW[table].format(theirs=quoted(self.database))}"
 
     def _finer(self, fine: str, coarse: str) -> int:
+        """Results whose raw data are coarser in one of the tables."""
         return self._number(FINER.format(fine=fine, coarse=coarse), "count(DISTINCT result_id)", left=RAW)
 
     def _number(self, rest: str, what: str = "count(*)", *, left: str | None = None) -> int:

@@ -55,6 +55,10 @@ CLIENT_NUMBERS = {
     "max_concurrent_requests": "max_concurrent_requests",
 }
 """Field -> metric; a metric without a column has the meaning of the field."""
+CLIENT_DEFINITIONS = {
+    "throughput_samples_per_sec": "requests that succeeded over the duration of the whole load",
+    "throughput_tokens_per_sec": "output tokens of them over the duration of the whole load",
+}
 
 
 def client_result(

@@ -15,7 +15,7 @@ from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision
 from db.importers.support.building import precision_of
 from db.importers.support.files import ForeignFile, beside
-from db.importers.support.reading import Fields, shortened
+from db.importers.support.reading import Fields, has_keys, shortened
 
 MODELS: dict[str, tuple[Family | None, str]] = {
     "bert": ("encoder-only", "question-answering"),
@@ -50,6 +50,8 @@ SOFTWARE = re.compile(r"([A-Za-z][\w .-]*?)[ =:]v?(\d[\w.+-]*)")
 AUDITS = "compliance"
 SYSTEM = {"system_name", "accelerator_model_name", "host_processor_model_name"}
 MEASUREMENT = {"weight_data_types", "input_data_types"}
+ENDPOINTS = {"n_samples_issued", "n_samples_completed", "duration_ns"}
+"""Fields of a system's description, of how a test was measured, and of result_summary.json of an endpoints test."""
 TOKENS_SINCE = {"llama2": 4.0, "mixtral": 4.1, "gptj": 4.1, "llama3": 5.0, "deepseek": 5.1, "gpt-oss": 6.0}
 """Prefix of a model -> round since which its throughput is in tokens, although tables of some rounds state samples or
 queries."""
@@ -110,7 +112,7 @@ def measurement_fields(file: ForeignFile, place: Place) -> Fields:
     folders = [own.joinpath(kind, *inside) for kind in ("results", "measurements")]
     paths = [path for folder in folders for path in sorted(folder.glob("*.json"))]
     described = (one for path in paths if (one := beside(file, path, place.root)) is not None)
-    found = (one.json for one in described if is_measurement(one.json))
+    found = (one.json for one in described if has_keys(one.json, MEASUREMENT))
     return Fields(file, next(found, {}), "measurements", numbers_are_text=True)
 
 
@@ -122,16 +124,6 @@ def system_fields(file: ForeignFile, path: Path | None, root: Path | None) -> Fi
     if not isinstance(described.json, dict):
         file.refuse(f"{path}: not one JSON object")
     return Fields(file, described.json, described.path.name, numbers_are_text=True)
-
-
-def is_system(data: Any) -> bool:
-    """Whether the data is a system's description."""
-    return isinstance(data, dict) and data.keys() >= SYSTEM
-
-
-def is_measurement(data: Any) -> bool:
-    """Whether the data describes how a test was measured."""
-    return isinstance(data, dict) and data.keys() >= MEASUREMENT
 
 
 def about_model(name: str) -> tuple[Family | None, str]:
@@ -286,11 +278,6 @@ def is_detail(file: ForeignFile) -> bool:
 def is_summary(file: ForeignFile) -> bool:
     """Whether it is mlperf_log_summary.txt, also without its title."""
     return TITLE in file.head[:2000] or all(f"\n{label}" in f"\n{file.head}" for label in FIRST_LABELS)
-
-
-def is_endpoints(data: Any) -> bool:
-    """Whether it is result_summary.json of an endpoints test."""
-    return isinstance(data, dict) and {"n_samples_issued", "n_samples_completed", "duration_ns"} <= data.keys()
 
 
 def of_detail(file: ForeignFile) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import math
 import re
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.provenance import naive_utc
@@ -375,6 +375,11 @@ def understood(file: ForeignFile, entries: Iterable[Entry], read: Callable[[Entr
             file.leave_out_row(error)
         else:
             yield value
+
+
+def has_keys(value: Any, names: Set[str]) -> TypeGuard[dict[str, Any]]:
+    """Whether it is an object with all of these fields."""
+    return isinstance(value, dict) and value.keys() >= names
 
 
 def mostly(entries: Iterable[Entry], is_known: Callable[[Entry], bool]) -> bool:
