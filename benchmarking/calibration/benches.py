@@ -10,7 +10,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import names_with
 from benchmarking.core.records import Precision
-from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
+from benchmarking.measure.aggregate import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
 
 CHECKED_SIZE = 8
 """Rows and columns of a product that are compared with float64 on the host."""

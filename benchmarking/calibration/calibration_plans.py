@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,13 @@ from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import names_with
-from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, dumps, from_json, to_json
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, Run, dumps, from_json, to_json
+from benchmarking.core.tables import Table, table_text
+from benchmarking.core.terminal import PLAIN, Page
+from benchmarking.core.text import number, visible
 from benchmarking.devices.support.host import free_host_bytes
 from benchmarking.devices.support.select import select
-from benchmarking.measure.peaks import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK
+from benchmarking.measure.aggregate import CACHE_MARGIN, COPY_AXIS, MATRIX_AXIS, TASK, is_of_copy, peak_name, rate_of
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.run.lock import device_locks
 
@@ -289,6 +292,32 @@ def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:
         task=TASK,
         is_mock=False,
     )
+
+
+HEADINGS = ("measured", "precision", "size", "median ms", "rate", "remarks")
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def peaks_table(runs: Sequence[Run], notes: Mapping[str, str] | None = None, page: Page = PLAIN) -> str:
+    """One row per point, with the peaks marked; the notes (subject -> reason) below."""
+    rows = []
+    for cell, result in ((run.cell, result) for run in runs for result in run.results):
+        is_copy, axes, rate = is_of_copy(result), result.point.axes, rate_of(result)
+        what, precision = ("copy", "-") if is_copy else ("matrix product", cell.precision)
+        size = f"{axes[COPY_AXIS] / 1e6:.0f} MB" if is_copy else str(axes[MATRIX_AXIS])
+        if rate is None:
+            rows.append((what, precision, size, "-", "-", f"{result.status}: {result.error or result.validity}"))
+            continue
+        mark = "peak" if peak_name(result) in result.metrics else ""
+        doubts = "" if result.validity == "valid" else f"({result.validity})"
+        median = number(result.metrics["latency_median_ms"])
+        factor, prefix = next(((factor, prefix) for factor, prefix in UNITS if rate >= factor), (1.0, ""))
+        text = f"{number(rate / factor)} {prefix}{'B/s' if is_copy else 'FLOP/s'}"
+        rows.append((what, precision, size, median, text, " ".join(filter(None, (mark, doubts)))))
+    grid = Table(headings=HEADINGS, rows=tuple(rows), numbers=(2, 3, 4), keys=2)
+    title = f"peaks of {runs[0].cell.device.name} ({runs[0].cell.device.selector})" if runs else "no peaks"
+    remarks = [visible(f"{what}: {why}") for what, why in (notes or {}).items()]
+    return "\n".join([visible(title), table_text(grid, page), *([""] if remarks else []), *remarks])
 
 
 if __name__ == "__main__":

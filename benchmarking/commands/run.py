@@ -146,8 +146,7 @@ def _names_several(runtimes: Sequence[str]) -> bool:
 def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command_session.Show) -> int:
     """Measure the peak rates of the device. Flags other than those of the model and the grid apply."""
     from benchmarking.benches.runner import BenchPlanning
-    from benchmarking.calibration.calibration_plans import outline, plan_calibration
-    from benchmarking.measure.peaks import table
+    from benchmarking.calibration.calibration_plans import outline, peaks_table, plan_calibration
 
     if arguments.model_id is not None:
         raise UsageError("--calibrate-device measures the device, not a model: leave --model-id out")
@@ -166,7 +165,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command
     wait_s = arguments.lock_timeout
     calibration = plan_calibration(planning, arguments.device, notes(quiet=arguments.quiet), device_wait_s=wait_s)
     plans = flags.named_plans(arguments, calibration.plans)
-    show = replace(show, text=lambda runs, page: table(runs, calibration.remarks, page))
+    show = replace(show, text=lambda runs, page: peaks_table(runs, calibration.remarks, page))
     return command_session.run_plans(plans, *command_session.saving(arguments), show, device_wait_s=wait_s)
 
 

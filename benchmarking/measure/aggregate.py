@@ -38,6 +38,7 @@ from benchmarking.core.records import (
     Point,
     Result,
     Status,
+    Workload,
 )
 from benchmarking.core.sample_statistics import IntervalScope, LaunchStatistics, Statistics, describe, over_launches
 from benchmarking.measure import doubt_rules
@@ -358,3 +359,54 @@ def _launch_facts(measurement: Measurement) -> dict[str, Any]:
         "window": dict(measurement.window),
         **{name: value for name, value in measurement.extra.items() if name != CUSTOM_METRICS},
     }
+
+
+# A calibration run (`benchmarking.calibration`) measures matrix products at one precision, or copies, at several sizes.
+# Its best point holds the peak as a metric, which the warehouse copies to the device's row.
+TASK = "device-calibration"
+"""The task and model id of calibration runs."""
+PEAK_FLOPS = "peak_flops_per_sec"
+PEAK_COPY = "peak_copy_bytes_per_sec"
+MATRIX_AXIS = "matrix_size"
+"""Rows and columns of the square matrices."""
+COPY_AXIS = "copy_bytes"
+"""Bytes that a copy reads; it writes the same number."""
+CACHE_MARGIN = 4
+"""Minimum size of a copy in last-level caches, so that cached parts hardly count."""
+
+
+def with_peak(workload: Workload, results: tuple[Result, ...]) -> tuple[Result, ...]:
+    """The results of a run. In a calibration, the best one gets the peak as a metric and the others a reason.
+
+    The best result has the highest rate at its median latency, among results that are not invalid.
+    """
+    rates = [rate_of(result) if workload.task == TASK else None for result in results]
+    order = sorted((index for index, rate in enumerate(rates) if rate is not None), key=lambda index: rates[index] or 0)
+    changed = list(results)
+    for index in order:
+        result, name, rate = results[index], peak_name(results[index]), rates[index]
+        if index == order[-1] and rate is not None:
+            changed[index] = replace(result, metrics={**result.metrics, name: rate})
+        else:
+            missing = {**result.missing, name: f"{NOT_APPLICABLE}: another size was faster"}
+            changed[index] = replace(result, missing=missing)
+    return tuple(changed)
+
+
+def rate_of(result: Result) -> float | None:
+    """FLOP/s, or copied bytes/s, at the median latency; None for a result without a valid measurement."""
+    metrics = result.metrics
+    work = metrics.get("bytes_accessed" if is_of_copy(result) else "flops")
+    if result.status != "ok" or result.validity == "invalid" or not metrics.get("latency_median_ms") or work is None:
+        return None
+    return work / (metrics["latency_median_ms"] / MS_PER_S)
+
+
+def is_of_copy(result: Result) -> bool:
+    """Whether a result of a calibration is that of a copy, else of a product of matrices."""
+    return COPY_AXIS in result.point.axes
+
+
+def peak_name(result: Result) -> str:
+    """The metric that holds the peak of a result's kind."""
+    return PEAK_COPY if is_of_copy(result) else PEAK_FLOPS

@@ -34,8 +34,8 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.launches import random_order
+from benchmarking.measure.aggregate import with_peak
 from benchmarking.measure.context import Live, Settings
-from benchmarking.measure.peaks import with_peak
 from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, work
 from benchmarking.sweep.run.lock import device_locks
 from benchmarking.sweep.run.preparation import NotBuiltError, needs_preparation, prepare, quality_of

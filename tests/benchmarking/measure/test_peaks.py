@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
+from benchmarking.calibration.calibration_plans import peaks_table
 from benchmarking.core.records import Point, Result, Workload
-from benchmarking.measure.peaks import table, with_peak
+from benchmarking.measure.aggregate import with_peak
 
 
 def workload(task="device-calibration"):
@@ -73,7 +74,7 @@ def test_the_table_marks_peaks_and_shows_doubts_and_unmeasured_parts(make_run):
     run = make_run(precision="bfloat16")
     results = (product(1000, 500.0), product(2000, 500.0, validity="noisy"), copy(4_000_000_000, 2.0))
     results = (*with_peak(workload(), results[:2]), *with_peak(workload(), results[2:]))
-    text = table([dataclasses.replace(run, results=results)], {"int8": "not_supported"})
+    text = peaks_table([dataclasses.replace(run, results=results)], {"int8": "not_supported"})
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines == [
         "peaks of Test CPU (cpu)",
@@ -89,4 +90,4 @@ def test_the_table_marks_peaks_and_shows_doubts_and_unmeasured_parts(make_run):
 
 def test_failed_points_are_in_the_table_with_their_reason(make_run):
     failed = product(100, 1.0, status="failed", validity=None, error="out of memory")
-    assert "failed: out of memory" in table([dataclasses.replace(make_run(), results=(failed,))])
+    assert "failed: out of memory" in peaks_table([dataclasses.replace(make_run(), results=(failed,))])
