@@ -231,10 +231,10 @@ def test_tf32_is_kept_out_of_float32_engines(monkeypatch):
 
 def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     monkeypatch.setattr(tensorrt.shared.OrtRuntime, "missing", lambda self: None)
-    monkeypatch.setattr(tensorrt.ort_runtime, "linked", lambda name: tensorrt.ort_runtime.Linked(cuda=13, tensorrt=10))
-    monkeypatch.setattr(tensorrt.ort_runtime, "provider_library", lambda name: None)
+    monkeypatch.setattr(tensorrt.shared, "linked", lambda name: tensorrt.shared.Linked(cuda=13, tensorrt=10))
+    monkeypatch.setattr(tensorrt.shared, "provider_library", lambda name: None)
     assert tensorrt.PLUGIN.missing().endswith("built without TensorRT: pip install 'onnxruntime-gpu[cuda,cudnn]'")
-    monkeypatch.setattr(tensorrt.ort_runtime, "provider_library", lambda name: Path("/x"))
+    monkeypatch.setattr(tensorrt.shared, "provider_library", lambda name: Path("/x"))
     monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: None)
     assert tensorrt.PLUGIN.missing().endswith("pip install 'tensorrt-cu13>=10,<11'")
     monkeypatch.setattr(tensorrt, "_tensorrt_version", lambda: "10.13")

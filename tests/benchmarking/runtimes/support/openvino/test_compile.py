@@ -201,7 +201,7 @@ def test_activations_are_quantized_only_with_dynamic_quantization(core, product)
 @pytest.mark.parametrize(("flags", "is_refused"), [(["avx2"], True), (["avx2", "avx512_vnni"], False), (None, False)])
 def test_quantized_activations_without_dot_products_of_8_bits_are_refused(monkeypatch, flags, is_refused):
     values = {} if flags is None else {"cpu_capabilities": flags}
-    monkeypatch.setattr("benchmarking.devices.support.host.host_facts", lambda: Readings(values=values))
+    monkeypatch.setattr(compiling, "host_facts", lambda: Readings(values=values))
     compiling.check_dot_products("CPU", "weight-only")
     compiling.check_dot_products("GPU", "dynamic")
     if is_refused:
