@@ -498,12 +498,9 @@ class DuckDbMessage:
 
 def parse_message(text: str) -> DuckDbMessage:
     """Parse an error's text: the kind, and on a connection with `errors_as_json`, JSON after it."""
-    start = text.find('{"exception_type"')
-    if start < 0:
-        return DuckDbMessage(kind="", message=text)
     try:
-        fields, _ = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
+        fields, _ = json.JSONDecoder().raw_decode(text, text.index('{"exception_type"'))
+    except ValueError:  # it has none, or one that is cut off
         return DuckDbMessage(kind="", message=text)
     position = fields.get("position")
     return DuckDbMessage(

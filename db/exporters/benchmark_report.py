@@ -69,10 +69,6 @@ class Time:
     """Our raw samples of it."""
 
 
-def _of_tokens(name: str) -> dict[str, str]:
-    return {"p50": f"{name}_ms", "p90": f"{name}_p90_ms", "p99": f"{name}_p99_ms"}
-
-
 LATENCY = Time(
     "request_latency",
     "s",
@@ -80,19 +76,9 @@ LATENCY = Time(
     ("request_latency", "e2el", "e2e_latency", "latency"),
     "latency_wall",
 )
-FIRST = Time(
-    "time_to_first_token",
-    "s",
-    _of_tokens("time_to_first_token"),
-    ("time_to_first_token", "ttft"),
-    "time_to_first_token",
-)
-EACH = Time(
-    "time_per_output_token",
-    "s/token",
-    _of_tokens("time_per_output_token"),
-    ("time_per_output_token", "tpot"),
-    "time_per_output_token",
+FIRST, EACH = (
+    Time(name, unit, {"p50": f"{name}_ms", "p90": f"{name}_p90_ms", "p99": f"{name}_p99_ms"}, (name, short), name)
+    for name, unit, short in (("time_to_first_token", "s", "ttft"), ("time_per_output_token", "s/token", "tpot"))
 )
 FROM_SENDING = replace(LATENCY, columns={}, called=("service_time",))
 """The latency of an imported load whose tool counts from sending."""

@@ -376,16 +376,9 @@ def newest_results(
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
-        "run_id",
-        *NEWEST_SUBJECTS,
-        "runtime_mode",
-        *NEWEST_SETTINGS,
-        *POINT_COLUMNS,
-        *STATE_COLUMNS,
+        *("run_id", *NEWEST_SUBJECTS, "runtime_mode", *NEWEST_SETTINGS, *POINT_COLUMNS, *STATE_COLUMNS),
         f"{judged_value(METRICS[DEFAULT_METRIC])} AS {DEFAULT_METRIC}",
-        *INTERVAL_COLUMNS,
-        *RATES,
-        *PEAK_MEMORY,
+        *(*INTERVAL_COLUMNS, *RATES, *PEAK_MEMORY),
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
         f"other_metrics['{HIGHEST_RATE}'] AS {HIGHEST_RATE}",
     )

@@ -57,18 +57,18 @@ class GivenValues:
     def applied_to(self, run: Run) -> Run:
         """The run with these values, on which its ids and hardware_id then depend."""
         tagged = replace(run, provenance=replace(run.provenance, tags={**run.provenance.tags, **self.tags}))
-        stated: dict[str, Json] = {
-            "model_id": self.model_id,
-            "device": self.device,
-            "device_name": self.device_name,
-            "precision": self.precision,
-            "runtime": self.runtime,
-            "started_at": None if self.started_at is None else iso(self.started_at),
+        cell, hardware, origin = tagged.cell, tagged.hardware, tagged.origin
+        stated: dict[str, tuple[Json, Json]] = {  # the given value, and that of the file
+            "model_id": (self.model_id, cell.workload.model_id),
+            "device": (self.device, cell.device.selector),
+            "device_name": (self.device_name, cell.device.name),
+            "precision": (self.precision, cell.precision),
+            "runtime": (self.runtime, cell.runtime),
+            "started_at": (None if self.started_at is None else iso(self.started_at), tagged.started_at),
         }
-        values = {name: value for name, value in stated.items() if value is not None}
+        values = {name: given for name, (given, _) in stated.items() if given is not None}
         if not values:
             return tagged
-        cell, hardware, origin = tagged.cell, tagged.hardware, tagged.origin
         selector = self.device or cell.device.selector
         device = replace(
             cell.device,
@@ -76,15 +76,7 @@ class GivenValues:
             selector=selector,
             name=self.device_name or cell.device.name,
         )
-        of_file: dict[str, Json] = {
-            "model_id": cell.workload.model_id,
-            "device": cell.device.selector,
-            "device_name": cell.device.name,
-            "precision": cell.precision,
-            "runtime": cell.runtime,
-            "started_at": tagged.started_at,
-        }
-        replaced = {name: of_file[name] for name, value in values.items() if of_file[name] != value}
+        replaced = {name: of_file for name, (given, of_file) in stated.items() if given not in (None, of_file)}
         if origin is not None and replaced:
             origin = replace(origin, kept={**origin.kept, "replaced": replaced})
         changed = replace(
@@ -103,19 +95,19 @@ class GivenValues:
             origin=origin,
         )
         dated = changed if self.started_at is None else _at(changed, self.started_at)
+        # The results without doubts that say that the file does not state a value that the user gave.
         settled = {"engine_not_stated"} if self.runtime is not None else set()
         settled |= {"undated"} if self.started_at is not None else set()
-        # The result without these doubts, which say that the file does not state a value that the user gave.
-        certain = replace(
-            dated,
-            results=tuple(
-                replace(result, doubts=tuple(doubt for doubt in result.doubts if doubt.kind not in settled))
-                for result in dated.results
-            ),
-        )
         words = canonical_hash(values)
-        results = tuple(replace(result, result_id=content_id(result.result_id, words)) for result in certain.results)
-        return replace(certain, run_id=content_id(certain.run_id, words), results=results)
+        results = tuple(
+            replace(
+                result,
+                result_id=content_id(result.result_id, words),
+                doubts=tuple(doubt for doubt in result.doubts if doubt.kind not in settled),
+            )
+            for result in dated.results
+        )
+        return replace(dated, run_id=content_id(dated.run_id, words), results=results)
 
 
 def _at(run: Run, time: datetime) -> Run:
