@@ -251,22 +251,13 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
         elif row["value"] is None:
             unfit = f"no {metric.column}: {why_missing or 'not measured'}"
         return Measured(
-            result_id=row["result_id"],
-            run_id=row["run_id"],
-            series_id=row["series_id"],
-            session_id=run["session_id"],
-            ab=run["ab"],
-            started_at=run["started_at"],
-            finished_at=run["finished_at"],
-            history_time=run["history_time"],
+            **{name: row[name] for name in ("result_id", "run_id", "series_id", "value", "validity")},
+            **{name: run[name] for name in ("session_id", "ab", "started_at", "finished_at", "history_time")},
+            **{name: run[name] for name in ("columns", "versions")},
             keys=own_keys,
             keys_hash=keys_hash,
-            value=row["value"],
-            validity=row["validity"],
             unfit=unfit,
             doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
-            columns=run["columns"],
-            versions=run["versions"],
         )
 
     found = []

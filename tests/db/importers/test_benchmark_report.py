@@ -17,7 +17,7 @@ from db.analysis.selection import Selection
 from db.commands.compact import main as compact
 from db.exporters.benchmark_report import PLUGIN as EXPORTER
 from db.exporters.support.exporting import ExportRequest
-from db.importers.benchmark_report import PLUGIN
+from db.importers.inference_perf import BENCHMARK_REPORT as PLUGIN
 from db.importers.support.files import read_file
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for

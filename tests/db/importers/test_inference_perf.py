@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from benchmarking.core.metrics import SERVICE_TIMES
-from db.importers.inference_perf import PLUGIN
+from db.importers.inference_perf import INFERENCE_PERF as PLUGIN
 from db.importers.support.files import NoResultsError, read_file
 from db.importers.support.measures import median_of
 from tests.helpers.imported_files import importer_for
