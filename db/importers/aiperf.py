@@ -112,7 +112,7 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
         yield _of_sweep(file, aggregated)
         return
     if file.json is None:  # the CSV, which has no settings
-        file.give_way_to(file.path.with_suffix(".json"))
+        file.give_way_to(file.path.with_suffix(".json"), is_aiperf)
         settings = {"input_config": {"endpoint": {"model_names": [UNNAMED]}}}
         top = Fields(file, {**_exported_table(file, _is_aiperf_header), **settings})
     else:
@@ -228,7 +228,7 @@ def _is_genai_header(cells: list[str]) -> bool:
 
 def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     if file.json is None:  # the CSV, in the form of the JSON
-        file.give_way_to(file.path.with_suffix(".json"))
+        file.give_way_to(file.path.with_suffix(".json"), is_genai_perf)
         load = FOLDER.fullmatch(file.path.absolute().parent.name)
         settings = {"model": "unknown", **({load[1]: parsed_number(load[2])} if load else {})}
         top = Fields(file, {**_exported_table(file, _is_genai_header), "input_config": settings})

@@ -219,9 +219,7 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(data, dict) and data.get(RUN_NUMBER) == -1:
         file.without_results("warm-up of a sweep")
     if path.name.endswith(".pytorch.json"):
-        whole = path.with_name(path.name.removesuffix(".pytorch.json") + ".json")
-        if whole.is_file():
-            file.without_results(f"all its numbers are in {whole.name}")
+        file.give_way_to(path.with_name(path.name.removesuffix(".pytorch.json") + ".json"), is_serve)
     if path.name in ("summary.json", "summary.csv") and any(path.parent.glob(f"{SUMMARISED[path.suffix]}run=*.json")):
         file.without_results("summary of a sweep: each run has its own file, run=N.json")
     loads = _served_loads(file)
@@ -351,9 +349,8 @@ def read_offline(file: ForeignFile) -> Iterator[ForeignRun]:
     data = _offline_data(file)
     if data is None:
         top_fields(file)
-    sibling = file.path.with_suffix(".pytorch.json")
-    if isinstance(file.json, dict) and sibling.is_file():
-        file.without_results(f"all its numbers are in {sibling.name}")
+    if isinstance(file.json, dict):
+        file.give_way_to(file.path.with_suffix(".pytorch.json"), is_offline)
     fields = Fields(file, data or {})
     arguments = fields.section("arguments")
     mode: dict[str, Scalar] = {"engine": "offline"}

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from benchmarking.core import plugins
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import first_few
@@ -461,9 +461,15 @@ class ForeignFile:
         """Raise FormatError with the file and the problem."""
         raise FormatError(f"{self.path}: {problem}")
 
-    def give_way_to(self, other: Path) -> None:
-        """Raise NoResultsError if there is such another file, which has all numbers of this one."""
-        if other != self.path and other.is_file():
+    def give_way_to(self, other: Path, recognises: Callable[[ForeignFile], bool]) -> None:
+        """Raise NoResultsError if there is such another file of the format, which has all numbers of this one; a file
+        of the same name from another tool, or a damaged one, has not."""
+        try:
+            found = None if other == self.path else beside(self, other)
+            is_whole = found is not None and recognises(found)
+        except StorageError:
+            return
+        if is_whole:
             self.without_results(f"all its numbers are in {other.name}")
 
     def without_results(self, reason: str) -> NoReturn:
@@ -520,9 +526,10 @@ def read_file(path: Path) -> ForeignFile:
 
 
 def beside(file: ForeignFile, path: Path, folder: Path | None = None) -> ForeignFile | None:
-    """Another file that completes one, from its folder or the `folder` of both; None without it. What lies outside, by
-    a link or by a name in a table, is named and not read: it may be any file of the user, and would be stored."""
-    if not path.is_file():
+    """Another file that completes one, from its folder or the `folder` of both; None without it, and for the standard
+    input, which has no folder. What lies outside, by a link or by a name in a table, is named and not read: it may be
+    any file of the user, and would be stored."""
+    if file.path == Path("-") or not path.is_file():
         return None
     if not path.resolve().is_relative_to((folder or file.path.parent).resolve()):
         file.leave_out(str(path), "not read, since it is not in the folder of the file")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import socket
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -239,3 +241,33 @@ def test_a_configuration_beside_a_result_is_no_link_to_another_file(tmp_path):
     assert "batch_size=1" in kept
     assert "of-the-user" not in kept
     assert "hydra_config.yaml: not read" in left_out
+
+
+TWINS = [
+    ("aiperf/table.csv", "aiperf/profile_export_aiperf.json"),
+    ("openvino_llm_bench/table.csv", "openvino_llm_bench/report.json"),
+    ("onnxruntime_genai_benchmark/genai_e2e.csv", "onnxruntime_genai_benchmark/records.json"),
+    ("vllm_bench_offline/latency.json", "vllm_bench_offline/latency_8.pytorch.json"),
+]
+
+
+@pytest.mark.parametrize(("name", "whole"), TWINS)
+def test_a_file_gives_way_only_to_one_of_its_format(name, whole, tmp_path):
+    path = tmp_path / f"run{Path(name).suffix}"
+    path.write_bytes((FIXTURES / "imports" / name).read_bytes())
+    other = tmp_path / ("run.pytorch.json" if whole.endswith(".pytorch.json") else "run.json")
+    for content in ('{"name": "of another tool"}', '[{"cut": ', ""):
+        other.write_text(content)
+        assert imported(path).state == "imported", content
+    other.write_bytes((FIXTURES / "imports" / whole).read_bytes())
+    assert (imported(path).state, imported(path).reason) == ("nothing", f"{path}: all its numbers are in {other.name}")
+
+
+def test_what_is_read_from_the_standard_input_has_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "config.yaml").write_text("server: {model_name: of-another-load}\n")
+    monkeypatch.chdir(tmp_path)
+    report = FIXTURES / "import_folders/inference_perf_rate/stage_0_lifecycle_metrics.json"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(report.read_bytes())))
+    stored = []
+    imported(Path("-"), stored)
+    assert [run.cell.workload.model_id[:8] for run in stored] == ["unknown-"]
