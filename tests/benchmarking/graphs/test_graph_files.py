@@ -23,6 +23,7 @@ from benchmarking.workloads.support.graph_file import (
 )
 from benchmarking.workloads.support.resolve import resolve
 
+pytestmark = pytest.mark.forked_children
 onnx = pytest.importorskip("onnx")
 
 
