@@ -50,12 +50,13 @@ def test_the_first_output_is_compared_with_the_reference_exactly(null_script, me
 
 @pytest.mark.slow
 def test_a_different_output_makes_the_result_invalid_everywhere(null_script, capsys, sweep_arguments):
+    """At one point: for each, torch computes the model in float64, in a process of its own."""
     null_script(outputs=WRONG)
-    assert main([*sweep_arguments, "--save"]) == 0
+    assert main([*("1" if word == "1,2" else word for word in sweep_arguments), "--save"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[3].endswith("  invalid")
     words = " ".join(out.split())
-    assert "output_differs (b1 s32, b2 s32): " in words
+    assert "output_differs (b1 s32): " in words
     assert "Found: relative l2 1.414, tolerance relative l2 0.3" in words
     assert out.splitlines()[1].split()[-2:] == ["error", "doubts"]
     assert " 1.4  invalid" in out.splitlines()[3]
@@ -67,7 +68,7 @@ def test_a_different_output_makes_the_result_invalid_everywhere(null_script, cap
         for view in ("accepted_results", "hardware_comparison", "architecture_comparison", "device_efficiency"):
             assert warehouse.query(f"SELECT * FROM {view}").dicts() == [], view
         shown = warehouse.query("SELECT is_ranked, speedup FROM runtime_comparison").dicts()
-        assert shown == [{"is_ranked": False, "speedup": None}] * 2
+        assert shown == [{"is_ranked": False, "speedup": None}]
 
 
 def test_the_reference_itself_is_not_compared(null_script, measured, doubts_of):
