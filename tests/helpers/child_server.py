@@ -29,6 +29,7 @@ import tempfile
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -288,6 +289,8 @@ def main() -> None:
             importlib.import_module(name)
     if (compiler := sys.modules.get("torch._dynamo.utils")) is not None:
         atexit.unregister(compiler.dump_compile_times)  # for a log, in each child
+    # What libraries want to finalize is the server's: at the end of a child it would take as long as most children do.
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     gc.freeze()
     connection = socket.socket(fileno=int(sys.argv[1]))
     while True:
