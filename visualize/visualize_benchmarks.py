@@ -283,20 +283,18 @@ def _check(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     """Write the report and print its path."""
-    from visualize.report.report_file import ReportRequest, write_report
+    from visualize.report.report_file import write_report
 
     refused = write_report(
-        ReportRequest(
-            path=Path(options.report),
-            database=options.db_path,
-            files=options.json_path,
-            lock_timeout_s=options.lock_timeout,
-            selection=_selection(options),
-            words=_words(options),
-            sides=None if options.compare is None else tuple(options.compare),
-            metric=options.metric,
-            across=tuple(options.across),
-        )
+        Path(options.report),
+        options.json_path,
+        options.db_path,
+        options.lock_timeout,
+        selection=_selection(options),
+        words=_words(options),
+        sides=options.compare,
+        metric=options.metric,
+        across=options.across,
     )
     print(json.dumps([options.report]) if options.json else options.report)
     for trouble in refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
@@ -73,36 +74,13 @@ class Grid:
     """For screen readers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Alternative pages, shown as links in sites without forms."""
-
-    title: str
-    options: tuple[tuple[str, Link, bool], ...]
-    """(text, page, whether it is the current page)."""
-
-
 def alternatives(
     title: str, view: str, options: Iterable[tuple[str, DataclassInstance]], current: DataclassInstance | None
-) -> Choice:
-    """The choice between pages of a view: (text, parameters)."""
-    return Choice(
-        title=title, options=tuple((text, Link(view=view, parameters=one), one == current) for text, one in options)
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """An entry of a chart's legend."""
-
-    label: str
-    colour: str
-    """A class of the style sheet, or #rrggbb."""
-    path: str | None
-    """Outline of the marker; None for a line or a patch."""
-    dashes: str | None
-    """Dash pattern of the line; None for a marker or patch without a line."""
-    state: str
+) -> SimpleNamespace:
+    """Alternative pages of a view, shown as links in sites without forms, from (text, parameters): (text, page, whether
+    it is the current page)."""
+    links = ((text, Link(view=view, parameters=one), one == current) for text, one in options)
+    return SimpleNamespace(title=title, options=tuple(links))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,20 +95,9 @@ class Chart:
     specs: tuple[Mapping[str, Any], ...]
     """Vega-Lite specification of each panel."""
     columns: int = 1
-    legend: tuple[Key, ...] = ()
+    legend: tuple[SimpleNamespace, ...] = ()
     legend_title: str | None = None
     table: Grid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spark:
-    """A sparkline over time, in a box of WIDTH x HEIGHT."""
-
-    points: str
-    """Points of an SVG polyline."""
-    end: tuple[float, float]
-    words: str
-    """For screen readers."""
 
 
 WIDTH, HEIGHT = 120.0, 28.0
@@ -141,8 +108,9 @@ LEAST_RANGE = 0.1
 """Minimum range as a share of the middle value, so small variation looks flat."""
 
 
-def spark(values: Sequence[float], unit: str) -> Spark | None:
-    """The sparkline; None for fewer than two values."""
+def spark(values: Sequence[float], unit: str) -> SimpleNamespace | None:
+    """A sparkline over time in a box of WIDTH x HEIGHT: the points of an SVG polyline, its end, and words for screen
+    readers; None for fewer than two values."""
     if len(values) < 2:
         return None
     low, high = min(values), max(values)
@@ -154,7 +122,7 @@ def spark(values: Sequence[float], unit: str) -> Spark | None:
         for place, value in enumerate(values)
     ]
     words = f"{len(values)} runs, from {number(values[0])} to {number(values[-1])} {unit}".rstrip()
-    return Spark(points=" ".join(f"{x:g},{y:g}" for x, y in places), end=places[-1], words=words)
+    return SimpleNamespace(points=" ".join(f"{x:g},{y:g}" for x, y in places), end=places[-1], words=words)
 
 
 def text_cell(value: object, *, link: Link | None = None, tone: Tone = "", hint: str | None = None) -> Cell:

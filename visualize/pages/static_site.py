@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -52,17 +53,6 @@ DIGEST_LETTERS = 10
 NEWEST_RUNS = """
 SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenSite:
-    """A summary of a written site."""
-
-    pages: int
-    runs: int
-    """Number of run pages among them."""
-    runs_left_out: int
-    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -135,8 +125,9 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
     return None if known is None or known.in_files is None else known.in_files(parameters)
 
 
-def write_site(data: Data, folder: Path, *, runs: int) -> WrittenSite:
+def write_site(data: Data, folder: Path, *, runs: int) -> SimpleNamespace:
     """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete.
+    Returns the numbers of pages, of those of runs, and of runs without one, and its size in bytes.
 
     Raises UsageError for a folder with other content, StorageError for a write error.
     """
@@ -194,7 +185,7 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _write(data: Data, folder: Path, runs: int) -> WrittenSite:
+def _write(data: Data, folder: Path, runs: int) -> SimpleNamespace:
     newest = [row["run_id"] for row in data.warehouse.query(NEWEST_RUNS).dicts()]
     plan = SitePlan(runs=frozenset(newest[:runs]))
     note = f"results up to {time_text(data.taken_at)} UTC."
@@ -213,7 +204,7 @@ def _write(data: Data, folder: Path, runs: int) -> WrittenSite:
         sizes[f"{ASSETS}/{name}"] = _write_file(folder, f"{ASSETS}/{name}", (STATIC / name).read_bytes())
     marker: Mapping[str, Any] = {"made_by": MADE_BY, "files": sorted(sizes)}
     sizes[MARKER] = _write_file(folder, MARKER, f"{json.dumps(marker, indent=1)}\n".encode())
-    return WrittenSite(
+    return SimpleNamespace(
         pages=len(plan.paths),
         runs=plan.counts["run"],
         runs_left_out=len(newest) - len(plan.runs),

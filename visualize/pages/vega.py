@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarking.core.text import visible, visible_lines
 from visualize.drawing.figure import Colour, Figure, Line, Panel
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
-from visualize.pages.elements import Chart, Grid, Heading, Key, number_cell, number_text, state_cell, text_cell
+from visualize.pages.elements import Chart, Grid, Heading, number_cell, number_text, state_cell, text_cell
 
 Spec = dict[str, Any]
 
@@ -62,8 +63,8 @@ def chart(figure: Figure, table: Grid | None = None) -> Chart:
         specs=tuple({**spec(panel), "description": words} for panel in figure.panels),
         columns=figure.columns,
         legend_title=figure.legend_title,
-        legend=tuple(
-            Key(
+        legend=tuple(  # the outline of a marker, and the dash pattern of a line; None without one
+            SimpleNamespace(
                 label=visible(entry.label),
                 colour=_class(entry.colour),
                 path=None if entry.shape is None else SHAPES[MARKERS[entry.shape % len(MARKERS)]],

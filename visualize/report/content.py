@@ -70,7 +70,7 @@ from visualize.pages.result_rows import (
 from visualize.pages.views.compare_page import compared
 from visualize.pages.views.profiles_page import profile_charts
 from visualize.report import findings
-from visualize.report.findings import MODEL, POINT, Section, is_ranked
+from visualize.report.findings import MODEL, POINT, is_ranked
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -147,7 +147,7 @@ class Report:
 
     title: str
     about: tuple[tuple[str, str], ...]
-    summary: tuple[Section, ...]
+    summary: tuple[SimpleNamespace, ...]
     """Empty in a comparison, which has its own summary."""
     comparison: SimpleNamespace | None
     doubts: tuple[DoubtNote, ...]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
 from benchmarking.core.text import counted, first_few, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
@@ -37,14 +37,6 @@ CLOSE = 0.02
 """Relative difference up to which memory and energy readings count as equal, since runs vary as much."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Sentences under a heading."""
-
-    title: str
-    sentences: tuple[str, ...]
-
-
 Reading = tuple[str, float]
 """A kind of reading, and a value without an interval. Only readings of the same kind are compared."""
 
@@ -54,10 +46,11 @@ def is_ranked(row: Row) -> bool:
     return row["status"] == "ok" and bool(row["value"]) and row["state"] in ("valid", "doubtful")
 
 
-def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
-    """The sections of the summary: fastest, smallest and most efficient calls, and the highest rates of load tests."""
+def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
+    """The sections of the summary, each with a title and sentences: fastest, smallest and most efficient calls, and the
+    highest rates of load tests."""
     loads = [row for row in rows if is_load(row)]
-    under_load = (Section(title="Under load", sentences=tuple(_highest_rates(loads))),) if loads else ()
+    under_load = (SimpleNamespace(title="Under load", sentences=tuple(_highest_rates(loads))),) if loads else ()
     rows = [row for row in rows if not is_load(row)]
     if not rows:
         return under_load
@@ -66,9 +59,9 @@ def summary(rows: Sequence[Row]) -> tuple[Section, ...]:
     smallest = _lowest(rows, _memory, "peak memory", "MB", _because(no_memory))
     most_efficient = _lowest(rows, _energy, "energy", "J per item", _because(no_energy))
     return (
-        Section(title="Fastest", sentences=tuple(_fastest(rows))),
-        Section(title="Smallest", sentences=tuple(smallest)),
-        Section(title="Most efficient", sentences=tuple(most_efficient)),
+        SimpleNamespace(title="Fastest", sentences=tuple(_fastest(rows))),
+        SimpleNamespace(title="Smallest", sentences=tuple(smallest)),
+        SimpleNamespace(title="Most efficient", sentences=tuple(most_efficient)),
         *under_load,
     )
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.argument_types import folder_to_write
 from benchmarking.core.errors import StorageError, UsageError
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.storage_paths import without_place
 from benchmarking.core.text import first_few, markdown_escaped, markdown_table
@@ -48,60 +47,51 @@ MOST_MARKDOWN_ROWS = 60
 LOCK_TIMEOUT_S = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRequest:
-    """The options of a report."""
-
-    path: Path
-    """The file to write, which ends with .html or .md."""
-    database: str | None
-    """None for the default database."""
-    files: Sequence[str] | None
-    """Run files, folders or glob patterns instead of a database."""
-    lock_timeout_s: float
-    selection: Selection
-    words: Words
-    """Selection of results; unused in a comparison."""
-    sides: tuple[str, str] | None
-    """Two selections to compare; None for no comparison."""
-    metric: str = DEFAULT_METRIC
-    across: tuple[str, ...] = ()
-
-
-def write_report(request: ReportRequest) -> tuple[str, ...]:
-    """Write the report, and return the errors of run files that could not be read.
+def write_report(
+    path: Path,
+    files: Sequence[str] | None,
+    database: str | None,
+    lock_timeout_s: float,
+    *,
+    selection: Selection,
+    words: Words,
+    sides: tuple[str, str] | None = None,
+    metric: str = DEFAULT_METRIC,
+    across: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Write the report to a file that ends with .html or .md, and return the errors of run files that could not be
+    read. It is of run files, folders or glob patterns, or else of the database, None for the default one; of the
+    results that are selected by both `words` and `selection`, or of a comparison of two `sides`, which are selections.
 
     Raises UsageError for invalid names, and StorageError for an unreadable source, an empty selection or a write error.
     """
-    report_format(request.path)
-    sides, given = None, (request.files, request.database, request.lock_timeout_s)
-    if request.sides is not None:  # user SQL in them is run here
-        before, after = (sources.resolved(text, *given) for text in request.sides)
-        sides = (before, after)
-    across = [across_column(word) for word in request.across]
+    report_format(path)
+    given = (files, database, lock_timeout_s)
+    compared = None if sides is None else [sources.resolved(text, *given) for text in sides]  # runs user SQL in them
+    columns = [across_column(word) for word in across]
     source = sources.opened(*given)
     with source.warehouse:
         comparison = None
-        if sides is None:
-            sources.check(source, request.selection)
-            selection = sources.chosen(source, request.selection, request.words)
+        if compared is None:
+            sources.check(source, selection)
+            selection = sources.chosen(source, selection, words)
             ids: Sequence[str] = chosen_ids(source.warehouse, selection)
             if not ids:
-                raise sources.nothing_selected(source, selection, request.words)
+                raise sources.nothing_selected(source, selection, words)
         else:
-            metric = judged_metric(source.warehouse, request.metric)
-            both = compare(source.warehouse, *sides, metric, across)
-            command = compare_command(sides[0].text, sides[1].text, request.metric, ",".join(request.across))
+            before, after = compared
+            both = compare(source.warehouse, before, after, judged_metric(source.warehouse, metric), columns)
+            command = compare_command(before.text, after.text, metric, ",".join(across))
             comparison = ReportComparison(comparison=both, command=command)
             ids = _compared_ids(source, comparison)
         report = report_of(source.warehouse, ids, without_place(source.name), comparison)
-    text = html(report) if report_format(request.path) == "html" else markdown(report)
-    with temporary_sibling(request.path) as part:
+    text = html(report) if report_format(path) == "html" else markdown(report)
+    with temporary_sibling(path) as part:
         try:
             part.write_text(text, encoding="utf-8", newline="\n")
-            os.replace(part, request.path)
+            os.replace(part, path)
         except OSError as error:
-            raise StorageError(f"cannot write {request.path}: {error.strerror}: choose another path") from error
+            raise StorageError(f"cannot write {path}: {error.strerror}: choose another path") from error
     return source.refused
 
 
@@ -120,16 +110,8 @@ def check_request(path: Path, results: int) -> None:
 def write_session_report(path: Path, session_id: str, files: Sequence[str], database: str | None) -> None:
     """Write a report of all results of one command, from its run files or a database. Raises as `write_report`."""
     make_folder(path.parent)
-    request = ReportRequest(
-        path=path,
-        database=database,
-        files=files or None,
-        lock_timeout_s=LOCK_TIMEOUT_S,
-        selection=Selection(),
-        words=Words.parse(f"session={session_id}"),
-        sides=None,
-    )
-    write_report(request)
+    words = Words.parse(f"session={session_id}")
+    write_report(path, files or None, database, LOCK_TIMEOUT_S, selection=Selection(), words=words)
 
 
 def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
