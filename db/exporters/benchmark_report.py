@@ -31,6 +31,7 @@ from db.exporters.support.exporting import (
     supported_results,
     text_output,
 )
+from db.importers.support.serving import PARALLELISM
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -383,7 +384,8 @@ def _engine(run: Run) -> dict[str, Any]:
     cell, versions = run.cell, run.provenance.versions
     own_version = None if _is_foreign(run) else f"benchhouse {run.provenance.tool_version}"
     own_processor = None if _is_foreign(run) else run.hardware.cpu_model
-    sizes = {name: cell.runtime_mode.get(f"{name}_size") for name in ("tp", "dp", "ep", "pp")}
+    degrees = {PARALLELISM[name]: size for name, size in cell.runtime_mode.items() if name in PARALLELISM}
+    sizes = {name: degrees.get(f"{name}_size") for name in ("tp", "dp", "ep", "pp")}
     config = {
         "device": cell.device.selector,
         "precision": cell.precision,

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 from benchmarking.core.doubts import doubt, failed_requests, validity
@@ -389,13 +389,17 @@ CLOCK_S = 1e-6
 
 def common_length(total: float | None, requests: int | None) -> int | None:
     """Tokens per request, if the total is a multiple of the number of requests; otherwise None."""
-    each = int(total // requests) if total and requests and not total % requests else None
-    return each if each is None or each <= INT32_MAX else None
+    each = total / requests if total and requests else None
+    return int(each) if _is_length(each) else None
 
 
 def same_length(least: float | None, most: float | None) -> int | None:
-    """Tokens per request, if the shortest and the longest request have the same number; otherwise None."""
-    return int(least) if least is not None and least == most and least >= 1 else None
+    """Tokens per request, if the shortest and the longest request have the same whole number; otherwise None."""
+    return int(least) if least == most and _is_length(least) else None
+
+
+def _is_length(tokens: float | None) -> TypeGuard[float]:
+    return tokens is not None and 1 <= tokens <= INT32_MAX and float(tokens).is_integer()
 
 
 def named_statistics(
@@ -444,7 +448,7 @@ PARALLELISM = {
     **dict.fromkeys(("ep", "ep_size", "expert_parallel", "expert_parallel_size"), "ep_size"),
     **dict.fromkeys(("nnodes", "num_nodes", "number_of_nodes"), "nodes"),
 }
-"""Field -> what it is a degree of."""
+"""Field of a tool, and so setting of a run -> what it is a degree of."""
 SHARED_RANKS = "enable_dp_attention"
 """SGLang's setting by which the replicas of data parallelism are among the GPUs of tensor parallelism."""
 GPU_COUNTS = ("num_gpus", "gpu_count", "n_gpus", "ngpus", "num_gpu", "world_size")

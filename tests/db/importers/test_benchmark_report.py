@@ -188,6 +188,14 @@ def test_own_reports_round_trip(make_run, exported, written):
     assert exported(again, output="again.yaml") == {"again.yaml": first}
 
 
+def test_degrees_of_parallelism_are_written_whatever_their_tool_calls_them(exported):
+    run = run_of(FIXTURES / "imports/vllm_bench_serve/detailed.json")
+    assert (run.cell.runtime_mode["tp"], run.cell.device.count) == (2, 2)
+    (report,) = exported(run, output="report.yaml").values()
+    accelerator = report["scenario"]["stack"][0]["standardized"]["accelerator"]
+    assert (accelerator["count"], accelerator["parallelism"]) == (2, {"tp": 2, "dp": 1, "ep": 1, "pp": 1})
+
+
 def test_an_unstated_end_is_omitted(exported, written):
     run = run_of(FIXTURES / "imports/onnxruntime_genai_benchmark/records.json")
     assert run.finished_at is None

@@ -3,7 +3,7 @@ start."""
 
 from __future__ import annotations
 
-from db.importers.support.serving import Sent, load_result, requests_record, with_requests
+from db.importers.support.serving import Sent, common_length, load_result, requests_record, same_length, with_requests
 
 
 def load(rate):
@@ -46,3 +46,14 @@ def test_a_schedule_gives_the_latencies_from_the_intended_start():
     assert "latency_from_sending" not in kinds(found)
     on_time = [Sent(intended_s=at / 4, sent_s=at / 4, first_s=None, end_s=at / 4 + 0.1) for at in range(60)]
     assert "latency_from_sending" in kinds(with_requests(load(4.0), requests_record(on_time)))
+
+
+def test_a_length_of_all_requests_is_a_whole_number_that_a_column_holds():
+    assert (same_length(16.0, 16.0), same_length(16, 17), same_length(None, None)) == (16, None, None)
+    assert (same_length(16.5, 16.5), same_length(1e12, 1e12), same_length(0.5, 0.5)) == (None, None, None)
+    assert (common_length(512.0, 4), common_length(510.0, 4), common_length(1e15, 4), common_length(5.0, None)) == (
+        128,
+        None,
+        None,
+        None,
+    )
