@@ -11,6 +11,7 @@ without model and settings; it is read if the files of its runs are not in the s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 TIMES_MS = MS_PER_UNIT | {"sec": MS_PER_S, "seconds": MS_PER_S, "milliseconds": 1.0}
 SCALES = {**{unit: ("ms", factor) for unit, factor in TIMES_MS.items()}, "GB": ("mb", 1e3), "MJ": ("j", 1e6)}
 """Unit in the file -> unit in a metric's name, and the factor to it."""
+OF_SCALES = {word for word, _ in SCALES.values()}
 SIGNS = {"%": "percent", "°C": "celsius"}
 EXPORT_COLUMNS: Columns = {
     **latency_columns("request_latency", {"mean": "avg", "median": "p50"}),
@@ -311,7 +313,8 @@ def _export_result(
         word = "" if "/" not in unit and unit.rstrip("s") in name else word
         word, factor = SCALES.get(unit, (word, 1.0))
         wanted = dict.fromkeys((*EXPORTED, *(statistic for of_metric, statistic in columns if of_metric == name)))
-        found = {statistic: metric.scaled(statistic, factor) for statistic in wanted}
+        low = 0.0 if word in OF_SCALES else -math.inf  # differences may be negative, times and sizes are not
+        found = {statistic: metric.scaled(statistic, factor, low=low) for statistic in wanted}
         values = {statistic: value for statistic, value in found.items() if value is not None}
         if name in NAMES[:1] and word != "ms":
             metric.refuse("unit", f"expected a time, found {shortened(unit)}")

@@ -78,7 +78,7 @@ def client_result(
     metrics = {
         metric: value
         for name, metric in {**CLIENT_NUMBERS, **numbers}.items()
-        if (value := load.number(name)) is not None
+        if (value := load.number(name, low=0)) is not None
     }
     missing: dict[str, str] = {}
     # In ms, under our column if the meaning is the same, otherwise under the tool's own name.
@@ -91,7 +91,7 @@ def client_result(
         own, factor = load.peek(name), CLIENT_UNITS[found[3]]
         if found[3] is None and not (isinstance(own, int | float) and 0 <= own * factor <= duration_ms):
             continue  # not in s
-        if (value := load.number(name)) is None:
+        if (value := load.number(name, low=0)) is None:
             continue
         column = CLIENT_COLUMNS.get((found[2], found[1]), f"{found[1]}_{found[2]}_ms")
         if value == 0 and found[2] in ABSENT_AT_ZERO and not load.peek(f"mean_{found[2]}{found[3] or ''}"):

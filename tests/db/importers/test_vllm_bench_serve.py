@@ -316,6 +316,19 @@ def test_a_request_with_a_number_that_cannot_be_is_left_out_alone(name, value, t
     assert [one.place.partition("[")[0] for one in file.left_out] == [name]
 
 
+def test_a_negative_statistic_is_left_out_and_named(tmp_path):
+    data = json.loads((FOLDER / "detailed.json").read_text()) | {"mean_ttft_ms": -5.0, "output_throughput": -1.0}
+    (tmp_path / "changed.json").write_text(json.dumps(data))
+    file = read_file(tmp_path / "changed.json")
+    (run,) = SERVE.runs(file)
+    assert {"mean_ttft_ms", "throughput_tokens_per_sec"}.isdisjoint(run.results[0].metrics)
+    assert [one.text for one in file.left_out] == [
+        "output_throughput: expected a number from 0, found -1.0",
+        "mean_ttft_ms: expected a number from 0, found -5.0",
+    ]
+    assert run.results[0].missing["throughput_tokens_per_sec"].startswith("left_out: output_throughput")
+
+
 def test_outputs_before_a_request_was_sent_are_unknown():
     times = {"first_s": 1.0, "tokens_s": (1.0, 3.0), "end_s": 3.0}
     (requests,) = requests_record(
