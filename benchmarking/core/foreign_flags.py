@@ -61,6 +61,10 @@ LOSS = "a loss of quality is limited by --limit agreement:99% (or kl:0.02, or pe
 WORKTREE = (
     "A is the baseline; the code of another commit is a folder: git worktree add ../base main, --worktree-a ../base"
 )
+ALONE = (
+    "a search is of calls by a single caller; benchhouse load MODEL --request-rate R measures requests under load, and "
+    "settings of a server by --serve and --sweep"
+)
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
 """Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
@@ -98,7 +102,8 @@ TABLE = """
   --warm --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w :: {WARM_UP} :: every command warms up
   by itself
 --processes --num-processes --rounds :: --launches :: what is measured again has the launches of the stored run
---iterations --launches --warmup-iterations :: --num-runs --num-requests --rounds :: how often a call is measured
+--iterations --launches --warmup-iterations :: if --objective: launches go on until the best is decided: --budget TIME
+  limits the search :: --num-runs --num-requests --rounds :: how often a call is measured
   follows from its variation; benchhouse run MODEL takes --iterations and --launches
 --timeout :: --budget :: the time limit of a launch is --timeout of the command that measures it
 --number :: --iterations --num-requests
@@ -129,7 +134,10 @@ TABLE = """
   cap, since a cap hides waiting
 --concurrency :: if --share: loads with a number of requests in flight are not ranked: benchhouse show
   concurrency=VALUE shows them, and --request-rate RATE ranks those with a rate; calls side by side are selected by
-  --among concurrency=VALUE
+  --among concurrency=VALUE :: if --objective: {ALONE} :: calls at a time are benchhouse run MODEL --concurrency N, and
+  requests in flight benchhouse load MODEL --concurrency N
+--request-rate --request-rates :: --request-rate --request-rates :: if --objective: {ALONE} :: a load is benchhouse load
+  MODEL --request-rate R, and benchhouse recommend MODEL --request-rate R ranks what is stored
 --concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users --num-workers --nireq
   :: --concurrency :: benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate
 -c :: --concurrency :: {STATEMENTS}
@@ -216,7 +224,8 @@ TABLE = """
   --prefer of what is stored, choose the least memory or the fastest
 --sort --sort-by --order-by --columns :: if --worktree-a: {HYPERFINE} :: --prefer :: rows are chosen and sorted with
   SQL: benchhouse query
---budget :: --price --timeout
+--budget :: --price :: if --launches: how long it takes follows from --profile, --launches and --iterations; benchhouse
+  tune MODEL --budget TIME searches in a given time :: --timeout
 --strategy --distribution --request-distribution :: --arrivals :: {RACED}
 --trials --n-trials --max-trials --num-trials --search --search-space --algorithm --sampler --pruner --study-name
   --max-configs :: --find-rate :: {RACED}

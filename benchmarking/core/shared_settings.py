@@ -172,11 +172,13 @@ LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "measures it, benchhouse recommend MODEL --request-rate RATE --limit e2e:2s ranks what is stored",
         "accuracy exact_match choice_accuracy": "it is of evaluations that are imported: benchhouse recommend MODEL "
         "--limit accuracy:90% ranks by them",
-        "throughput": "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within "
-        "the limits",
+        "throughput rps qps tps": (
+            "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within the limits"
+        ),
         "error_rate errors error failures failure_rate success_rate": (
             "a request that fails is outside each limit, which 99 % must hold"
         ),
+        "cost price": "it is optimized: benchhouse tune --objective cost, recommend --prefer cost, with --price FILE",
         "goodput": "99 % of the requests must hold each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
         "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
         "memory:2GB, and benchhouse recommend without --request-rate",
@@ -186,7 +188,10 @@ LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
 MOST_EXAMPLES = 5
 
 WORD_AT_START = re.compile(r"\w+")
-COMPARISON = re.compile(r"\s*[=<>]+\s*")
+COMPARISON = re.compile(r"\s*:?\s*[=<>]+\s*")
+RATE_WORDS = re.compile(r"(tokens?|samples?|items?|requests?)/s(ec)?")
+AND = re.compile(r"\s+and\s+|\s*&+\s*")
+"""Between two limits in one text."""
 PERCENTILE_OF = re.compile(r"(\w+):([\w.]+)[@/]p?(\d+)%?")
 """A limit with the share of the requests that must hold it, as in ttft:100ms@p90."""
 SEVERAL = re.compile(r"(\w+:[\d.]+\s*[A-Za-z/%]*)[:;](\w+:.*)")
@@ -200,6 +205,9 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("p50", "latency_p50", "latency_median", "median", "e2e"), "latency"),
         "time_to_first_token": "ttft",
         **dict.fromkeys(("quality", "top1", "match"), "agreement"),
+        **dict.fromkeys(("mean", "avg", "latency_mean", "latency_avg", "mean_latency", "avg_latency"), "latency"),
+        **{f"p{percent}_latency": f"latency_p{percent}" for percent in (90, 95, 99)},
+        **dict.fromkeys(("rps", "qps", "tps", "tokens_per_second"), "throughput"),
         "rss": "memory",
         "peak_memory_mb": "memory",
     }
@@ -223,8 +231,12 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             raise UsageError(
                 f"--limit takes limits separated by commas: got {part!r}: write {','.join(several.groups())}"
             )
+        if match is None and len(several_parts := AND.split(part)) > 1:
+            written = ",".join(COMPARISON.sub(":", one, count=1) for one in several_parts)
+            raise UsageError(f"--limit takes limits separated by commas: got {part!r}: write {written}")
         if match is None:
             lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)
+            lowered = RATE_WORDS.sub("throughput" if "throughput" in names else r"\g<0>", lowered)
             colon = COMPARISON.sub(":", lowered, count=1)
             named = PART.fullmatch(colon)
             hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}" if named else ""
