@@ -158,7 +158,8 @@ def _series_of_load(*line):
     limits = parse_limits(",".join(arguments.limit), LIMIT_WORDS) if arguments.limit else {}
     traffic, level = load_server._traffics(arguments)[0], load_server._levels(arguments)[0]
     generator = Generator(cpus=None, others=(), capacity_per_s=None, tokenizer=None)
-    load = load_server._server_load(arguments, limits, traffic, generator, lambda text: None)
+    target = load_server._target(arguments)
+    load = load_server._server_load(arguments, limits, traffic, target, generator, lambda text: None)
     if arguments.serve is not None:
         load.own = Own(combination=servers(arguments.serve, arguments.sweep, arguments.model_id)[0], is_cold=True)
     run = load.run([load.failed(level, "down")], {}, provenance((), {}, None), utc_now(), is_open=level.is_open)
