@@ -287,6 +287,9 @@ def main() -> None:
     for name in (*LEAVES, *COMMANDS, *LIBRARIES, *_modules()):
         with suppress(ImportError):  # of an extra that is not installed
             importlib.import_module(name)
+    for module in [module for name, module in sys.modules.items() if name.split(".")[0] in OURS]:
+        for made in [value for value in vars(module).values() if isinstance(value, type)]:
+            made.__init__  # noqa: B018 - generates the methods of a record (benchmarking/core/lazy_dataclass.py)
     if (compiler := sys.modules.get("torch._dynamo.utils")) is not None:
         atexit.unregister(compiler.dump_compile_times)  # for a log, in each child
     # What libraries want to finalize is the server's: at the end of a child it would take as long as most children do.
