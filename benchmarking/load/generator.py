@@ -45,7 +45,7 @@ MAX_COUNT = 2**31 - 1
 MAX_START = 84
 """Characters shown of a response that is not understood."""
 WARM_UP = "warm-up"
-DATA, END = b"data:", b"[DONE]"
+DATA, EVENT_NAME, END = b"data:", b"event:", b"[DONE]"
 BROKEN_OFF = ("abort", "error")
 """Reasons for finishing of a response that the server gave up: vLLM's and SGLang's words, and those of gateways."""
 Count = Callable[[str], int]
@@ -116,6 +116,7 @@ class _Reply:
         "_begin",
         "_decode",
         "_finished_s",
+        "_is_error",
         "_keeps_text",
         "_now",
         "_rest",
@@ -136,6 +137,8 @@ class _Reply:
         self._rest = b""
         self._begin: bytes | None = b""
         """The beginning of a response in which no event has arrived yet; None after the first."""
+        self._is_error = False
+        """Whether the server has named the next event an error."""
         self._keeps_text = keeps_text
         self._decode = json.JSONDecoder().decode
 
@@ -154,6 +157,8 @@ class _Reply:
             if not self.is_whole and line.startswith(DATA):
                 self._begin = None
                 self._event(line[len(DATA) :].strip(), now_s)
+            elif line.startswith(EVENT_NAME):
+                self._is_error = line[len(EVENT_NAME) :].strip() == b"error"
 
     def check(self) -> None:
         """Raise RequestError for a stream that ended early or without output."""
@@ -177,8 +182,9 @@ class _Reply:
             raise RequestError("wrong_json", f"{error}: {_start(data)}") from error
         if not isinstance(event, dict):
             raise RequestError("wrong_json", f"expected an object: {_start(data)}")
-        if event.get("error") is not None:  # some servers have it in every event, as null
-            raise RequestError("server_error", json.dumps(event["error"]))
+        told = event if self._is_error or event.get("object") == "error" else event.get("error")
+        if told is not None:  # some servers have the field in every event, as null
+            raise RequestError("server_error", json.dumps(told))
         if isinstance(usage := event.get("usage"), dict):
             details = usage.get("prompt_tokens_details")
             self.sent.tokens_in = _whole(usage.get("prompt_tokens"))

@@ -301,6 +301,23 @@ def test_a_response_that_is_no_stream_of_events_is_called_that(body):
     assert raised.value.kind == "no_stream"
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        b'data: {"object": "error", "message": "out of blocks", "code": 500}',
+        b'event: error\ndata: {"message": "out of blocks"}',
+        b'event:error\r\ndata:{"detail": "out of blocks"}',
+        b'data: {"error": {"message": "out of blocks"}}',
+    ],
+)
+def test_an_error_within_a_stream_fails_the_request_however_a_server_tells_it(told):
+    reply = _Reply(Sent(0.0), lambda: 1.0, 8, keeps_text=False)
+    reply(b'event: message\ndata: {"choices": [{"text": "a"}]}\n\n')
+    with pytest.raises(RequestError, match="out of blocks") as raised:
+        reply(told + b"\n\n")
+    assert raised.value.kind == "server_error"
+
+
 @pytest.mark.parametrize("reason", ["abort", "error"])
 def test_a_response_that_the_server_gave_up_failed(reason):
     with pytest.raises(RequestError, match=reason) as raised:
