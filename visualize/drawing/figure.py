@@ -246,7 +246,7 @@ class Figure:
         several = len(self.panels) > 1
         hidden = [" and ".join(pair) for pair in dict.fromkeys(pair for panel in self.panels for pair in panel.hidden)]
         where = " in a panel" if several else ""
-        named = first_few(hidden, MOST_HIDDEN, "; ")
+        named = " ".join(filter(None, [self.legend_title, first_few(hidden, MOST_HIDDEN, "; ")]))
         said = [f"Nearly equal{where}, so that one line hides the other: {named}."] if hidden else []
         said += ["Logarithmic axes." if several else "Logarithmic axis."] if logarithmic else []
         said += ["Not all axes start at 0." if several else "The axis does not start at 0."] if cut else []

@@ -13,7 +13,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, Metric, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
 from benchmarking.core.records import NOT_APPLICABLE
-from benchmarking.core.text import duration, listed, number, visible
+from benchmarking.core.text import duration, listed, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from db.run_records import qualities
@@ -51,6 +51,7 @@ from visualize.pages.elements import (
     commit_text,
     grid,
     number_cell,
+    number_text,
     point_text,
     size_column,
     state_cell,
@@ -419,7 +420,7 @@ def _best(rows: Sequence[Row]) -> str | None:
         ranked = [row for row in rows if is_ranked(row) and row[name] is not None]
         if ranked:
             best = max(ranked, key=lambda row: float(row[name]))
-            return f"{number(best[name])} {METRICS[name].unit} ({point_text(best)})"
+            return f"{number_text(best[name])} {METRICS[name].unit} ({point_text(best)})"
     return None
 
 

@@ -149,6 +149,9 @@ def test_a_line_that_another_hides_is_named():
     assert Figure(title="latency", panels=(panel,)).caption == (
         "Nearly equal, so that one line hides the other: eager and compiled.",
     )
+    assert Figure(title="latency", panels=(panel, panel), legend_title="Runtime").caption == (
+        "Nearly equal in a panel, so that one line hides the other: Runtime eager and compiled.",
+    )
     assert Figure(title="latency", panels=(Panel(x=Axis(), y=Axis(), elements=lines[2:]),)).caption == ()
 
 

@@ -198,8 +198,8 @@ def test_each_run_has_a_row_and_equal_failures_are_listed_once(store, report):
     text = report()
     _, _, *rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in section(text, "Runs")]
     assert sorted(row[1:8] for row in rows) == [
-        ["eager · float32", "encoder-only", "109 M", "2 ok", "4000 tokens/s (b1 s32)", "valid", "3.3"],
-        ["onnxruntime · float32", "encoder-only", "109 M", "1 ok, 1 failed", "4000 tokens/s (b1 s32)", "valid", "3.3"],
+        ["eager · float32", "encoder-only", "109 M", "2 ok", "4,000 tokens/s (b1 s32)", "valid", "3.3"],
+        ["onnxruntime · float32", "encoder-only", "109 M", "1 ok, 1 failed", "4,000 tokens/s (b1 s32)", "valid", "3.3"],
         ["openvino · float32", "encoder-only", "109 M", "2 failed", "-", "-", "3.3"],
     ]
     assert {row[8] for row in rows} == {"10 min"}
