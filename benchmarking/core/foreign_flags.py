@@ -86,6 +86,8 @@ BY_VALUE = (
         "what --save has stored is written by benchhouse export --format csv, or parquet",
     ),
     ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
+    ("-p", r"^(fp|bf|int|float|tf)\d", "--precision", "a precision is --precision int8"),
+    ("-r", r"^[a-z]", "--runtime", "a runtime is --runtime onnxruntime"),
     ("-o --output --output-file --out", r"\.json$", "--json", "JSON on stdout is --json: --json > FILE"),
     ("-o --output --output-file --out", r"\.html$", "--json", "benchhouse charts --report FILE.html writes a page"),
 )
@@ -112,7 +114,8 @@ TABLE = """
   each other; several machines measure with batch --cluster
 --matrix --grid --all-combinations :: if --space: {RACED} :: every combination of the values of --devices, --runtimes
   and --precisions is measured
---file :: --model-list --output :: {FILES}
+--file :: if --include: benchmarks of your own are --benches FILE, a list of models is --model-list FILE :: --model-list
+  --output :: {FILES}
 --max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration --max-time --time-limit -z
   :: --duration --budget --timeout
 --min-duration --min-run-time --min-time --seconds --sec --secs :: --duration :: how long a point takes follows from
@@ -120,7 +123,8 @@ TABLE = """
 # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
 --isl --in-tokens --in-len --prefill --prefill-length --input-len --random-input-len --random-input --input-tokens
   --prompt-tokens --prompt-length --synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len
-  --seqlen --sequence-length --max-length --max-seq-length --context-length --ctx-size --n-ctx -p -npp :: {LENGTHS}
+  --seqlen --length --seq-lens --sequence-length --max-length --max-seq-length --context-length --ctx-size --n-ctx -p
+  -npp :: {LENGTHS}
 --osl --out-tokens --out-len --decode --decode-length --output-len --random-output-len --random-output --output-tokens
   --output-tokens-mean --n-gen --max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens
   --num-new-tokens --num-tokens -ntg :: {OUTPUTS}
