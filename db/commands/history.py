@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     if without_history:
         from db.analysis.history.history_text import excluded_results_text
 
-        note(f"{NAME}: series without a history: {excluded_results_text(without_history)}")
+        note(f"{NAME}: series without a history: {excluded_results_text(without_history, metric)}")
     if not series:
         why = unstored_in(arguments, arguments.selection)
         note(f"{NAME}: no series has {metric.column} in {arguments.selection or 'this database'}{why}")

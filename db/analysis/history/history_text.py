@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
@@ -16,6 +17,7 @@ from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseT
 from db.values import SETTINGS, heading, percent_change
 
 SHOWN = (*SUBJECTS, SETTINGS)
+PERCENTILE = re.compile(r"_p9\d_")
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"
 TREND = "trend: the newest runs move slowly and steadily, so no single run or commit is to blame"
@@ -32,11 +34,12 @@ BARS_SHARE = 5
 """Maximum fraction of a terminal's width for the bars of a history, so that a row is never wrapped."""
 
 
-def excluded_results_text(count: int) -> str:
+def excluded_results_text(count: int, metric: Metric) -> str:
     """Results that no history contains, with the reason."""
+    calls = " (a percentile needs more calls than a median)" if PERCENTILE.search(metric.column) else ""
     if count == 1:
-        return "1 result that failed, is invalid or throttled, or has no value above 0"
-    return f"{count} results that failed, are invalid or throttled, or have no value above 0"
+        return f"1 result that failed, is invalid or throttled, or has no {metric.column} above 0{calls}"
+    return f"{count} results that failed, are invalid or throttled, or have no {metric.column} above 0{calls}"
 
 
 def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
@@ -75,7 +78,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
     if any(history.trend is not None for history in histories):
         notes.append(TREND)
     if left_out:
-        notes.append(f"left out: {excluded_results_text(left_out)}")
+        notes.append(f"left out: {excluded_results_text(left_out, metric)}")
     texts = ("\n".join([metric.column, *([", ".join(shared)] if shared else [])]), "\n".join(notes))
     head, below = (wrapped(text, page.text_width) for text in texts)
     return "\n\n".join(part for part in (head, table_text(table, page), below) if part)

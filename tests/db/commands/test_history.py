@@ -335,6 +335,9 @@ def test_results_of_series_without_any_history_are_counted(asked, filled):
     _, out, err = asked("history")
     assert "gpt2" not in out
     assert f"series without a history: {len(QUIET) * 3} results that failed, are invalid" in err
+    assert err.endswith("or have no latency_median_ms above 0\n")
+    _, _, err = asked("history", "--metric", "latency_p99_ms", "model=gpt2")
+    assert "have no latency_p99_ms above 0 (a percentile needs more calls than a median)" in err
 
 
 def test_regressions_name_a_slow_trend_and_blame_no_commit(tmp_path, empty_database, write_history, capsys):

@@ -211,7 +211,7 @@ def _detail(data: Data, history: History, metric: Metric) -> SimpleNamespace:
         series_id=history.series_id,
         charts=[vega.chart(figure, table) for figure in figures],
         changes=grid(changes, reversed(history.change_points), "Changes of the level", ("change", "before", "after")),
-        left_out=excluded_results_text(history.left_out) if history.left_out else None,
+        left_out=excluded_results_text(history.left_out, metric) if history.left_out else None,
         notes=_notes(data, history, metric),
     )
 
