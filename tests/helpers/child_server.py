@@ -18,6 +18,8 @@ import ctypes
 import gc
 import importlib
 import json
+import logging
+import multiprocessing.util
 import os
 import pkgutil
 import runpy
@@ -289,11 +291,12 @@ def main() -> None:
             importlib.import_module(name)
     for module in [module for name, module in sys.modules.items() if name.split(".")[0] in OURS]:
         for made in [value for value in vars(module).values() if isinstance(value, type)]:
-            made.__init__  # noqa: B018 - generates the methods of a record (benchmarking/core/lazy_dataclass.py)
-    if (compiler := sys.modules.get("torch._dynamo.utils")) is not None:
-        atexit.unregister(compiler.dump_compile_times)  # for a log, in each child
-    # What libraries want to finalize is the server's: at the end of a child it would take as long as most children do.
+            hasattr(made, "__init__")  # which generates the methods of a record (benchmarking/core/lazy_dataclass.py)
+    # What libraries want to end and finalize is the server's: in a child it would take as long as most children do.
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    atexit._clear()
+    for ending in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):  # type: ignore[attr-defined]
+        atexit.register(ending)
     gc.freeze()
     connection = socket.socket(fileno=int(sys.argv[1]))
     while True:
