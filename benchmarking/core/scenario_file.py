@@ -26,6 +26,8 @@ GPU_SERIES = {
     "gpu_memory_used": ("memory_device_used", BYTES_PER_MB / BYTES_PER_MIB),
 }
 """Name in the file -> the raw metric, and the factor between their units."""
+OWN_FIELDS = ("variant", "compile_mode", "sdpa_backend", "attention", "attn_implementation")
+"""Settings of a run that the layout has fields for."""
 NO_GPU = {"gpu_monitoring_status": "disabled", "gpu_monitoring_reason": "no_gpus_available"}
 NO_SAMPLES = {"gpu_monitoring_status": "failed", "gpu_monitoring_reason": "no_samples_collected"}
 
@@ -75,14 +77,11 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
                         "device": cell.device.selector,
                         "torch_dtype": cell.precision,
                         "compile_mode": mode.get("compile_mode"),
+                        **({"sdpa_backend": mode["sdpa_backend"]} if "sdpa_backend" in mode else {}),
                         "batch_size": point.batch_size,
                         "sequence_length": point.sequence_length,
-                        "attn_implementation": mode.get("attention"),
-                        "custom_params": {
-                            name: value
-                            for name, value in mode.items()
-                            if name not in ("variant", "compile_mode", "attention")
-                        },
+                        "attn_implementation": mode.get("attention", mode.get("attn_implementation")),
+                        "custom_params": {name: value for name, value in mode.items() if name not in OWN_FIELDS},
                     },
                     "benchhouse": {
                         "run_id": run.run_id,

@@ -13,13 +13,14 @@ each entry under "benchhouse". Its first layout (`core.scenario_file`) has one s
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
-from benchmarking.core.records import Result, Run
+from benchmarking.core.records import Result, Run, Scalar
 from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.connection import literal
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, supported_results, text_output, why_no_calls
@@ -224,16 +225,25 @@ def _entry(run: Run, result: Result) -> tuple[str, dict[str, Any]]:
         "warmup_iterations": result.warmup_iterations,
         "measurement_iterations": result.iterations,
         "gpu_monitoring": False,
-        "continuous_batching": False,
+        "continuous_batching": mode.get("continuous_batching") is True,
         "batch_size": point.batch_size,
         "sequence_length": point.sequence_length,
         "num_tokens_to_generate": point.new_tokens,
-        "attn_implementation": mode.get("attention"),
-        "compile_kwargs": {"mode": mode.get("compile_mode", "default")} if cell.runtime == "compiled" else None,
-        "kernelize": cell.runtime == "kernelized",
+        "attn_implementation": mode.get("attention", mode.get("attn_implementation")),
+        "compile_kwargs": _compile_kwargs(mode) if cell.runtime == "compiled" else None,
+        "kernelize": cell.runtime == "kernelized" or mode.get("kernelize") is True,
     }
     key = canonical_hash({"config": config, "result_id": result.result_id})
     return key, {"metadata": metadata, "measurements": measurements, "config": config}
+
+
+def _compile_kwargs(mode: Mapping[str, Scalar]) -> dict[str, Any]:
+    """How torch compiled: as an imported file states it in JSON, or the mode alone."""
+    try:
+        stated = json.loads(str(mode.get("compile_kwargs")))
+    except (ValueError, RecursionError):
+        stated = None
+    return stated if isinstance(stated, dict) else {"mode": mode.get("compile_mode", "default")}
 
 
 class ScenariosExporter:

@@ -307,8 +307,8 @@ def _test(row: Fields) -> Test:
     if is_both:
         rates |= {} if speed is None else {"total_tokens_per_sec": speed}
         speed = None
-    if speed is None and mean_ms > 0:
-        speed = point.batch_size * (point.new_tokens or point.sequence_length or 0) / mean_ms * MS_PER_S
+    if speed is None and (call_ms := mean_ms or rates.get("latency_mean_ms", 0.0)) > 0:
+        speed = point.batch_size * (point.new_tokens or point.sequence_length or 0) / call_ms * MS_PER_S
     if speed is not None:
         rates["throughput_tokens_per_sec"] = speed
         if not is_both:

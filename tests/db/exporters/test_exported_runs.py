@@ -122,6 +122,24 @@ def test_an_export_can_be_imported(export, tmp_path, name):
     assert run.cell.runtime == "eager"
 
 
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("benchmark_scenarios", {"attn_implementation": "sdpa", "sdpa_backend": "math", "compile_mode": "default"}),
+        ("transformers_benchmark_v2", {"attn_implementation": "sdpa", "continuous_batching": True, "kernelize": True}),
+        ("transformers_benchmark_v2", {"compile_kwargs": '{"dynamic": false, "mode": "max-autotune"}'}),
+    ],
+)
+def test_the_settings_of_an_import_come_back_under_their_names(name, mode, export, warehouse, make_run, tmp_path):
+    run = make_run(family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,), with_doubtful=False)
+    runtime = "compiled" if any(one.startswith("compile") for one in mode) else "eager"
+    warehouse.ingest(replace(run, cell=replace(run.cell, runtime=runtime, runtime_mode=mode)))
+    export(name, tmp_path / "out.json", warehouse=warehouse)
+    file = read_file(tmp_path / "out.json")
+    (again,) = importer_for(file).runs(file)
+    assert (again.cell.runtime, dict(again.cell.runtime_mode)) == (runtime, mode)
+
+
 def test_a_load_is_no_call_of_formats_that_know_single_calls(make_run):
     from db.exporters.support.exporting import why_no_calls
 

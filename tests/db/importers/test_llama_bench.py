@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -237,6 +238,25 @@ def test_an_export_of_imported_results_comes_back_equal(tmp_path, empty_database
     again = list(LLAMA_BENCH.runs(read_file(tmp_path / "out.sql")))
     expected = {cell_of(run): results_of(run) for run in runs}
     assert {cell_of(run): results_of(run) for run in again} == expected
+
+
+def test_every_output_of_a_prompt_and_generation_has_the_speed_of_its_generation(tmp_path):
+    row = json.loads((FOLDER / "33_columns.json").read_text())[0]
+    row |= {
+        "n_prompt": 512,
+        "n_gen": 128,
+        "avg_ns": 2_000_000_000,
+        "avg_ts": 320.0,
+        "samples_ns": [2_000_000_000] * 3,
+        "samples_ts": [320.0] * 3,
+    }
+    columns = {name: value for name, value in row.items() if not name.startswith("samples_")}
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    with (tmp_path / "a.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([columns.keys(), columns.values()])
+    for name in ("a.json", "a.csv"):
+        ((result,),) = (run.results for run in LLAMA_BENCH.runs(read_file(tmp_path / name)))
+        assert (result.metrics["throughput_tokens_per_sec"], result.metrics["total_tokens_per_sec"]) == (64.0, 320.0)
 
 
 def cell_of(run):
