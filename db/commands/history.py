@@ -18,7 +18,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import bars_for
+from benchmarking.core.text import bars_for, counted
 from db.commands.arguments import (
     add_database,
     add_rows,
@@ -44,6 +44,7 @@ EXIT_CODES = """
 exit codes: 0 shown; 1 the database cannot be read; 2 usage; 3 nothing to show
 """
 DEFAULT_LIMIT = 50
+SIDES = "SELECT count(*) AS runs FROM benchmark_runs WHERE run_id IN (SELECT unnest(?)) AND {condition}"
 
 
 @command(NAME)
@@ -60,6 +61,7 @@ def main(argv: Sequence[str]) -> int:
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
 
+    from db.analysis.gate.candidates import OF_AB
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import histories, results_without_history
 
@@ -69,6 +71,8 @@ def main(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         series, count = histories(warehouse, selection, metric, limit=arguments.rows)
         without_history = results_without_history(warehouse, selection, metric)
+        runs = sorted({point.run_id for history in series for point in history.points})
+        (of_ab,) = warehouse.query(SIDES.format(condition=OF_AB), [runs]).dicts()
     listed = [history for history in series if history.change_points or not arguments.only_changes]
     if arguments.json:
         from benchmarking.core.records import to_json
@@ -103,6 +107,9 @@ def main(argv: Sequence[str]) -> int:
         print(histories_text(listed, metric, bars=bars, page=stdout_page()))
     elif series:
         print(f"no changes in {len(series)} series")
+    if of_ab["runs"] and not arguments.json:
+        what = f"{counted(of_ab['runs'], 'run')} of these by benchhouse ab"
+        note(f"{NAME}: {what}, of which a side may have other code or variables (tag.ab_side=b)")
     if without_history:
         from db.analysis.history.history_text import excluded_results_text
 

@@ -66,9 +66,11 @@ ORDER BY started_at DESC, run_id DESC LIMIT 1
 """
 """What was imported after a session was stored: it is of an earlier date."""
 FIND_RATE = "a search by benchhouse load --find-rate"
+OF_AB = "regexp_full_match(tags['ab'], '[0-9a-f-]{36}')"
+"""A condition: whether a run is a side of a comparison by benchhouse ab."""
 SEARCHES: Mapping[str, str] = {
     "a search by benchhouse tune": "tags['tune'] = session_id",
-    "a comparison by benchhouse ab": "regexp_full_match(tags['ab'], '[0-9a-f-]{36}')",
+    "a comparison by benchhouse ab": OF_AB,
     FIND_RATE: "command LIKE '%--find-rate%'",
 }
 """What measures something else each time -> how it is known: by its tag, which is an id. A gate judges what is measured

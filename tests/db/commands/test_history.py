@@ -99,6 +99,20 @@ def test_a_change_that_the_newest_run_first_shows_is_suspected_although_an_earli
         assert (said in out) is (state == "suspected")
 
 
+def test_runs_that_are_sides_of_a_comparison_are_counted_below_their_history(asked, filled):
+    _, _, err = asked("history", "model=bert")
+    assert err == ""
+    sides = [run for (run,) in rows(filled, "SELECT run_id FROM benchmark_runs WHERE model_id = 'bert' LIMIT 2")]
+    with Warehouse.open(filled) as warehouse:
+        warehouse.query(
+            "UPDATE benchmark_runs SET tags = MAP {'ab': ?, 'ab_side': 'b'} WHERE run_id IN (SELECT unnest(?))",
+            ["01a21ee5-c6fc-7ec2-8988-af422a49df53", sides],
+        )
+    _, _, err = asked("history", "model=bert")
+    assert err.startswith("benchhouse history: 2 runs of these by benchhouse ab, of which a side may have other code")
+    assert asked("history", "model=gpt2")[2] == ""
+
+
 def test_history_shows_the_selection_but_detects_changes_in_the_whole_series(asked):
     _, out, _ = asked("history", "model=bert,since=2026-01-13", "--json")
     (history,) = json.loads(out)
