@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
+from benchmarking.cluster.remote_workers import SlurmConfig, Ssh, destination, read_config, read_hosts
 from benchmarking.cluster.scheduler import INSTALL, TLS_FLAGS, WorkerRequirements, add_tls, check_exposure
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice
@@ -31,7 +32,6 @@ from benchmarking.sweep.run.command_session import Executor, local_executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
-    from benchmarking.cluster.remote_workers import SlurmConfig, Ssh
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """Prefix of a cluster that the command starts on this machine."""
@@ -167,8 +167,6 @@ def check_name(name: str, arguments: argparse.Namespace) -> None:
 
 def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:
     """The settings of `slurm:CONFIG.yaml`. Raises UsageError with the place of an invalid value."""
-    from benchmarking.cluster.remote_workers import SlurmConfig, read_config
-
     path = name.removeprefix(SLURM)
     shared = Setup(what=sys.executable)
     return (
@@ -181,8 +179,6 @@ def ssh_settings(
     name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
 ) -> tuple[tuple[str, ...], Ssh]:
     """The settings of `ssh:HOSTFILE` or `ssh://HOST,HOST`. Raises UsageError with the place of an invalid value."""
-    from benchmarking.cluster.remote_workers import Ssh, destination, read_hosts
-
     if name.startswith(HOSTS):
         hosts = tuple(name.removeprefix(HOSTS).split(","))
         for host in hosts:

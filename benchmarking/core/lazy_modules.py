@@ -6,13 +6,16 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["np", "onnx", "psutil", "torch"]
+__all__ = ["Floats", "np", "onnx", "psutil", "torch"]
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
     import psutil
     import torch
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 else:
 
     class _OnUse:
@@ -25,3 +28,4 @@ else:
             return getattr(sys.modules.get(self._library) or importlib.import_module(self._library), name)
 
     np, onnx, psutil, torch = (_OnUse(library) for library in ("numpy", "onnx", "psutil", "torch"))
+    Floats = Any

@@ -27,20 +27,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_modules import np
+from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.text import number
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-
 
 Growth = Literal["growing", "bounded", "unknown"]
 BATCHES = 10
@@ -173,7 +167,7 @@ def _needed(offered_s: float, completions: int) -> float:
     return offered_s * 10 * FEWEST_COMPLETIONS / max(completions, 1)
 
 
-def _fits(time_at: npt.NDArray[Any], ends_at: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Floats, Floats, Floats]:
+def _fits(time_at: np.ndarray, ends_at: np.ndarray) -> tuple[np.ndarray, Floats, Floats, Floats]:
     """The numbers of slots, once for each exponent, and for each the speed with each number in flight as a share of the
     capacity, the capacity, and the log-likelihood. `time_at` and `ends_at` are the time and the completions with 0, 1,
     2, ... requests in flight."""

@@ -17,17 +17,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_modules import np
+from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.student_t import quantile as t_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
 
 MIN_SAMPLES_FOR_INTERVAL = 6
 """With 5 samples even the whole range covers the median less than 95 % of the time (1 - 2 / 2^5 = 0.9375)."""

@@ -23,20 +23,14 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
-from typing import TYPE_CHECKING
 
 from benchmarking.core.doubts import doubt
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_modules import np
+from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.generator import Level
-
-if TYPE_CHECKING:
-    from numpy import float64
-    from numpy.typing import NDArray
-
 
 ALLOWED = 0.01
 """Share of the requests that may be outside the limits, as in MLPerf's server scenario."""
@@ -151,7 +145,7 @@ class Posterior:
             step = self._logs[1] - self._logs[0]
             reach = math.ceil(3 * MODEL_ERROR / step)
             weights = np.exp(-((np.arange(-reach, reach + 1) * step / MODEL_ERROR) ** 2) / 2)
-            model_error: NDArray[float64] = weights / weights.sum()
+            model_error: Floats = weights / weights.sum()
             self._below = np.cumsum(np.convolve(mass.sum(axis=(0, 1)), model_error, "same"))
             self.slope = math.exp(float((mass.sum(axis=2) * at_answer).sum()))
             far = np.abs(rates / self.quantile(0.5) - 1)
@@ -167,12 +161,12 @@ class Posterior:
 
 
 def _deviance(
-    at: NDArray[float64],
-    n: NDArray[float64],
-    outside: NDArray[float64],
-    answers: NDArray[float64],
-    slopes: NDArray[float64],
-) -> tuple[NDArray[float64], NDArray[float64]]:
+    at: Floats,
+    n: Floats,
+    outside: Floats,
+    answers: Floats,
+    slopes: Floats,
+) -> tuple[Floats, Floats]:
     """Half the deviance of each look from each line, and of the requests outside that the line lets expect the share
     that waited in the queue: floors x slopes x answers x looks."""
     floors = ALLOWED * np.array(FLOORS)[:, None, None, None]
@@ -182,7 +176,7 @@ def _deviance(
     outside = np.minimum(outside, MOST_OUTSIDE * n)
     seen = np.clip(outside / n, 1e-9, 1 - 1e-9)
     best = outside * np.log(seen) + (n - outside) * np.log1p(-seen)
-    found: NDArray[float64] = best - (outside * np.log(share) + (n - outside) * np.log1p(-share))
+    found: Floats = best - (outside * np.log(share) + (n - outside) * np.log1p(-share))
     return found, 1 - floors / share
 
 

@@ -48,6 +48,7 @@ from benchmarking.load.connections import Target
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.observer import CACHE_COUNTERS, Observed, ServerObserver, changes, observed, scraped
+from benchmarking.load.results import LEAST_REUSED, point_of, prompt_tokens, result_of
 from benchmarking.load.served import NotStartedError, Own, log_end, served
 from benchmarking.load.server_plan import Combination
 from benchmarking.load.traffic import Traffic
@@ -152,8 +153,6 @@ class ServerLoad:
     def measured(self, level: Level) -> Result:
         """Measure a level. The server's metrics are first read after the warm-up, so that they cover the measured
         requests. A level in which a server of our own ended has failed, and so have all after it."""
-        from benchmarking.load.results import result_of
-
         own_server = None if self.own is None else self.own.server
         if own_server is not None and (why := own_server.why_gone()) is not None:
             return self.failed(level, why)
@@ -234,8 +233,6 @@ class ServerLoad:
 
     def failed(self, level: Level, error: str) -> Result:
         """The result of a level that could not be measured."""
-        from benchmarking.load.results import point_of, result_of
-
         now, point = utc_now(), point_of(self.traffic, level)
         why = Measurement(point=point, launch=0, status="failed", error=error, started_at=now, finished_at=now)
         ended = {} if self.own is None or self.own.server is None else {"log_end": log_end(self.own.server.log)}
@@ -246,8 +243,6 @@ class ServerLoad:
 
     def _cached(self, done: Sequence[Requests], metrics: Mapping[str, Mapping[str, float]]) -> Sequence[Doubt]:
         """The doubt about prompts from a prefix cache, by the server's counters if its replies do not report it."""
-        from benchmarking.load.results import LEAST_REUSED
-
         is_reported = any(cached_token is not None for requests in done for cached_token in requests.cached_tokens)
         if is_reported or self.traffic.may_hit_a_prefix:
             return ()
@@ -324,8 +319,6 @@ class ServerLoad:
     def _with_prompt_length(self, results: Sequence[Result]) -> Sequence[Result]:
         """The results with the prompt length by the server's count, if it states one. It is the same for all levels,
         whose prompts are different, so that they remain one curve; the requested length is among the settings."""
-        from benchmarking.load.results import prompt_tokens
-
         is_fixed = (
             self.traffic.file is None and self.traffic.lengths_in.fixed is not None and self.traffic.most_turns == 1
         )

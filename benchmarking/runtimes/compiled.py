@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.contracts import Option, Session
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.plugins import has
 from benchmarking.core.records import Cell, Device, Point, Scalar, Workload
+from benchmarking.runtimes.support.torch.compiling import CompileCache, CompiledSession, CompileLog, CompileSettings
 from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
-
-if TYPE_CHECKING:
-    from benchmarking.runtimes.support.torch.torch_session import Loaded
+from benchmarking.runtimes.support.torch.torch_session import Loaded
 
 DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"
 MODES = (DEFAULT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
@@ -66,8 +65,6 @@ class Compiled(TorchRuntime):
         import torch._inductor.compile_fx  # noqa: F401
 
     def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
-        from benchmarking.runtimes.support.torch.compiling import CompileCache, CompileLog, CompileSettings
-
         mode = cell.runtime_mode
         settings = CompileSettings(
             mode=str(mode["compile_mode"]),
@@ -78,8 +75,6 @@ class Compiled(TorchRuntime):
         return CompileLog.begin(cleanup), settings
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
-        from benchmarking.runtimes.support.torch.compiling import CompiledSession
-
         return CompiledSession(loaded, *prepared)
 
 

@@ -11,6 +11,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scal
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.attention_kernels import FLEX
+from benchmarking.runtimes.support.torch.compiling import CompileLog, CompilingSession
 from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
 from benchmarking.runtimes.support.torch.torch_session import Loaded
@@ -43,8 +44,6 @@ class Eager(TorchRuntime):
         """flex_attention is compiled here, too: uncompiled it would hold all scores in memory."""
         if cell.runtime_mode.get("attention") != FLEX:
             return None
-        from benchmarking.runtimes.support.torch.compiling import CompileLog
-
         return CompileLog.begin(cleanup)
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
@@ -55,8 +54,6 @@ class Eager(TorchRuntime):
     def session(self, loaded: Loaded, prepared: Any) -> Session:
         if SEPARATOR in loaded.torch_name:
             return several_devices.session(loaded)
-        from benchmarking.runtimes.support.torch.compiling import CompilingSession
-
         return super().session(loaded, None) if prepared is None else CompilingSession(loaded, prepared)
 
 

@@ -32,18 +32,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_modules import np
+from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.verdicts.judging import resolution
 from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
 from benchmarking.core.verdicts.words import MIN_CHANGE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 TOGETHER = (1, 2, 3)
 """Numbers of newest nights that are judged as one."""

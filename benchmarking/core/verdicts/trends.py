@@ -16,17 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_modules import np
+from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 WINDOWS = (60, 40, 30, 20)
 """Numbers of newest runs to look at: a trend may have begun recently."""

@@ -27,12 +27,11 @@ from benchmarking.core.lazy_modules import torch
 from benchmarking.core.model_contracts import GraphRunner, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
+from benchmarking.measure.correctness import Comparison, about_difference, compare, tolerance_of
 from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from benchmarking.measure.correctness import Comparison
 
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
@@ -104,7 +103,6 @@ def _compare(
     """The difference at a point, and the model's own float64 error if that explains a difference above the
     tolerance."""
     from benchmarking.graphs.operations import operation_of
-    from benchmarking.measure.correctness import about_difference, compare
 
     inputs = plugin_of(workload).inputs(workload, point, workload.seed)
     reference = torch_arrays(model, workload, point, inputs)
@@ -217,8 +215,6 @@ def torch_arrays(
 def float64_error(model: Any, workload: Workload, point: Point, inputs: Mapping[str, np.ndarray]) -> float | None:
     """The relative L2 difference between a float32 model's outputs and its float64 outputs; None if it cannot run at
     float64, or has no floating-point output."""
-    from benchmarking.measure.correctness import compare
-
     single = torch_arrays(model, workload, point, inputs)
     try:
         with _doubled(model):
@@ -235,8 +231,6 @@ def float64_error(model: Any, workload: Workload, point: Point, inputs: Mapping[
 
 def explains(error: float | None, comparison: Comparison) -> bool:
     """Whether the model's own float64 error explains a difference from its float32 outputs."""
-    from benchmarking.measure.correctness import tolerance_of
-
     if error is None or error <= tolerance_of("float32", None).relative_l2 or comparison.problem is not None:
         return False
     return comparison.relative_l2 is not None and comparison.relative_l2 <= SAME_SIZE * error

@@ -34,7 +34,8 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.launches import random_order
-from benchmarking.measure.aggregate import with_peak
+from benchmarking.measure import doubt_rules
+from benchmarking.measure.aggregate import summarise, with_peak
 from benchmarking.measure.context import Live, Settings
 from benchmarking.sweep.plan.plan import CellPlan, check_loaded_plan, work
 from benchmarking.sweep.run.lock import device_locks
@@ -553,9 +554,6 @@ def _result(
     measurements: Sequence[Measurement],
     ended: tuple[str, str],
 ) -> Result:
-    from benchmarking.measure import doubt_rules
-    from benchmarking.measure.aggregate import summarise
-
     if point.label in plan.skipped:
         return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
     of_point = tuple(measured for measured in measurements if measured.point.label == point.label)

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarking.core.contracts import Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
@@ -18,6 +18,7 @@ from benchmarking.core.plugins import has, how_to_install, kind_of, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.torch import attention_kernels, model_loading, torch_settings
+from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchSession
 from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
 from benchmarking.workloads.support import quantized_weights
 from benchmarking.workloads.support.exported_folder import is_export
@@ -27,10 +28,7 @@ from benchmarking.workloads.support.graph_file import format_of
 from benchmarking.workloads.support.processing import open_processing
 from benchmarking.workloads.support.synthetic_inputs import IMAGE_AXIS
 from benchmarking.workloads.support.transformers_models import AUTO_CLASSES
-
-if TYPE_CHECKING:
-    from benchmarking.runtimes.support.torch.torch_session import Loaded
-
+from benchmarking.workloads.support.weights import page_cache_of
 
 PACKAGES = ("torch", "transformers")
 ATTENTION = Option(
@@ -67,8 +65,6 @@ class TorchRuntime(Runtime):
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
         """The session on a loaded model; `prepared` is the result of `prepare_process`."""
-        from benchmarking.runtimes.support.torch.torch_session import TorchSession
-
         return TorchSession(loaded)
 
     def missing(self) -> str | None:
@@ -180,9 +176,6 @@ class TorchRuntime(Runtime):
         import transformers.models.auto.modeling_auto  # noqa: F401
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.torch.torch_session import Loaded
-        from benchmarking.workloads.support.weights import page_cache_of
-
         if handle.torch_name is None:
             raise UnsupportedError(f"torch cannot use {cell.device.selector}")
         with stage("import"):
