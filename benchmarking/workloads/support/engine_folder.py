@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.child_process import ChildError, run_module_json
+from benchmarking.core.child_process import run_module_json
 from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_modules import onnx
 from benchmarking.core.records import Json
@@ -218,10 +218,7 @@ def describe_ir(folder: Path) -> dict[str, Json]:
 
 
 def _describe_graph(path: Path) -> dict[str, Any]:
-    try:
-        description: dict[str, Any] = run_module_json(MODULE, input_text=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
-    except ChildError as error:
-        raise BenchhouseError(str(error)) from error
+    description: dict[str, Any] = run_module_json(MODULE, input_text=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     return description
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.child_process import ChildError, run_module_json
+from benchmarking.core.child_process import run_module_json
 from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
 from benchmarking.core.model_contracts import BundleKind, Recipe
 from benchmarking.core.records import Json, Point, Precision, WeightsChoice, Workload, canonical_hash
@@ -196,12 +196,8 @@ def file_of(path: Path) -> ExportedFile:
 def _graphs(folder: Path, bundle: Bundle, exported: Exported) -> list[dict[str, Any]]:
     """The graphs as described by a separate process. Raises BenchhouseError."""
     paths = [str(folder / graph.file) for graph in bundle.graphs.values()]
-    try:
-        graphs: list[dict[str, Any]] = run_module_json(
-            graph_contents.MODULE, input_text=json.dumps(paths), limit_s=graph_contents.TIME_LIMIT_S * len(paths)
-        )
-    except ChildError as error:
-        raise BenchhouseError(str(error)) from error
+    limit_s = graph_contents.TIME_LIMIT_S * len(paths)
+    graphs: list[dict[str, Any]] = run_module_json(graph_contents.MODULE, input_text=json.dumps(paths), limit_s=limit_s)
     unlisted = sorted({file for graph in graphs for file in graph["files"]} - set(exported.files))
     if unlisted:
         raise FormatError(f"{MANIFEST} does not list {unlisted[0]}, which holds weights of a graph: export it again")
