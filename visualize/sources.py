@@ -13,6 +13,7 @@ from benchmarking.core.command_line import default_database
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.suggestions import meant_by
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.redaction import redacted_path
 from db.analysis.selection import EVERYTHING
@@ -166,9 +167,6 @@ def _axis_values(warehouse: Warehouse, name: str, selection: Selection) -> str:
 
 
 def _unknown(column: str, wanted: str, known: Sequence[str], where: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
-    near = near or [name for name in known if wanted.lower() in name.lower()][:3]
+    near = meant_by(wanted, known) or [name for name in known if wanted.lower() in name.lower()][:3]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"no {column.removesuffix('_id')} {wanted!r} in {where}: {hint}it has {first_few(known, MOST_NAMED)}"

@@ -273,6 +273,13 @@ BAD = {
 }
 
 
+def test_a_runtime_and_a_precision_by_another_word_are_recognized(database, draw, make_run):
+    path = database(make_run(runtime="onnxruntime", precision="float16"))
+    for flag, word, meant in (("--runtime", "ort", "onnxruntime"), ("--precision", "fp16", "float16")):
+        code, _, (error,) = draw("--db-path", path, flag, word)
+        assert (code, f"did you mean {meant}? " in error) == (2, True), error
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_clear_line(here, database, draw, make_run, case):
     expected_code, argv, message = BAD[case]
