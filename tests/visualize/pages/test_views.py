@@ -946,3 +946,16 @@ def test_a_file_of_many_models_names_two_of_them(tmp_path):
     assert len(models) > 2
     assert row[3].text == f"{models[0]}, {models[1]} and {len(models) - 2} more"
     assert row[3].hint == ", ".join(models[2:])
+
+
+def test_options_that_lie_beneath_others_are_counted(tmp_path):
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for runtime, slowdown in (("eager", 1.0), ("onnxruntime", 1.0), ("openvino", 0.5)):
+            warehouse.ingest(make_run(runtime=runtime, slowdown=slowdown, batch_sizes=(1,), sequence_lengths=(32,)))
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        page = page_of(found, "recommend")
+        chosen = page_of(found, "recommend", among="runtime=eager|openvino")
+    snapshots.close()
+    assert "Beneath others, at the same place: 1 option." in page.chart.caption
+    assert "Beneath" not in chosen.chart.caption

@@ -18,7 +18,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.quality import ALL_QUALITY_LIMITS
-from benchmarking.core.text import visible
+from benchmarking.core.text import counted, visible
 from db.analysis.recommend.measured_options import (
     Workload,
     found_name,
@@ -306,12 +306,14 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
         for _, one, latency, throughput in options
         if one is found.best
     )
+    beneath = len(options) - len({(f"{latency:.3g}", f"{throughput:.3g}") for _, _, latency, throughput in options})
     crossed = "misses a limit" + (", or its value is not known" if any(one.unknown for one in found.rated) else "")
     figure = Figure(
         title="Latency and throughput of each option",
         notes=(
             "Up and left is better.",
             *([FRONT_NOTE] if len(front) > 1 else []),
+            *([f"Beneath others, at the same place: {counted(beneath, 'option')}."] if beneath else []),
         ),
         panels=(replace(panel, elements=(*panel.elements, *named)),),
         legend=(
