@@ -65,6 +65,7 @@ ALONE = (
     "a search is of calls by a single caller; benchhouse load MODEL --request-rate R measures requests under load, and "
     "settings of a server by --serve and --sweep"
 )
+LOOPS = "an open loop is benchhouse load --request-rate R, a closed one --concurrency N"
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
 """Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
@@ -86,6 +87,9 @@ BY_VALUE = (
         "what --save has stored is written by benchhouse export --format csv, or parquet",
     ),
     ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
+    ("--mode --loop --load-type --type", r"^(open|closed)", "--find-rate", LOOPS),
+    ("--n", r"^\d{2,}$", "--num-requests", "so many requests are --num-requests N"),
+    ("--cpu", r"^\d", "--cpu-list", "processors are --cpu-list 0-1"),
     ("-p", r"^(fp|bf|int|float|tf)\d", "--precision", "a precision is --precision int8"),
     ("-r", r"^[a-z]", "--runtime", "a runtime is --runtime onnxruntime"),
     ("-o --output --output-file --out", r"\.json$", "--json", "JSON on stdout is --json: --json > FILE"),
@@ -186,7 +190,7 @@ TABLE = """
   percentile by --limit latency_p99:20ms, and with --request-rate by the share of the requests, --share 99% :: if
   --objective: a latency is limited at a percentile by --limit latency_p99:20ms :: p50, p90, p95 and p99 of every
   metric are always stored
---api-key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
+--api-key --key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
 # Model, device and precision.
 --models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}
 --model --model-name --model-path --model-name-or-path --checkpoint :: {MODELS}
@@ -235,7 +239,13 @@ TABLE = """
   --max-configs :: --find-rate :: {RACED}
 --min-rate --max-rate --min-qps --max-qps --min-rps --max-rps --start-rate --end-rate --rate-min --rate-max :: if
   --find-rate: the rate is searched between two, MIN and MAX: --request-rate MIN,MAX --find-rate --limit LIMITS
---open-loop --closed-loop :: an open loop is benchhouse load --request-rate R, a closed one --concurrency N
+--open-loop --closed-loop --closed :: {LOOPS}
+--step --min --max :: if --find-rate: levels are a list, --request-rate 1,2,4;
+  the highest rate is searched between two, --request-rate 1,32 --find-rate --limit LIMITS
+--words --input-words --prompt-words :: --input-length
+--load-type --load-pattern --pattern --traffic-pattern :: --arrivals
+--append :: every run is added to what is stored
+--knee :: the knee of four levels or more is marked in their table
 --sessions --num-sessions --conversations :: if --turns: conversations have --turns N requests each; how many there
   are follows from --num-requests, and at a time from --concurrency
 --load-engine --save-engine --engine-file :: an engine is built at first use and kept: benchhouse cache list shows it;
@@ -429,8 +439,8 @@ TABLE = """
   its own title and axes: benchhouse charts --list; a metric is chosen by --metric
 --dpi --width --height --figsize --size --scale :: an image of any size is --format svg, or pdf
 --group-by --groupby --group :: groups are made by SQL in benchhouse query, or with compare --by
---open :: if --triage: open alerts are --triage new,regression :: no window is opened: open the file or the address that
-  is printed; open alerts are listed by benchhouse alert list
+--open :: if --find-rate: {LOOPS} :: if --triage: open alerts are --triage new,regression :: no window is opened: open
+  the file or the address that is printed; open alerts are listed by benchhouse alert list
 --show --open-browser --browser --no-browser --launch-browser --interactive :: no window is opened: open the
   file or the address that is printed; open alerts are listed by benchhouse alert list
 --bind --address --addr --listen --ip --server-address --server-name :: --host
@@ -483,7 +493,7 @@ TABLE = """
 --share --public --expose --allow-remote :: if --request-rate: {SHARE} :: benchhouse publish writes a site; other
   machines reach benchhouse dashboard by its --host and a token
 --flamegraph --flame-graph --flame :: benchhouse profile --save, then benchhouse charts --chart flame_graph
---to --target-format :: --format --output --output-dir
+--to --target-format :: if --find-rate: levels are a list, --request-rate 1,2,4 :: --format --output --output-dir
 --for :: --prefer {MODELS}
 --no-display-prompt --trtllm --trtexec :: --help-all lists every flag, --help-options those of a runtime
 --api-mode -api :: --concurrency
@@ -500,7 +510,7 @@ TABLE = """
 --scenario --use-case :: a load as in MLPerf is benchhouse load MODEL --scenario server
 --bettertransformer --sdpa :: it is --attention sdpa
 --peft-type --peft --adapter --lora-modules --lora-path :: --lora :: an adapter is asked for as MODEL
---wait --ready-check-timeout-sec --wait-for-server --startup-timeout :: --start-timeout
+--wait --wait-for-ready --ready-check-timeout-sec --wait-for-server --startup-timeout :: --start-timeout
 --max-errors --max-error-rate --max-failures --fail-fast :: if --junit: all series are judged together, and one that
   regressed is exit code 1 :: if --url: requests that fail are counted by kind, and a level with too many of them
   is invalid :: what fails is listed, and the rest goes on
