@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash, to_json
 from benchmarking.core.doubts import FAILED, SOME_FAILED
+from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE, Requests, Result, Run
@@ -277,6 +278,12 @@ class BenchmarkReportExporter:
             result.result_id: _report(run, result, Numbers(result, means.get(result.result_id, {})), lost)
             for run, result in supported_results(scope, request, _why_not)
         }
+        empty = [result_id for result_id, report in reports.items() if not _has_numbers(report)]
+        if len(empty) == len(reports):
+            raise UsageError("the selection has no result with a number that a report has a field for")
+        reports = {result_id: report for result_id, report in reports.items() if result_id not in empty}
+        if empty:
+            request.notify(f"left out: {counted(len(empty), 'result')}: no number that a report has a field for")
         for line in lost.lines():
             request.notify(line)
         if len(reports) == 1:
@@ -287,6 +294,13 @@ class BenchmarkReportExporter:
             for result_id, report in reports.items():
                 (folder / f"benchmark_report_v{VERSION}_{result_id}.yaml").write_text(_yaml(report), encoding="utf-8")
         return request.output_paths
+
+
+def _has_numbers(report: Mapping[str, Any]) -> bool:
+    """Whether a report has a latency or a throughput, without which it is none."""
+    performance = (report.get("results") or {}).get("request_performance") or {}
+    aggregate = performance.get("aggregate") or {}
+    return bool(aggregate.get("latency") or aggregate.get("throughput"))
 
 
 def _why_not(run: Run, result: Result) -> str | None:

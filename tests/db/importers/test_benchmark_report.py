@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from benchmarking.core.errors import FormatError
+from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.load.generator import Level
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic
@@ -194,6 +194,16 @@ def test_degrees_of_parallelism_are_written_whatever_their_tool_calls_them(expor
     (report,) = exported(run, output="report.yaml").values()
     accelerator = report["scenario"]["stack"][0]["standardized"]["accelerator"]
     assert (accelerator["count"], accelerator["parallelism"]) == (2, {"tp": 2, "dp": 1, "ep": 1, "pp": 1})
+
+
+def test_a_result_without_a_number_of_a_report_is_left_out(exported, written):
+    (sweep,) = importer_for(file := read_file(FIXTURES / "imports/llama_batched_bench/sweep.jsonl")).runs(file)
+    load = run_of(FIXTURES / "imports/vllm_bench_serve/detailed.json")
+    reports = exported(sweep, load, output="reports.yaml")
+    assert len(reports) == 1
+    assert f"left out: {len(sweep.results)} results: no number that a report has a field for" in exported.notes
+    with pytest.raises(UsageError, match="no result with a number that a report has a field for"):
+        exported(sweep, output="none", are_stored=True)
 
 
 def test_an_unstated_end_is_omitted(exported, written):
