@@ -35,8 +35,8 @@ from visualize import visualize_benchmarks
 from visualize.pages import parameters
 from visualize.pages.elements import grid
 from visualize.pages.public_copy import public_copy
-from visualize.pages.result_rows import launches_of
-from visualize.pages.site import NotFoundError, environment, views
+from visualize.pages.result_rows import launches_of, noted_doubts
+from visualize.pages.site import LiveSite, NotFoundError, environment, render, views
 from visualize.pages.snapshot import Snapshots
 from visualize.pages.views import console_page, profiles_page
 from visualize.report.content import report_of
@@ -959,3 +959,26 @@ def test_options_that_lie_beneath_others_are_counted(tmp_path):
     snapshots.close()
     assert "Beneath others, at the same place: 1 option." in page.chart.caption
     assert "Beneath" not in chosen.chart.caption
+
+
+def test_a_long_setting_is_whole_on_the_page_of_its_run_and_has_a_line_of_its_own(tmp_path):
+    run = Alter.mode(make_run(), kernel="x" * 100)
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        warehouse.ingest(run)
+    snapshots = Snapshots(tmp_path / "own.duckdb")
+    with snapshots.reading() as found:
+        facts = dict(page_of(found, "run", run_id=run.run_id).facts)
+    snapshots.close()
+    assert facts["runtime"] == f"eager (kernel={'x' * 100})"
+    template = environment().from_string("{% from 'parts.html' import facts %}{{ facts(rows) }}")
+    shown = template.render(rows=[("runtime", facts["runtime"]), ("task", facts["task"])])
+    assert re.findall(r"<div( class=\"whole\")?><dt>(\w+)", shown) == [(' class="whole"', "runtime"), ("", "task")]
+
+
+def test_the_answer_of_a_query_is_cards_on_a_phone_and_evidence_is_in_words(data):
+    console = views()["console"]
+    shown = render(LiveSite(), console, data, parameters.parse(console.parameters, [("sql", "SELECT 1 AS a, 2 AS b")]))
+    assert '<table class="cards-on-phone"' in shown
+    row = {"extra": json.dumps({"doubts": [{"kind": "undated", "evidence": {"read_as": "UTC"}}]})}
+    (note,) = noted_doubts([row], lambda row: "b1")
+    assert note.evidence == "read as UTC"
