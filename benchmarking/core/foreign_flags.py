@@ -89,6 +89,7 @@ BY_VALUE = (
     ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
     ("--mode --loop --load-type --type", r"^(open|closed)", "--find-rate", LOOPS),
     ("--n", r"^\d{2,}$", "--num-requests", "so many requests are --num-requests N"),
+    ("--file", r"\.py$", "--include", "benchmarks of your own are --benches FILE"),
     ("--cpu", r"^\d", "--cpu-list", "processors are --cpu-list 0-1"),
     ("-p", r"^(fp|bf|int|float|tf)\d", "--precision", "a precision is --precision int8"),
     ("-r", r"^[a-z]", "--runtime", "a runtime is --runtime onnxruntime"),
@@ -118,8 +119,7 @@ TABLE = """
   each other; several machines measure with batch --cluster
 --matrix --grid --all-combinations :: if --space: {RACED} :: every combination of the values of --devices, --runtimes
   and --precisions is measured
---file :: if --include: benchmarks of your own are --benches FILE, a list of models is --model-list FILE :: --model-list
-  --output :: {FILES}
+--file :: --model-list --output :: {FILES}
 --max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration --max-time --time-limit -z
   :: --duration --budget --timeout
 --min-duration --min-run-time --min-time --seconds --sec --secs :: --duration :: how long a point takes follows from
