@@ -27,6 +27,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
@@ -107,8 +108,7 @@ SWEEP_NAME = "_benchmark_name"
 TEXTS = ("date", "model_id", "tokenizer_id", "label", "backend", "endpoint_type")
 FAILED_RUN = {"error_type", "error", "serve_overrides"}
 
-SUMMARISED = {".json": "", ".csv": "*/"}
-"""Extension of a summary -> path of the runs in it."""
+OWN_FILES = "summary of a sweep: each run has its own file, run=N.json"
 
 OFFLINE_LATENCY = {"avg_latency", "latencies", "percentiles"}
 OFFLINE_THROUGHPUT = {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second"}
@@ -220,14 +220,24 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         file.without_results("warm-up of a sweep")
     if path.name.endswith(".pytorch.json"):
         file.give_way_to(path.with_name(path.name.removesuffix(".pytorch.json") + ".json"), is_serve)
-    if path.name in ("summary.json", "summary.csv") and any(path.parent.glob(f"{SUMMARISED[path.suffix]}run=*.json")):
-        file.without_results("summary of a sweep: each run has its own file, run=N.json")
+    if path.name == "summary.csv" and any(path.parent.glob("*/run=*.json")):
+        file.without_results(OWN_FILES)
     loads = _served_loads(file)
     if not loads:
         file.refuse("not JSON, or truncated")
     single = len(loads) == 1 and isinstance(loads[0], dict)
-    entries = enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry"))  # type: ignore[arg-type]
+    entries = list(enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry")))  # type: ignore[arg-type]
+    if path.name == "summary.json":
+        entries = [(index, load) for index, load in entries if not _own_file(load).is_file()]
+        if not entries:
+            file.without_results(OWN_FILES)
     yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))
+
+
+def _own_file(load: Fields) -> Path:
+    """The file of a run beside the summary of its combination."""
+    number = load.peek(RUN_NUMBER)
+    return load.file.path.with_name(f"run={number if isinstance(number, int) else ''}.json")
 
 
 def _served_run(load: Fields, index: int) -> ForeignRun:

@@ -242,6 +242,16 @@ def test_each_run_in_a_sweeps_folder_is_read_once():
     }
 
 
+def test_a_run_of_a_sweep_without_its_own_file_is_read_from_the_summary(tmp_path):
+    (folder,) = {path.parent for path in SWEEP.rglob("run=1.json")}
+    for name in ("summary.json", "run=0.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    loads = json.loads((tmp_path / "summary.json").read_text())
+    assert len(runs_of(tmp_path / "summary.json")) == len(loads) - 1
+    (tmp_path / "run=0.json").unlink()
+    assert len(runs_of(tmp_path / "summary.json")) == len(loads)
+
+
 def test_the_intended_start_of_a_request_in_a_closed_loop_is_the_actual_one(changed):
     (run,) = changed()
     (requests,) = run.results[0].requests
