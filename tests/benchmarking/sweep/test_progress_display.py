@@ -17,6 +17,8 @@ from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.supervisor import Track, sweep
 from benchmarking.sweep.show.progress import Progress
 
+pytestmark = pytest.mark.forked_children
+
 BATCHES = (1, 2, 4, 8)
 COMMAND = [
     *(sys.executable, "-m", "benchmarking.run_hardware_benchmark", "--model-id", "tiny-bert", "--device", "null"),
@@ -84,6 +86,7 @@ def test_pipes_get_one_plain_line_per_finished_point():
     assert max(map(len, done.stdout.splitlines())) > 80
 
 
+@pytest.mark.forked_children(False)  # its launch takes the part of the budget that a start takes
 def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_script):
     """Calls of 0.15, 0.3, 0.6 and 1.2 s: four of each point take 9 s, and the budget is 8."""
     null_script(real_time=True, latency_ms={f"b{batch} s32": [150.0 * batch] for batch in BATCHES})
