@@ -24,6 +24,7 @@ that is below the margin each night cannot add up unseen. Judged by `benchmarkin
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -32,7 +33,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK,
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Source
-from benchmarking.core.records import TOO_FEW_SAMPLES, Point
+from benchmarking.core.records import LOOP, REQUEST_RATE, TOO_FEW_SAMPLES, Point
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import Night
 from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
@@ -187,6 +188,8 @@ OUTCOMES: Mapping[Outcome, Verdict] = {
 }
 NOT_POSSIBLE = "not possible: "
 """Prefix of a reason that replaces a command."""
+LOAD = ("benchhouse", "load")
+"""How the command of a load begins, which limits gate."""
 ALL_BENCHES = "benchhouse batch --benches benches"
 """Measures the user's own benchmarks, where they are by default."""
 
@@ -408,6 +411,10 @@ def confirm(
 def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], verdict: Verdict) -> str:
     if flagged.run.is_own_benchmark and verdict == "not enough data":  # a side of ab: all that the file has
         return ALL_BENCHES
+    if LOOP in flagged.run.runtime_mode and verdict == "not enough data":
+        rates = {f"{rate:.15g}" for point in flagged.points if (rate := point.axes.get(REQUEST_RATE)) is not None}
+        levels = ("--request-rate", ",".join(sorted(rates, key=float))) if rates else ("--concurrency", "N")
+        return shlex.join((*LOAD, flagged.run.model_id, *levels, "--limit", "LIMITS", "--fail-on", "missed"))
     if (reason := flagged.run.why_not_repeatable) is not None:
         return f"{NOT_POSSIBLE}{reason}"
     try:

@@ -35,6 +35,7 @@ from benchmarking.core.text import (
 from db.analysis.gate.findings import (
     BAD,
     JUDGED,
+    LOAD,
     NOT_POSSIBLE,
     WORDS,
     Finding,
@@ -290,6 +291,8 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     side, column = next(sides, ("", ""))
     if not side or side.startswith(NOT_POSSIBLE):
         return again
+    if side.startswith(f"{' '.join(LOAD)} "):  # which has limits of its own
+        return [*again, ("to gate now, without a history, with the other flags of this load", side)]
     metric = () if column == DEFAULT_METRIC else ("--metric", column)
     words = ("benchhouse", "ab", side, "--worktree-a", "FOLDER", *metric, "--fail-on", "slower")
     return [*again, ("to gate now, without a history, with the code to compare with in FOLDER", shlex.join(words))]

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import METRICS, custom_metric
-from benchmarking.core.records import Doubt
+from benchmarking.core.records import LOOP, REQUEST_RATE, Doubt
 from benchmarking.sweep.run.command_turns import COMMANDS, DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates, newest
@@ -564,6 +564,22 @@ def test_own_benchmarks_with_too_few_runs_are_gated_by_the_batch_that_measures_t
     front, name, side, *gate = shlex.split(command)
     assert (front, name, gate) == ("benchhouse", "ab", ["--worktree-a", "FOLDER", "--fail-on", "slower"])
     assert arm("a", side).words == (*COMMANDS["batch_benchmark"], "--benches", "benches")
+
+
+def test_a_load_with_too_few_runs_is_gated_by_its_limits(empty_database, measured, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "load.duckdb")
+    run = measured(1)
+    results = tuple(
+        replace(result, point=replace(result.point, batch_size=1, axes={REQUEST_RATE: rate}))
+        for result, rate in zip(run.results, (10.0, 2.5), strict=True)
+    )
+    cell = replace(run.cell, runtime_mode={**run.cell.runtime_mode, LOOP: "open"})
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(replace(run, cell=cell, results=results))
+    assert check.main(["--db-path", str(path)]) == 3
+    how = "to gate now, without a history, with the other flags of this load: benchhouse load bert-base-uncased "
+    out = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
+    assert out.endswith(f"{how}--request-rate 2.5,10 --limit LIMITS --fail-on missed")
 
 
 def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_database, measured, tmp_path, capsys):
