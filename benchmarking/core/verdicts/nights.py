@@ -80,6 +80,8 @@ MOST_PRIOR = 100.0
 """Maximum weight of the variation of all series, in nights."""
 LEAST_SERIES = 5
 """Minimum series for a prior."""
+FAR_OFF, LEAST_OTHERS = 5.0, 8
+"""A night that is further off than this many times the variation of the rest is not part of it, if they are so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,9 @@ def outlooks(
 
 def _is_gradual(values: Floats, level: float, scale: float, newest: int) -> bool:
     known = (values[~np.isnan(values)] - level) / scale
-    begun = has_begun_to_move(known.tolist(), newest)
+    is_far = np.abs(known) > FAR_OFF  # a night far off is no movement, and would look like one
+    is_far[-newest:] = False
+    begun = has_begun_to_move(known[~is_far].tolist(), newest)
     return abs(begun) > BEGUN and (begun > 0) == (known[-1] > 0)
 
 
@@ -394,17 +398,24 @@ def _error(values: Floats, ahead: Floats) -> float:
 
 def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
     """The standard deviation of each series' other nights for each night, shrunk towards that of all series; the newest
-    night counts among the others only if the levels do not depend on the order of the nights."""
+    night counts among the others only if the levels do not depend on the order of the nights.
+
+    A single night far off is not among them: it is known from its own score, and the series does not vary so. As part
+    of the variation, it would let a series be so far off for ever where the T of the nights comes from other series.
+    """
     known = ~np.isnan(deviations)
     squares = np.where(known, deviations**2, 0.0)
-    past, degrees = squares[:, :-1].sum(axis=1), known[:, :-1].sum(axis=1).astype(np.float64)
-    weight, typical = _prior(past / np.maximum(degrees, 1), degrees)
-    others = past[:, None] - squares
-    counts = degrees[:, None] - known
-    others[:, -1], counts[:, -1] = past, degrees
-    if is_symmetric:
-        others[:, :-1] += squares[:, -1:]
-        counts[:, :-1] += known[:, -1:]
+    counted = squares if is_symmetric else squares[:, :-1]
+    degrees = known[:, : counted.shape[1]].sum(axis=1).astype(np.float64)[:, None]
+    others, counts = counted.sum(axis=1, keepdims=True) - squares, degrees - known
+    second, largest = np.sort(counted, axis=1)[:, -2:].T if counted.shape[1] > 1 else np.zeros((2, len(squares)))
+    furthest = np.where(squares == largest[:, None], second[:, None], largest[:, None])
+    if not is_symmetric:
+        others[:, -1], counts[:, -1], furthest[:, -1] = counted.sum(axis=1), degrees[:, 0], largest
+    rest = np.maximum((others - furthest) / np.maximum(counts - 1, 1), LEAST_SCALE**2)
+    is_far = (counts > LEAST_OTHERS) & (furthest > FAR_OFF**2 * rest)
+    others, counts = np.where(is_far, others - furthest, others), counts - is_far
+    weight, typical = _prior(others[:, -1] / np.maximum(counts[:, -1], 1), counts[:, -1])
     variances = (weight * typical + others) / np.maximum(weight + counts, 1)
     scale: Floats = np.sqrt(np.maximum(variances, LEAST_SCALE**2))
     return scale

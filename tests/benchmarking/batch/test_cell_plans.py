@@ -35,12 +35,13 @@ def counted(monkeypatch, target):
 
 
 def test_planning_probes_the_machine_and_each_model_once(monkeypatch):
+    plan("tiny-bert", devices=("null", "cpu"))  # modules that are imported later would have the counting function
     lookups = {
         name: counted(monkeypatch, name)
         for name in (
             "benchmarking.devices.support.host.host_facts",
             "benchmarking.measure.machine_state.capture",
-            "benchmarking.core.provenance.provenance",
+            "benchmarking.sweep.plan.plan.provenance",
             "benchmarking.devices.support.select.Probes",
             "benchmarking.workloads.support.resolve.resolve",
         )

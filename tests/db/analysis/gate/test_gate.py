@@ -251,6 +251,19 @@ def test_runs_of_only_two_nights_count_one_by_one():
     assert found.high < 1.2 * found.centre
 
 
+def test_one_odd_night_does_not_hide_a_change_of_its_series():
+    """The first night of one series was eight times faster, and the T of the nights come from the other series, too."""
+    rng = np.random.default_rng(21)
+    rows = 5.0 * np.exp(0.01 * rng.standard_normal((2, 21)))
+    rows[0, 0] /= 8
+    rows[0, -1], rows[1, -1] = 5.6, 5.0
+    cases = []
+    for row in rows:
+        nights = [Night(session=str(place), value=float(value)) for place, value in enumerate(row)]
+        cases.append(Case(segments=(tuple(nights[:-1]),), newest=nights[-1], metric=LATENCY))
+    assert [judged.outcome for judged in judge_all(cases)] == ["worse", "fine"]
+
+
 # At most 5 % of the nights may have an alarm, and 1 % a confirmed one: 80 nights of a history, which depend on each
 # other, exceed 15 % or 4 % by chance with a probability below 1 %.
 @pytest.mark.parametrize("name", PROMISED)
