@@ -389,13 +389,16 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
 
 
 def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, IntervalScope | None]:
-    """The 95 % interval of the median: between launches if there are enough, else the hull of their own intervals."""
+    """The 95 % interval of the median: between launches if there are enough, else the hull of their own intervals, if
+    each has one. It contains the median of the launches, which is off their mean where they lie on two levels."""
     medians = [statistics.median for statistics in described]
     if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
-        return *between_launches_interval(medians), "between"
+        low, high = between_launches_interval(medians)
+        return min(low, median(medians)), max(high, median(medians)), "between"
     lows = [statistics.ci_low for statistics in described if statistics.ci_low is not None]
     highs = [statistics.ci_high for statistics in described if statistics.ci_high is not None]
-    return (min(lows), max(highs), "within") if lows and highs else (None, None, None)
+    has_all = len(lows) == len(highs) == len(described)
+    return (min(lows), max(highs), "within") if has_all else (None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,6 +186,11 @@ def result_of(
     missing = {name: why for name, why in made.missing.items() if name not in metrics}
     if made.ci_scope == "within":
         metrics, missing = _with_intervals(metrics, missing, measured)
+    ok = [measurement.metrics for measurement in measured if measurement.status == "ok"]
+    for name in [name for name in metrics if "_ci_" in name and name not in METRICS]:
+        if not all(name in each for each in ok):  # the value is of all repetitions
+            del metrics[name]
+            missing[name] = CORRELATED
     has_interval = "latency_ci_low_ms" in metrics
     return replace(
         made,

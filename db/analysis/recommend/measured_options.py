@@ -30,12 +30,12 @@ PERCENTILES = ("latency_p90_ms", "latency_p95_ms", "latency_p99_ms")
 AT_LEAST_MEDIAN = (*PERCENTILES, "latency_max_ms")
 """Statistics that are no lower than the median: a limit that one of them meets is met by the median, too."""
 COLUMNS = (
-    *("result_id", "run_id", "model_id", "hardware_id", "device", "device_name", "device_type", "runtime"),
-    *("runtime_mode", "precision", "num_threads", "cpu_list", "validity", "extra", "missing", "model_revision"),
-    *("task", "weights", "config_hash", "origin_definition"),
+    *("result_id", "run_id", "session_id", "model_id", "hardware_id", "device", "device_name", "device_type"),
+    *("runtime", "runtime_mode", "precision", "num_threads", "cpu_list", "validity", "extra", "missing"),
+    *("model_revision", "task", "weights", "config_hash", "origin_definition"),
     *POINT_COLUMNS,
-    *("latency_median_ms", "latency_ci_high_ms", "ci_scope", "time_to_first_token_ms"),
-    "time_to_first_token_ci_high_ms",
+    *("latency_median_ms", "latency_ci_low_ms", "latency_ci_high_ms", "ci_scope"),
+    *("time_to_first_token_ms", "time_to_first_token_ci_high_ms"),
     *PERCENTILES,
     *("latency_max_ms", "other_metrics"),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "output_error", *PEAK_MEMORY, *ENERGY),
@@ -161,13 +161,13 @@ def options_by_workload(
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
         point = Point.from_columns(row)
-        columns = ("result_id", "run_id", "hardware_id", "device", "device_name", "device_type", "runtime", "precision")
+        columns = ("result_id", "run_id", "session_id", "hardware_id", "device", "device_name", "device_type")
         tokens = _tokens_per_sec(row)
         # The runtime's settings, threads and processors, which distinguish series.
         bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
         runtime_mode = {**stated_mode(row), **{name: value for name, value in bound.items() if value is not None}}
         option = Option(
-            **{name: row[name] for name in (*columns, "validity")},
+            **{name: row[name] for name in (*columns, "runtime", "precision", "validity")},
             **_measured(row, row["missing"], point),
             latency_p90_ms=stated_value(row, "latency_p90_ms"),
             latency_p95_ms=stated_value(row, "latency_p95_ms"),
@@ -281,6 +281,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
     option = Option(
         result_id=result.result_id,
         run_id=run.run_id,
+        session_id=run.session_id,
         hardware_id=run.hardware.hardware_id,
         device=cell.device.selector,
         device_name=cell.device.name,
@@ -304,10 +305,13 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
 def _measured(values: Mapping[str, Any], missing: Mapping[str, str], point: Point) -> dict[str, Any]:
     """The fields of an option that are metrics of its result, and the reasons for missing ones."""
     energy_j, energy_of = energy_per_item(values, point.batch_size * point.concurrency)
+    latency, low, high = (values.get(f"latency_{name}_ms") for name in ("median", "ci_low", "ci_high"))
+    is_of_all = low is not None and high is not None and low <= latency <= high  # else of some launches: stored before
     return {
         "point": point,
-        "latency_ms": values["latency_median_ms"],
-        "latency_high_ms": values.get("latency_ci_high_ms"),
+        "latency_ms": latency,
+        "latency_low_ms": low if is_of_all else None,
+        "latency_high_ms": high if is_of_all else None,
         "ttft_ms": values.get("time_to_first_token_ms"),
         "ttft_high_ms": values.get("time_to_first_token_ci_high_ms"),
         "memory_mb": next((values[name] for name in PEAK_MEMORY if values.get(name) is not None), None),

@@ -116,6 +116,7 @@ class Option:
 
     result_id: str
     run_id: str
+    session_id: str
     hardware_id: str
     device: str
     device_name: str | None
@@ -129,8 +130,9 @@ class Option:
     doubts: tuple[str, ...] = ()
     latency_ms: float
     """Median latency of a call."""
+    latency_low_ms: float | None = None
     latency_high_ms: float | None = None
-    """Upper end of the median's 95 % interval; None with too few samples."""
+    """Ends of the median's 95 % interval; None with too few samples."""
     is_between: bool = False
     """Whether the interval covers the variation between launches, not only between calls."""
     latency_p90_ms: float | None = None
@@ -289,17 +291,17 @@ def _is_equal(best: Option, other: Option, aim: Aim) -> bool:
     apart = abs(math.log(values[0] / values[1]))
     if aim in WITHOUT_INTERVAL:
         return apart <= math.log1p(CLOSE)
-    return apart <= sum(_half_width(option, aim) for option in (best, other))
+    return apart <= _reach(best, best.latency_high_ms, aim) + _reach(other, other.latency_low_ms, aim)
 
 
-def _half_width(option: Option, aim: Aim) -> float:
-    """Half of the interval of an option's latency, throughput or cost, as a logarithm. Throughput counts slow calls, so
-    it varies more than the median latency; without an interval of its own, it has that of the latency."""
+def _reach(option: Option, end_ms: float | None, aim: Aim) -> float:
+    """How far the interval of an option's latency, throughput or cost reaches from its value, as a logarithm, towards
+    the given end of the latency's. Throughput counts slow calls, so it varies more than the median latency; without an
+    interval of its own, it has that of the latency."""
     if aim != "latency" and option.throughput_half_width is not None:
         return option.throughput_half_width
-    high = option.latency_high_ms
-    stated = 0.0 if high is None else math.log(high / option.latency_ms)
-    return stated if option.is_between and high is not None else max(stated, math.log1p(UNSEEN_LAUNCHES))
+    stated = 0.0 if not end_ms else abs(math.log(end_ms / option.latency_ms))
+    return stated if option.is_between and end_ms else max(stated, math.log1p(UNSEEN_LAUNCHES))
 
 
 def _preference(rated: Rated) -> tuple[object, ...]:

@@ -253,7 +253,9 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
     # A measure that compares with nothing says little without that of the other side.
     own = _quality_words(base, recommendation) if _is_without_reference(base) else None
     where = f"Against {order[0]}{f' with {own}' if own else ''} on {device}, each at its best option, as measured"
-    return table, f"{where}: {'; '.join(clauses)}."
+    is_apart = len({first[name].option.session_id for name in order}) > 1
+    apart = " Not all of them were measured in one session: the load of the machine may have changed between them."
+    return table, f"{where}: {'; '.join(clauses)}.{apart * is_apart}"
 
 
 def _times(ratio: float) -> str:
@@ -365,9 +367,7 @@ def _columns(
             heading=AXES["concurrency"].heading, text=lambda one: str(one.option.point.concurrency) if several else None
         ),
         numbers(heading=METRICS["latency_median_ms"].heading, text=lambda one: number(one.option.latency_ms)),
-        numbers(
-            heading="up to", text=lambda one: optional_number(one.option.latency_high_ms), spare=spare(1, "latency")
-        ),
+        numbers(heading="up to", text=lambda one: optional_number(one.option.latency_high_ms)),
         *(
             measured(f"{quantity.removeprefix('latency_')} ms", quantity)
             for quantity in PERCENTILES[:-1]

@@ -296,6 +296,18 @@ def test_percentiles_have_intervals_only_where_the_series_is_much_longer_than_it
     assert result.ci_scope is None
 
 
+def test_a_percentile_of_several_repetitions_has_an_interval_only_if_each_has_one():
+    """The value counts all of them, so the interval of some would lie beside it."""
+    starts = poisson(np.random.default_rng(6), 5.0, 3000)
+    long = requests_of(starts, starts + 0.02, 1e6)
+    short = replace(requests_of(starts[:40], starts[:40] + 0.2, 1e6), launch=1)
+    level, name = Level(rate=5.0, number=3000), "service_time_p90_ci_high_ms"
+    assert name in result_of(TRAFFIC, level, [long]).metrics
+    both = result_of(TRAFFIC, level, [long, short])
+    assert name not in both.metrics
+    assert both.missing[name].startswith("too_few_samples")
+
+
 def test_levels_of_one_rate_have_fresh_arrivals_at_exactly_that_rate():
     first, second = (replace(TRAFFIC, look=look).starts(4.0, 40) for look in (1, 2))
     assert first != second

@@ -105,6 +105,25 @@ def test_fewer_launches_have_the_hull_of_their_own_intervals():
     assert result.metrics["latency_ci_high_ms"] == 85 + 21 + 1
 
 
+def test_a_launch_without_an_interval_leaves_two_launches_without_one():
+    """The median counts both, so the interval of one of them would lie beside it."""
+    result = summarise("id", POINT, [measured(0, around(100, 45)), measured(1, [300.0])], [])
+    assert result.metrics["latency_median_ms"] == 200.0
+    assert result.ci_scope is None
+    for name in ("latency_ci_low_ms", "latency_ci_high_ms"):
+        assert name not in result.metrics
+        assert result.missing[name] == "too_few_samples"
+
+
+@pytest.mark.parametrize("medians", [(100,) * 11 + (130,) * 9, (100,) * 9 + (130,) * 11])
+def test_the_interval_between_launches_on_two_levels_contains_their_median(medians):
+    """Their mean lies between the levels."""
+    metrics = summarise("id", POINT, [measured(i, around(m)) for i, m in enumerate(medians)], []).metrics
+    low, median, high = (metrics[f"latency_{name}_ms"] for name in ("ci_low", "median", "ci_high"))
+    assert low <= median <= high
+    assert high - low > 1, "the other end is that of the mean"
+
+
 def test_few_calls_have_no_interval_and_a_single_call_no_deviation():
     result = summarise("id", POINT, [measured(0, [5.0])], [])
     assert result.ci_scope is None

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.records import Point
-from db.analysis.recommend.measured_options import Workload
+from benchmarking.core.terminal import Page
+from db.analysis.recommend.measured_options import Workload, option_of
 from db.analysis.recommend.recommendation import Option, Prices, decided, misses, recommend, with_prices
 from db.analysis.recommend.recommendation_text import recommendation_words
 
@@ -20,9 +21,10 @@ WORKLOAD = Workload(
 
 def option(name, *, latency_ms=10.0, high_ms=11.0, throughput=100.0, **fields):
     return Option(
-        result_id=name, run_id="r", hardware_id="4f1c09d2a7be5310", device="cpu", device_name="Test CPU",
-        device_type="cpu", runtime="eager", precision="float32", point=Point(batch_size=1), validity="valid",
-        latency_ms=latency_ms, latency_high_ms=high_ms, throughput=throughput, **fields,
+        result_id=name, run_id="r", session_id="s", hardware_id="4f1c09d2a7be5310", device="cpu",
+        device_name="Test CPU", device_type="cpu", runtime="eager", precision="float32", point=Point(batch_size=1),
+        validity="valid", latency_ms=latency_ms, latency_low_ms=high_ms and latency_ms**2 / high_ms,
+        latency_high_ms=high_ms, throughput=throughput, **fields,
     )  # fmt: skip
 
 
@@ -260,6 +262,45 @@ def test_the_interval_of_a_single_launch_is_not_used_as_one_between_launches():
     other = replace(between, result_id="b", throughput=108.0)
     assert recommend([between, other], {}).equal == ()
     assert len(recommend([between, replace(other, is_between=False)], {}).equal) == 1
+
+
+def test_only_the_ends_that_face_each_other_decide_whether_intervals_overlap():
+    """Some slow calls of the worse option say nothing about how fast it can be."""
+    best, slow = option("a", latency_ms=3.0, high_ms=3.1), option("b", latency_ms=60.0, high_ms=1200.0)
+    assert len(recommend([best, slow], {}, "latency").equal) == 1, "down to 3 ms"
+    assert recommend([best, replace(slow, latency_low_ms=55.0)], {}, "latency").equal == ()
+
+
+def test_precisions_of_one_session_are_compared_without_a_remark():
+    wide, narrow = option("a"), replace(option("b", throughput=200.0), precision="int8")
+    for session, remarked in (("s", False), ("another", True)):
+        found = recommend([wide, replace(narrow, session_id=session)], {})
+        _, sentence = recommendation_words(WORKLOAD, found, {}).precisions
+        assert ("Not all of them were measured in one session" in sentence) == remarked
+
+
+def test_the_upper_end_that_decides_limits_is_in_the_table_however_narrow_the_page():
+    measured = {"memory_mb": 100.0, "latency_p99_ms": 12.0, "output_error": 0.1, "ttft_ms": 5.0, "energy_j": 1.0}
+    wide = option("a", runtime_mode={"graph_optimization": "enabled"}, energy_of="cpu_pkg", **measured)
+    other = replace(wide, result_id="b", runtime="onnxruntime", precision="bfloat16", device_name="Another CPU")
+    options = [wide, other, replace(other, runtime_mode={"graph_optimization": "disabled"})]
+    limits = {"memory": 2e3, "ttft": 1.0, "latency_p90": 1e-3, "latency_p95": 1e-3, "throughput": 1e9, "energy": 1e-3}
+    table = recommendation_words(WORKLOAD, recommend(options, limits), limits, page=Page(width=80)).table
+    assert "up to" in table.headings
+    assert table.left_out == ("p99 ms", "error")
+
+
+def test_an_interval_that_was_stored_beside_its_median_is_none(make_run):
+    """Earlier versions stored that of the launches that had one."""
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    (result,) = run.results
+
+    def high_of(**bounds):
+        found = option_of(run, replace(result, metrics={**result.metrics, "latency_median_ms": 24.9, **bounds}), ())
+        return found.latency_low_ms, found.latency_high_ms
+
+    assert high_of(latency_ci_low_ms=7.9, latency_ci_high_ms=12.9) == (None, None)
+    assert high_of(latency_ci_low_ms=7.9, latency_ci_high_ms=38.0) == (7.9, 38.0)
 
 
 def test_the_next_best_of_fewer_than_three_launches_is_not_said_to_be_beyond_the_intervals():
