@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.load_doubts import LEAST_GOOD, share_holds
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
@@ -65,6 +66,16 @@ UNLIMITED = "unlimited"
 tool does not say how many were offered. Unknown is not 0."""
 SENT_AT_ONCE, NO_LIMIT = "at_once", "concurrency_unlimited"
 """Arrivals of our own loads, and the doubt of other tools' loads, in which all requests are sent at once."""
+
+
+def too_few_requests(row: Row) -> str:
+    """ " (50 requests do not tell 99%)" of a level with too few requests to tell whether that share of them is within
+    every limit; empty for others, and without limits."""
+    others = row["other_metrics"]
+    share, count = others.get("goodput_share"), int(max(row["iterations"] or 0, others.get("requests_sent") or 0))
+    if share is None or not count or share_holds(round(share * count), 0, count, LEAST_GOOD) is not None:
+        return ""
+    return f" ({count} requests do not tell {LEAST_GOOD:.0%})"
 
 
 def is_search(row: Row) -> bool:

@@ -18,7 +18,7 @@ from benchmarking.core.text import counted, first_few, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
-from visualize.drawing.loads import as_level, is_load, is_search, level_names
+from visualize.drawing.loads import as_level, is_load, is_search, level_names, too_few_requests
 from visualize.drawing.rows import Row, grouped, measured_apart, trust
 from visualize.pages.result_rows import GOODPUT, OTHERS
 
@@ -84,7 +84,8 @@ def _highest_rates(rows: Sequence[Row]) -> list[str]:
             known = [(rate, row) for rate, row in found if rate is not None]
             if known:
                 rate, row = max(known, key=lambda one: float(one[0]))
-                parts.append(f"{number(rate)} requests/s {what} at {name_of(row)}")
+                untold = "" if what == "answered" else too_few_requests(row)
+                parts.append(f"{number(rate)} requests/s {what} at {name_of(row)}{untold}")
         name = f"{key['model_id']}: {key['setup']}"
         if parts:
             known_rates.append(visible(f"{name}: at most {', '.join(parts)}."))

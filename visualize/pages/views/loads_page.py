@@ -320,7 +320,10 @@ def _facts(
     # The highest rate of requests that met every limit, with its level; None without limits.
     stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
     best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
-    most_goodput = None if best is None else f"{number_text(best[OTHERS][GOODPUT])} requests/s, at {named(best)}"
+    most_goodput = None
+    if best is not None:
+        at = f"{named(best)}{loads.too_few_requests(best)}"
+        most_goodput = f"{number_text(best[OTHERS][GOODPUT])} requests/s, at {at}"
     url = next((load["url"] for load in map(_load, rows) if load.get("url")), None)
     server = _server({**run, "url": url}, words.device({**run, "simulated": run["is_simulated"]}))
     given = {
