@@ -4,7 +4,8 @@ benchhouse check stores an alert for each regression that it finds; alert raise 
 in the history. An alert is new until its triage is set: regression or improvement (real), intended (a slowdown that is
 wanted), method (the measurement changed), hardware (the machine changed) or noise. While one of check is new or a
 regression, its results are no history of later checks, which fail at that level. Noise counts as variation. With any
-other triage the level stays: later checks judge by it, as soon as 2 runs are at it.
+other triage the level stays: later checks judge by it, as soon as 2 runs are at it. An alert stays when its series
+recovers: list then names the run since which less than half of the change is left.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from db.analysis.gate.alerts import OPEN, TRIAGES, list_alerts
+    from db.analysis.gate.alerts import OPEN, TRIAGES, list_alerts, with_recovery
 
     if (word := arguments.selection) in (*TRIAGES, "open"):
         raise UsageError(
@@ -128,16 +129,19 @@ def _list(arguments: argparse.Namespace) -> int:
     for word in arguments.triage:
         choice(word, TRIAGES, "triage")
     with open_to_read(arguments) as warehouse:
-        rows = list_alerts(warehouse, selection, arguments.triage or TRIAGES)
+        rows = with_recovery(warehouse, list_alerts(warehouse, selection, arguments.triage or TRIAGES))
         all_ids = [str(row["alert_id"]) for row in warehouse.query("SELECT alert_id FROM alerts").dicts()]
+        recovered = any(row["recovered_since"] for row in rows)
+        runs = warehouse.query("SELECT run_id FROM benchmark_runs").dicts() if recovered else []
     if arguments.json:
         print_json([plain_values(row) for row in rows])
     elif not rows:
         print("no alerts")
     else:
         page = stdout_page()
-        short = unique_prefixes(all_ids)
-        table = table_of(COLUMNS, [{**row, "alert_id": short[row["alert_id"]]} for row in rows], page)
+        short = unique_prefixes([*all_ids, *(str(row["run_id"]) for row in runs)])
+        ids = ("alert_id", "recovered_since")
+        table = table_of(COLUMNS, [{**row, **{name: short.get(row[name]) for name in ids}} for row in rows], page)
         if table.shared:
             print(wrapped(", ".join(table.shared), page.text_width))
         print(table_text(table, page))
@@ -231,6 +235,7 @@ COLUMNS: tuple[Column[Mapping[str, Any]], ...] = (
     ),
     Column(heading="raised", text=lambda row: row["created_at"].isoformat(sep=" ", timespec="minutes")),
     Column(heading="triage", text=itemgetter("triage")),
+    Column(heading="recovered since", text=itemgetter("recovered_since")),
     Column(heading="note", text=itemgetter("note")),
 )
 

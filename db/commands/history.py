@@ -1,8 +1,8 @@
 """Shows series over time: one point per run, in commit order, with the change points.
 
-A change is found from two runs on at its new level. It is suspected while only the newest run shows it, and confirmed
-by the next one. Changes are computed from the stored results on each call; --update stores them for benchhouse
-regressions, benchhouse check and SQL.
+A change is found from two runs on at its new level. It is suspected while it is found only with the newest run, and
+confirmed by the next one. Changes are computed from the stored results on each call; --update stores them for
+benchhouse regressions, benchhouse check and SQL.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def main(argv: Sequence[str]) -> int:
     (metric,) = chosen_metrics(arguments, [arguments.metric])
     selection = selection_in(arguments, arguments.selection)
 
+    from db.analysis.gate.alerts import excursions_of
     from db.analysis.gate.candidates import OF_AB
     from db.analysis.history.changes import refresh_changes
     from db.analysis.history.histories import histories, results_without_history
@@ -70,6 +71,8 @@ def main(argv: Sequence[str]) -> int:
         note(f"{NAME}: {counts.text}")
     with open_to_read(arguments) as warehouse:
         series, count = histories(warehouse, selection, metric, limit=arguments.rows)
+        changed = {change.first_changed.result_id for history in series for change in history.change_points}
+        excursions = excursions_of(warehouse, selection, metric, changed)
         without_history = results_without_history(warehouse, selection, metric)
         runs = sorted({point.run_id for history in series for point in history.points})
         (of_ab,) = warehouse.query(SIDES.format(condition=OF_AB), [runs]).dicts()
@@ -95,6 +98,11 @@ def main(argv: Sequence[str]) -> int:
                         }
                         for change_point in history.change_points
                     ],
+                    "excursions": [
+                        {name: one[name] for name in ("alert_id", "relative_change", "runs_off", "recovered_since")}
+                        for one in excursions
+                        if one["series_id"] == history.series_id
+                    ],
                     "left_out": history.left_out,
                 }
                 for history in listed
@@ -104,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
         from db.analysis.history.history_text import histories_text
 
         bars = bars_for(sys.stdout.encoding)
-        print(histories_text(listed, metric, bars=bars, page=stdout_page()))
+        print(histories_text(listed, metric, excursions, bars=bars, page=stdout_page()))
     elif series:
         print(f"no changes in {len(series)} series")
     if of_ab["runs"] and not arguments.json:

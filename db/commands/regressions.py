@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     dates = selection_in(arguments, ",".join(f"{word}={date}" for word, date in given.items()))
     selection = selection_in(arguments, arguments.selection)
 
-    from db.analysis.gate.alerts import OPEN, list_alerts
+    from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
     from db.analysis.gate.gate import DETECTOR
     from db.analysis.history.changes import refresh_changes, regressions
     from db.analysis.history.histories import LEAST_RUNS, series_too_short, worse_trends
@@ -82,6 +82,7 @@ def main(argv: Sequence[str]) -> int:
             for one in list_alerts(warehouse, selection.within(dates), OPEN)
             if one["detector"] == DETECTOR and one["metric"] in arguments.metric
         ]
+        raised = with_recovery(warehouse, raised)
         too_short = {metric.column: series_too_short(warehouse, selection, metric) for metric in metrics}
     when = "".join(f" {word} {date}" for word, date in given.items())
     if arguments.json:
@@ -89,10 +90,12 @@ def main(argv: Sequence[str]) -> int:
     elif not found and not trends:
         print(f"no regressions of {', '.join(arguments.metric)}{when}")
         if raised:
-            print(
-                f"{counted(len(raised), 'open alert')} of benchhouse check, which later runs have to confirm: see "
-                "benchhouse alert list"
-            )
+            recovered = sum(one["recovered_since"] is not None for one in raised)
+            confirmed = sum(one["confirmed_by"] is not None for one in raised)
+            told = [f"{confirmed} confirmed"] if confirmed else []
+            told += [f"{recovered} recovered since"] if recovered else []
+            state = f" ({', '.join(told)})" if told else ", which later runs have to confirm"
+            print(f"{counted(len(raised), 'open alert')} of benchhouse check{state}: see benchhouse alert list")
         for column, (short, series) in too_short.items():
             if not series:
                 print(f"{column}: no series is selected")

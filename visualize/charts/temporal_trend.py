@@ -53,7 +53,7 @@ PANEL_IN = 2.5
 MOST_LISTED, MOST_TRENDS = 6, 3
 """Maximum versions and user notes, and slow trends, in the caption."""
 ORDER = "by commit time, or by run time without a commit"
-UNCHANGED = "Line: median level; no change detected"
+UNCHANGED = "Line: median level; no lasting change detected"
 SEGMENTS = "Steps: median level between changes; dashed lines: changes."
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.history.changes import Regression, change_point_id
-from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id
+from db.analysis.selection import EVERYTHING, Selection, judged_metrics, judged_value
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
@@ -155,6 +156,50 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
         }
         for row, words in zip(rows, settings_words(rows), strict=True)
     ]
+
+
+def with_recovery(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Alerts in the form of `list_alerts`, with the first of all later runs at which less than half of the change is
+    left (`recovered_since`), and the number of runs from the alert to it (`runs_off`). Both are None while the newest
+    run is none, and where it is not known, as of an alert about quality."""
+    found: dict[str, dict[str, Any]] = {}
+    for metric in judged_metrics(warehouse, dict.fromkeys(row["metric"] for row in rows)):
+        about = [row for row in rows if row["metric"] == metric.column]
+        series = sorted({row["series_id"] for row in about})
+        points = warehouse.query(POINTS.format(value=judged_value(metric)), {"series": series}).dicts()
+        for row in about:
+            own = [point for point in points if point["series_id"] == row["series_id"]]
+            found[row["alert_id"]] = _recovery(row, own)
+    return [{**row, **found.get(row["alert_id"], NOT_RECOVERED)} for row in rows]
+
+
+def excursions_of(
+    warehouse: Warehouse, selection: Selection, metric: Metric, changed: Collection[str]
+) -> list[dict[str, Any]]:
+    """The alerts of the gate from which the series has recovered, oldest first, in the form of `with_recovery`; without
+    those about a change of level in the history, of which `changed` are the first results."""
+    rows = [one for one in list_alerts(warehouse, selection) if one["metric"] == metric.column]
+    found = with_recovery(warehouse, [one for one in rows if one["detector"] == DETECTOR])
+    recovered = [one for one in reversed(found) if one["recovered_since"] is not None]
+    return [one for one in recovered if not {one["result_id"], *one["parameters"]["results"]}.intersection(changed)]
+
+
+NOT_RECOVERED = {"recovered_since": None, "runs_off": None}
+
+
+def _recovery(alert: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of `with_recovery`, from the runs of the alert's series, oldest first."""
+    evidence, change = alert["parameters"], alert["relative_change"]
+    before = evidence.get("centre", evidence.get("value_before"))
+    alerted = {alert["result_id"], alert["confirmed_by"], *evidence.get("results", ())}
+    first = next((place for place, point in enumerate(points) if point["result_id"] in alerted), None)
+    if not before or not change or first is None:
+        return NOT_RECOVERED
+    off = [
+        point["result_id"] in alerted or (point["value"] / before - 1) / change >= RECOVERED for point in points[first:]
+    ]
+    runs = len(off) - off[::-1].index(True)  # the first is one
+    return NOT_RECOVERED if runs == len(off) else {"recovered_since": points[first + runs]["run_id"], "runs_off": runs}
 
 
 def alerts_of(warehouse: Warehouse, alert_ids: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from benchmarking.core.metrics import Metric
 from benchmarking.core.tables import LONG_WORD, NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import BARS, counted, markdown_escaped, markdown_table, number, sparkline, wrapped
 from benchmarking.core.verdicts.trends import Trend
-from db.analysis.history.changes import Regression
+from db.analysis.history.changes import RECOVERED, Regression
+from db.analysis.history.detector import CLIP_REACH
 from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
 from db.values import SETTINGS, heading, percent_change
 
@@ -20,6 +22,10 @@ SHOWN = (*SUBJECTS, SETTINGS)
 PERCENTILE = re.compile(r"_p9\d_")
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"
+EXCURSION = (
+    "back again: an alert of benchhouse check, of which less than half is left since; up to "
+    f"{CLIP_REACH} runs in a row that come back are outliers to the history, not a change of level"
+)
 TREND = "trend: the newest runs move slowly and steadily, so no single run or commit is to blame"
 MOST_TRENDS = 20
 """Maximum trends with a line of their own; the rest are counted."""
@@ -42,8 +48,16 @@ def excluded_results_text(count: int, metric: Metric) -> str:
     return f"{count} results that failed, are invalid or throttled, or have no {metric.column} above 0{calls}"
 
 
-def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = BARS, page: Page = PLAIN) -> str:
-    """Text for a terminal: a row per series with its newest value, and notes."""
+def histories_text(
+    histories: Sequence[History],
+    metric: Metric,
+    excursions: Sequence[Mapping[str, Any]] = (),
+    *,
+    bars: str = BARS,
+    page: Page = PLAIN,
+) -> str:
+    """Text for a terminal: a row per series with its newest value, and notes. `excursions` are alerts
+    (`alerts.excursions_of`)."""
     several = [name for name in SHOWN if len({history.subject[name] for history in histories}) > 1]
     headings = ("series", *(heading(name) for name in several), "point", "runs", "history", metric.unit)
     keys = len(several) + 2
@@ -53,6 +67,7 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
         values, changes_of_row, trend = [point.value for point in history.points], history.change_points, history.trend
         words = [] if trend is None else [trend_text(trend)]
         words += map(change_text, reversed(changes_of_row[-MAX_CHANGES:]))
+        words += [excursion_text(one) for one in excursions if one["series_id"] == history.series_id]
         more = f"; {len(changes_of_row) - MAX_CHANGES} earlier" if len(changes_of_row) > MAX_CHANGES else ""
         rows.append(
             (
@@ -75,6 +90,8 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
         notes.append(f"{counted(len(changes), 'change')}; each date is the first changed run's")
     if any(change.state == "suspected" for change in changes):
         notes.append(SUSPECTED)
+    if {one["series_id"] for one in excursions} & {history.series_id for history in histories}:
+        notes.append(EXCURSION)
     if any(history.trend is not None for history in histories):
         notes.append(TREND)
     if left_out:
@@ -87,6 +104,12 @@ def histories_text(histories: Sequence[History], metric: Metric, *, bars: str = 
 def trend_text(trend: Trend) -> str:
     """ "trend +0.20% a run over 40 runs" """
     return f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"
+
+
+def excursion_text(alert: Mapping[str, Any]) -> str:
+    """ "+18.6% 2026-03-01 for 3 runs, back again" """
+    runs = counted(alert["runs_off"], "run")
+    return f"{percent_change(alert['relative_change'])} {alert['started_at']:%Y-%m-%d} for {runs}, back again"
 
 
 def change_text(change_point: ChangePoint) -> str:
@@ -180,7 +203,7 @@ def _commit_range(one: Regression) -> str:
 def _change_now(one: Regression) -> str:
     """Today's level relative to the level before the regression; "recovered" if less than half of it is left."""
     metric, change = one.metric, one.relative_change_now
-    is_recovered = not metric.is_worse(change) or abs(change) < abs(one.relative_change) / 2
+    is_recovered = not metric.is_worse(change) or abs(change) < abs(one.relative_change) * RECOVERED
     return f"{percent_change(change)}{' recovered' * is_recovered}"
 
 

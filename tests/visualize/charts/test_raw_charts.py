@@ -196,7 +196,7 @@ def test_too_few_runs_to_detect_a_change_and_a_slow_trend_are_no_unchanged_level
     (short,) = figures("temporal_trend", *months[:3])
     assert see.says(short, "Line: median level; too few runs to detect a change: 4 are needed")
     (long,) = figures("temporal_trend", *months[:7])
-    assert see.says(long, "Line: median level; no change detected")
+    assert see.says(long, "Line: median level; no lasting change detected")
 
     def leaking(number):
         time = (datetime(2026, 1, 3, tzinfo=UTC) + timedelta(days=number)).strftime("%Y-%m-%dT%H:%M:%SZ")

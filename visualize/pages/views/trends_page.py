@@ -13,7 +13,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, Metric
 from benchmarking.core.text import counted
 from db.analysis.annotations import annotate, list_annotations
-from db.analysis.gate.alerts import TRIAGES, Triage, has_alert, list_alerts, raise_alerts, set_triage
+from db.analysis.gate.alerts import TRIAGES, Triage, has_alert, list_alerts, raise_alerts, set_triage, with_recovery
 from db.analysis.history.changes import regressions, update_changes
 from db.analysis.history.histories import ChangePoint, History, HistoryPoint, histories
 from db.analysis.history.history_text import change_text, excluded_results_text, trend_text
@@ -223,22 +223,24 @@ def _commit(point: HistoryPoint, unknown: str = "-") -> str:
 def _notes(data: Data, history: History, metric: Metric) -> SimpleNamespace:
     """Alerts of the series for the metric, and notes about the series, its runs, results and alerts."""
     rows = list_alerts(data.warehouse, Selection.parse(f"series={history.series_id}"))
-    rows = [row for row in rows if row["metric"] == metric.column]
+    rows = with_recovery(data.warehouse, [row for row in rows if row["metric"] == metric.column])
+    places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
     alerts = []
     for row in rows:
         commits = [(row[name] or "")[:COMMIT_LETTERS] for name in ("first_commit", "last_commit")]
         change = "" if row["relative_change"] is None else f"{percent_change(row['relative_change'])}, "
         between = f", between commits {commits[0]} and {commits[1]}" if all(commits) else ""
+        back = places.get(row["recovered_since"])
+        over = f", recovered since the run of {time_text(back.history_time)}" if back else ""
         alerts.append(
             SimpleNamespace(
                 alert_id=row["alert_id"],
-                title=f"{change}raised {time_text(row['created_at'])} UTC{between}",
+                title=f"{change}raised {time_text(row['created_at'])} UTC{between}{over}",
                 triage=row["triage"],
                 note=row["note"],
                 run=run_link(row["run_id"], row["result_id"]),
             )
         )
-    places = {name: point for point in history.points for name in (point.run_id, point.result_id)}
     about = [history.series_id, *places, *(row["alert_id"] for row in rows)]
     notes = []
     for annotation in list_annotations(data.warehouse, about) if history.points else ():
