@@ -8,7 +8,7 @@ so compare, check, recommend, charts and pages see it beside the speed. Setups t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.core.command_line import Parser, command, note
@@ -23,7 +23,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import MeasuredRun, utc_now, uuid7
 from benchmarking.core.quality import Quality, QualitySettings, quality_lines
-from benchmarking.core.records import canonical_hash, to_json
+from benchmarking.core.records import Scalar, canonical_hash, to_json
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
@@ -70,22 +70,24 @@ def main(argv: Sequence[str]) -> int:
     if not stored:
         note(f"{NAME}: {arguments.selection!r} selects no result of {arguments.db_path}: {NOTHING_STORED}")
         return EXIT_NOT_ENOUGH_DATA
-    planned, left_out = _plans(stored, quality, timeout_s=arguments.timeout, again=arguments.again)
+    names = _names(stored)
+    planned, left_out = _plans(stored, names, quality, timeout_s=arguments.timeout, again=arguments.again)
     for name, why in left_out.items():
         note(f"{NAME}: left out: {name}: {why}")
     if arguments.dry_run:
-        names = [_name(runs[-1]) for _, runs in planned]
-        shown = [{"setup": name} for name in names]
-        print(json.dumps(shown, indent=1) if arguments.json else "\n".join(names) or "nothing to measure")
+        setups = [names[runs[-1].run_id] for _, runs in planned]
+        shown = [{"setup": setup} for setup in setups]
+        print(json.dumps(shown, indent=1) if arguments.json else "\n".join(setups) or "nothing to measure")
         return EXIT_OK
     documents, codes = list[dict[str, object]](), [EXIT_OK]
 
     def done(plan: CellPlan, found: Quality) -> None:
         runs = next(runs for one, runs in planned if one.run_id == plan.run_id)
+        name = names[runs[-1].run_id]
         found = replace(found, how={**found.how, "measured_at": utc_now()})
         ids = [run.run_id for run in runs if found.values or not run.has_quality]  # a failure replaces no quality
         if len(ids) < len(runs):
-            note(f"{NAME}: {_name(runs[-1])}: not measured, so the quality that it has stays")
+            note(f"{NAME}: {name}: not measured, so the quality that it has stays")
         try:
             if ids:
                 store_quality(dict.fromkeys(ids, found), arguments.db_path, arguments.lock_timeout)
@@ -93,9 +95,9 @@ def main(argv: Sequence[str]) -> int:
             note(f"{NAME}: not stored: {error}")
             codes.append(EXIT_FAILED)
         codes.append(EXIT_OK if found.values else EXIT_FAILED)
-        documents.append({"setup": _name(runs[-1]), "runs": ids, "quality": to_json(found)})
+        documents.append({"setup": name, "runs": ids, "quality": to_json(found)})
         if not arguments.json:
-            lines = [line.replace("quality", f"quality of {_name(runs[-1])}", 1) for line in quality_lines(found)]
+            lines = [line.replace("quality", f"quality of {name}", 1) for line in quality_lines(found)]
             print(wrapped("\n".join(lines), stdout_page().text_width), flush=True)
 
     command_session.measure_qualities(
@@ -125,7 +127,12 @@ def _parser() -> Parser:
 
 
 def _plans(
-    stored: Sequence[MeasuredRun], quality: QualitySettings, *, timeout_s: float, again: bool
+    stored: Sequence[MeasuredRun],
+    names: Mapping[str, str],
+    quality: QualitySettings,
+    *,
+    timeout_s: float,
+    again: bool,
 ) -> tuple[list[tuple[CellPlan, list[MeasuredRun]]], dict[str, str]]:
     """What to measure, each with the runs that it is stored with, and what is left out and why."""
     by_setup: dict[str, list[MeasuredRun]] = {}
@@ -138,12 +145,12 @@ def _plans(
         newest_ids = {run.run_id for run in newest_at.values()}
         newest = [run for run in runs if run.run_id in newest_ids]
         if not again and all(run.has_quality for run in newest):
-            left_out[_name(runs[-1])] = "it has a quality: --again measures it again"
+            left_out[names[runs[-1].run_id]] = "it has a quality: --again measures it again"
             continue
         try:
             planned.append((_plan(runs[-1], quality, session_id, timeout_s), newest))
         except (UnsupportedError, UsageError, StorageError) as error:
-            left_out[_name(runs[-1])] = str(error)
+            left_out[names[runs[-1].run_id]] = str(error)
     return planned, left_out
 
 
@@ -162,5 +169,19 @@ def _plan(run: MeasuredRun, quality: QualitySettings, session_id: str, timeout_s
     return replace(plan, points=(point,), skipped={}, settings=replace(plan.settings, quality=quality))
 
 
-def _name(run: MeasuredRun) -> str:
-    return f"{run.model_id} {run.device} {run.runtime} {run.precision}"
+def _names(stored: Sequence[MeasuredRun]) -> dict[str, str]:
+    """Run id -> the name of its setup, with the threads and options in which others of the same model, device, runtime
+    and precision differ."""
+    alike: dict[str, dict[str, dict[str, Scalar | None]]] = {}
+    for run in stored:
+        name = f"{run.model_id} {run.device} {run.runtime} {run.precision}"
+        settings = {"threads": run.num_threads, "processors": run.cpu_list, **run.runtime_mode}
+        alike.setdefault(name, {})[run.run_id] = settings
+    found: dict[str, str] = {}
+    for name, by_run in alike.items():
+        keys = dict.fromkeys(key for settings in by_run.values() for key in settings)
+        differing = [key for key in keys if len({str(settings.get(key)) for settings in by_run.values()}) > 1]
+        for run_id, settings in by_run.items():
+            words = [f"{key} {settings[key]}" for key in differing if settings.get(key) is not None]
+            found[run_id] = ", ".join([name, *words])
+    return found

@@ -30,12 +30,12 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.quality import QualitySettings
+from benchmarking.core.quality import TEXT_WINDOWS
 from benchmarking.core.settings import PATH, SECONDS, Setting, add_settings, one_of, table
 from benchmarking.core.shared_settings import COMMON, SHARED, parse_limits
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
-from benchmarking.core.text import wrapped
+from benchmarking.core.text import listed, wrapped
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
@@ -44,11 +44,10 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, request_fields, workload_of
 from benchmarking.sweep.run import command_session, spool
-from benchmarking.sweep.run.quality_pass import why_not_quality
 from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.tuning import space as spaces
-from benchmarking.tuning.search import TAG, Configuration, Search, race_plan
-from benchmarking.tuning.space import LIMITS, Choices, Goal, Space
+from benchmarking.tuning.search import TAG, UNFINISHED, Configuration, Search, race_plan
+from benchmarking.tuning.space import LIMITS, Choices, Goal, Space, quality_to_show
 
 if TYPE_CHECKING:
     from benchmarking.tuning.race import Out, Standing
@@ -103,17 +102,17 @@ examples:
 EXIT_CODES = """
 exit codes: 0 a configuration is recommended; 1 not stored; 2 usage; 3 none meets the limits, or nothing could be judged
 """
-WINDOWS = 8
-"""Windows of the text by which quality is measured, once for each cell: half of those of `run --quality`."""
 RESTRICTED = ("runtime", "precision", "batch_size", "num_threads")
 """What a flag restricts; --space does it for the options of runtimes too."""
 LEAST_ROWS, MOST_ROWS = 5, 12
 """Configurations in the table: the recommended one, its equals, the front, and the next best where these are few."""
 MOST_REASONS = 12
 """Reasons listed; --json has all."""
+MOST_LOST = 4
+"""Cells named whose launches had no result."""
 EQUAL_NOTE = (
-    "equal: launches in turns do not tell them from the recommended one; of those that are equivalent to the best "
-    "(within 2 %), the one with the fewest settings is recommended"
+    "equal: launches in turns do not tell them from the recommended one, which is the best in these launches; where "
+    "they prove others equivalent to the best (within 2 %), it is the one of these with the fewest settings"
 )
 
 
@@ -150,13 +149,16 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--resume and --no-save exclude each other: an interrupted search is in --output-dir")
     request = Request(
         model_id=arguments.model_id,
-        settings=replace(settings("quick"), quality=QualitySettings(windows=WINDOWS) if goal.needs_quality else None),
+        settings=settings("quick"),
         command=("tune", *argv),
         **request_fields(vars(arguments), without=RESTRICTED),
     )
     workload, machine, session_id = workload_of(request), Machine(), uuid7()
-    if goal.needs_quality and (why_not := why_not_quality(workload)) is not None:
-        raise UsageError(f"--limit on the quality of {arguments.model_id}: {why_not.partition(': ')[2]}")
+    if goal.needs_quality:
+        quality = quality_to_show(limits, workload)
+        request = replace(request, settings=replace(request.settings, quality=quality))
+        if quality.windows > TEXT_WINDOWS:
+            note(f"the quality of each cell takes {quality.windows} inputs, by the limit on agreement (kl takes fewer)")
     found = spaces.space(
         request, choices, session_id, workload, machine, needs_latency_only=goal.objective == "latency"
     )
@@ -386,7 +388,7 @@ def _text(
 
 def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
     """How many left the race for each kind of reason, but for those that are equal to the best in the end; what failed
-    with its reason."""
+    or did not finish, with its reason; and the time that launches without a result took."""
     left = [
         entrant for entrant in search.race.entrants.values() if entrant.out is not None and entrant.key not in equal
     ]
@@ -401,19 +403,25 @@ def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
     }
     counts = {out: sum(entrant.out == out for entrant in left) for out in words}
     lines = [f"{counts[out]} {text}" for out, text in words.items() if counts[out]]
-    without_room = [bool(entrant.launches) for entrant in left if entrant.out == "no room"]
+    unfinished = [entrant for entrant in left if entrant.reason == UNFINISHED and not entrant.launches]
+    if unfinished:
+        lines.append(f"{len(unfinished)} were launched and did not finish in time")
+    without_room = [bool(one.launches) for one in left if one.out == "no room" and one not in unfinished]
     if measured := without_room.count(True):
         lines.append(f"{measured} had no room in the budget for more launches")
     if untried := without_room.count(False):
         lines.append(f"{untried} had no room in the budget for any launch")
-    if without_room:
+    if without_room or unfinished:
         lines[-1] += f": nothing is proven about them, {longer}"
     by_reason: dict[str, list[str]] = {}
     for entrant in left:
-        if entrant.out == "failed":
+        if entrant.out == "failed" or entrant in unfinished:
             by_reason.setdefault(str(entrant.reason), []).append(entrant.key)
+    lost_s = sum(search.lost_s.values())
+    each = [f"{name} {lost:.0f} s" for name, lost in sorted(search.lost_s.items(), key=lambda item: -item[1])]
     return [
         *([", ".join(lines)] if lines else []),
+        *([f"{lost_s:.0f} s went into launches without a result: {listed(each, MOST_LOST, '; ')}"] * (lost_s >= 1)),
         *(f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in by_reason.items()),
     ]
 

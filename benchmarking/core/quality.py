@@ -23,7 +23,7 @@ Source = Literal["inputs", "questions", "evaluation"]
 `Quality.how` has under these names."""
 
 TEXT_WINDOWS = 16
-"""Windows of a text by default: enough for an interval, and 1 024 tokens of output."""
+"""Windows of a text, or inputs of another task, by default: enough for an interval, and 1 024 tokens of output."""
 CONTEXT_TOKENS, SCORED_TOKENS = 64, 64
 """Tokens of a window: its beginning is only context, its end is predicted. A window starts where the scored tokens of
 the one before it start, so that every token is scored once."""
@@ -39,7 +39,7 @@ class QualitySettings:
     text: str | None = None
     """Path of a text file; None for the one in the package."""
     windows: int = TEXT_WINDOWS
-    """Windows of the text; fewer if it is too short."""
+    """Windows of the text, fewer if it is too short; inputs of other tasks."""
     file: str | None = None
     """Path of a file of prompts with expected answers, which is scored too."""
 

@@ -66,6 +66,8 @@ LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
 """Time to store a run, set aside for the end."""
+UNFINISHED = "the budget had no room: its build or launch did not finish in time"
+"""Why a configuration that was launched has no result."""
 FIRST_LOAD_S, FIRST_BUILD_S, FIRST_EXPORT_S, FIRST_COMPILE_S = 5.0, 10.0, 40.0, 60.0
 """Assumed times to load a model, to convert its weights, to export its graph, and to compile it, before any was."""
 
@@ -174,6 +176,8 @@ class Search:
         """Configuration -> the median of its last launch."""
         self._point_s: dict[str, float] = {}
         """Cell -> time of a point in its last launch, loading excluded."""
+        self.lost_s: dict[str, float] = {}
+        """Cell -> time of its launches that measured nothing, builds included."""
 
     @property
     def spent_s(self) -> float:
@@ -297,6 +301,8 @@ class Search:
                     ),
                 )
         self._replay()
+        measured = {entrant.cell for entrant in self.race.entrants.values() if entrant.launches}
+        self.lost_s = {name: self.tracks[name].seconds for name in self._tried - measured}
         self._began_s -= sum(self.tracks[name].seconds for name in self._tried)
         self._screening_s = self.spent_s / len(self._tried)
 
@@ -436,6 +442,8 @@ class Search:
         took_s, launch_s = time.monotonic() - now_s, track.spent_s.get(number, 0.0)
         self._took_s.setdefault(name, (max(0.0, took_s - launch_s), launch_s))
         self._record(name, number)
+        if all(number not in self.race.entrants[key].launches for key in keys):
+            self.lost_s[name] = self.lost_s.get(name, 0.0) + took_s
         spent_s, loads = track.spent_s.get(number, 0.0), [load for load in track.loads if load.launch == number]
         points_s = spent_s - sum(sum(load.stages_s.values()) for load in loads)
         self._point_s[name] = max(0.0, points_s) / max(1, len(keys))
@@ -455,7 +463,7 @@ class Search:
                 continue
             result = _result(track, label, range(number, number + 1))
             if OUT_OF_TIME in (result.error or ""):
-                self.race.leave(key, "no room", "the budget had no room: its build or launch did not finish in time")
+                self.race.leave(key, "no room", UNFINISHED)
             elif result.status != "ok":
                 self.race.leave(key, "failed", f"{result.status.replace('_', ' ')}: {result.error}")
             elif result.validity == "invalid":

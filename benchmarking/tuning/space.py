@@ -10,7 +10,8 @@ launch. What other launches may do is unknown after a single one, so a configura
 which they hardly go misses the limit: a launch counts as 10 % uncertain and memory as 2 %, as in `benchhouse
 recommend`, and a percentile with too few calls is at least the median. A percentile that the calls of one launch do not
 show is that of the calls of all launches so far. Quality belongs to the loaded model: a limit on it is met by the worse
-end of its interval, and hopeless if the better end misses it.
+end of its interval, and hopeless if the better end misses it. It is measured on as many windows or inputs as a least
+agreement takes, since even a model that always agrees has no interval above it with fewer.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import choice
@@ -31,9 +33,9 @@ from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
 from benchmarking.core.plugins import default_runtime
-from benchmarking.core.quality import QUALITY_LIMITS, Quality
+from benchmarking.core.quality import QUALITY_LIMITS, Quality, QualitySettings
 from benchmarking.core.records import PRECISIONS, Device, Precision, Result, Scalar, Workload
-from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES
+from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES, exact_share_interval
 from benchmarking.core.settings import TEXT
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.input_files import Node, read_yaml
@@ -41,9 +43,12 @@ from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_options
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.sweep.run.quality_pass import METRICS_OF, kind_of, quality_point, why_not_quality
 from benchmarking.tuning.promise import Traits, traits
 from benchmarking.tuning.race import Launch
+from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import plugin_of
+from benchmarking.workloads.support.quality_inputs import text_windows
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 """Batch sizes that are tried by default; one at a time where only the latency of a call counts."""
@@ -400,6 +405,49 @@ class Goal:
             excess={name: _share(name, values[name], limit) for name, limit in self.limits.items()},
             least_excess={name: _share(name, least[name], limit) for name, limit in self.limits.items()},
         )
+
+
+WINDOWS = 8
+"""Windows of the text by which quality is measured, once for each cell: half of those of `run --quality`."""
+MOST_WINDOWS = 512
+"""Windows or inputs, at most, by which a least agreement is shown: one call takes all inputs, in each cell."""
+
+
+def quality_to_show(limits: Mapping[str, float], workload: Workload) -> QualitySettings:
+    """What the quality is measured on, so that a model which always agrees with the reference meets the limits. Raises
+    UsageError for limits that none can meet, and UnsupportedError for a text that cannot be tokenized."""
+    of = f"--limit on the quality of {workload.model_id}"
+
+    def refuse(why: str, names: Iterable[str]) -> NoReturn:
+        raise UsageError(f"{of}: {why} leave the limit on {' and '.join(names)} out")
+
+    limited = [name for name in limits if name in QUALITY_LIMITS]
+    if (why_not := why_not_quality(workload)) is not None:
+        is_random = workload.weights == "random"
+        way = " take trained weights, such as those of a local folder, or" if is_random else ""
+        refuse(f"{why_not.partition(': ')[2]}:{way}", limited)
+    if torch_workload(workload) is None:
+        refuse("a file has no torch model to compare with:", limited)
+    kind = kind_of(workload)
+    if unknown := [name for name in limited if QUALITY_LIMITS[name] not in METRICS_OF[kind]]:
+        refuse(f"{workload.task} has {', '.join(METRICS_OF[kind])}:", unknown)
+    own = QualitySettings(windows=WINDOWS) if kind == "text" else QualitySettings()
+    least, most, each = limits.get("agreement", 0.0), MOST_WINDOWS, 1
+    if kind == "text" and least > 0:
+        windows = text_windows(workload, QualitySettings(windows=MOST_WINDOWS))
+        most, each = len(windows.tokens), windows.scored
+    elif workload.task == "fill-mask":
+        each = quality_point(workload, own).sequence_length or 1
+    elif not workload.task.endswith("-classification"):
+        return own  # a label for each frame of a sound, which takes no more inputs
+    choices = 1 + bisect_left(range(1, most * each + 1), least, key=lambda n: exact_share_interval(n, n)[0])
+    if choices > most * each:
+        held, shown = counted(most * each, "equal choice"), exact_share_interval(most * each, most * each)[0]
+        raise UsageError(
+            f"{of}: {held}, the most that are asked, show an agreement of {math.floor(shown * 1e4) / 1e4:g} at most, "
+            f"not {least:g}: lower it, or limit kl"
+        )
+    return replace(own, windows=max(own.windows, math.ceil(choices / each)))
 
 
 def _value(result: Result, name: str) -> float | None:

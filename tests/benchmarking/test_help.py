@@ -92,6 +92,7 @@ def test_help_options_lists_the_options_of_one_runtime_or_of_all(capsys):
     assert out.startswith("openvino:")
     assert "--hint" in out
     assert "--compile-mode" not in out
+    assert "--concurrency requests in flight: latency or throughput (default: latency)" in " ".join(out.split())
     assert cli.main(["run", "--help-options"]) == 0
     assert "compiled:" in capsys.readouterr().out
     assert cli.main(["run", "--help-options", "openvin"]) == 2

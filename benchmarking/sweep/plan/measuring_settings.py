@@ -243,7 +243,8 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="quality_windows",
             is_rare=True,
             kind=WHOLE,
-            help="windows of that text, each of 64 tokens with a context of 64; implies --quality",
+            help="windows of that text, each of 64 tokens with a context of 64, or inputs of other tasks; implies "
+            "--quality",
             default_words=str(TEXT_WINDOWS),
             is_key=True,
             applies=MODELS,
@@ -345,7 +346,7 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     few_need(group)
     for by_runtime in runtime_options().values():
         option = next(iter(by_runtime.values()))
-        group.add_argument(option.flag, metavar="VALUE", help=help_text(by_runtime))
+        group.add_argument(option.flag, metavar="VALUE", help=help_text(by_runtime).replace("%", "%%"))
 
 
 class _HelpOptions(argparse.Action):
@@ -359,7 +360,7 @@ class _HelpOptions(argparse.Action):
             parser.error(f"--help-options: {unknown_name(values, tuple(declared), 'runtime')}")
         for name, options in declared.items():
             if values in ("", name) and options:
-                rows = tuple((option.flag, " ".join([option.help, option.values_in_words])) for option in options)
+                rows = tuple((option.flag, help_text({name: option}, with_runtimes=False)) for option in options)
                 print(f"{name}:\n{table_text(Table(headings=('option', 'chooses'), rows=rows), stdout_page())}\n")
             elif values == name:
                 about = plugins.runtime(name).about
@@ -367,11 +368,12 @@ class _HelpOptions(argparse.Action):
         parser.exit()
 
 
-def help_text(by_runtime: Mapping[str, Option]) -> str:
-    """The help of a flag: what it chooses, and its values in each runtime."""
-    values = (f"{words} [{', '.join(names)}]" for words, names in runtimes_by_values(by_runtime).items())
+def help_text(by_runtime: Mapping[str, Option], *, with_runtimes: bool = True) -> str:
+    """What an option chooses, and its values in each runtime, which brackets name unless there is only one."""
+    by_values = runtimes_by_values(by_runtime)
+    values = [f"{words} [{', '.join(names)}]" if with_runtimes else words for words, names in by_values.items()]
     separator = ": " if any(option.values for option in by_runtime.values()) else " "
-    return f"{option_meaning(by_runtime)}{separator}{'; '.join(values)}".replace("%", "%%")
+    return f"{option_meaning(by_runtime)}{separator}{'; '.join(values)}".rstrip()
 
 
 def option_meaning(by_runtime: Mapping[str, Option]) -> str:

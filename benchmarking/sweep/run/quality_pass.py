@@ -40,6 +40,7 @@ from benchmarking.core.quality import (
     MIN_WINDOWS,
     OF_QUESTIONS,
     QUALITY_METRICS,
+    TEXT_WINDOWS,
     Quality,
     QualitySettings,
     QualityValue,
@@ -83,9 +84,9 @@ FILE = "logits.npy"
 SIZE_STEP = 32
 """Prompts and answers are padded to multiples of this many tokens, since some runtimes compile for every size."""
 KIND = "reference"
-OUTPUTS, LATENT_OUTPUTS, OUTPUT_TOKENS, OUTPUT_LENGTH = 16, 4, 32, 64
-"""Inputs of tasks other than text generation (fewer for diffusion, whose calls are slow), and the tokens that each
-generates or holds."""
+LATENT_OUTPUTS, OUTPUT_TOKENS, OUTPUT_LENGTH = 4, 32, 64
+"""Inputs of diffusion by default, whose calls are slow, and the tokens that an input of other tasks generates or
+holds."""
 MAX_REASON = 300
 """Characters of an error that are kept as the reason."""
 MAX_S = 300.0
@@ -135,7 +136,8 @@ def quality_point(workload: Workload, settings: QualitySettings) -> Point:
         axes["sequence_length"] = min(length, OUTPUT_LENGTH)
     if "new_tokens" in axes:
         axes["new_tokens"] = OUTPUT_TOKENS
-    rows = family.only_batch_size(workload) or (LATENT_OUTPUTS if kind == "latents" else OUTPUTS)
+    is_default = settings.windows == TEXT_WINDOWS
+    rows = LATENT_OUTPUTS if kind == "latents" and is_default else settings.windows
     fields = {name: int(axes.pop(name)) for name in ("sequence_length", "new_tokens") if name in axes}
     point = Point(batch_size=rows, **fields, axes=axes)
     if (problem := family.check(workload, point)) is not None:

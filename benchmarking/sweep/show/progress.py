@@ -170,7 +170,9 @@ class Progress(Observer):
             share = f", {self._measured_s / wall_s:.0%} of it timed calls" if wall_s > 0 else ""
             if any(track.plan.cluster is not None for track in self._tracks):
                 share = ""  # several machines measured at the same time
-            self._display.say(f"{_points(len(self._timed))} in {duration(wall_s)}{share}")
+            points, times = len({(timed.track, timed.label) for timed in self._timed}), len(self._timed)
+            each = f", measured {times} times," if times > points else ""
+            self._display.say(f"{_points(points)}{each} in {duration(wall_s)}{share}")
         self._display.close()
 
     def _estimate_from_warm_up(self, track: Track, point: Point, live: Live) -> None:

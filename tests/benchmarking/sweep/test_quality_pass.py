@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.commands.quality import _plans
+from benchmarking.commands.quality import _names, _plans
 from benchmarking.commands.quality import main as quality
 from benchmarking.core import plugins
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -34,6 +34,7 @@ from benchmarking.sweep.run.quality_pass import (
     why_not_quality,
 )
 from benchmarking.sweep.run.reference import ReferenceMaker
+from benchmarking.tuning.space import quality_to_show
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.quality_inputs import text_windows
 from benchmarking.workloads.support.resolve import resolve
@@ -257,9 +258,12 @@ def test_stored_series_get_their_quality_without_being_measured_again(
         (other,) = measured_runs(warehouse, "TRUE", ())
     assert quality([str(decoder), "--quiet"]) == 0  # it has one: nothing is loaded
     assert "it has a quality: --again measures it again" in capsys.readouterr().err
-    found, why = _plans(
-        [replace(other, has_quality=False, model_revision="other")], SETTINGS, timeout_s=60, again=False
-    )
+    changed = [replace(other, has_quality=False, model_revision="other")]
+    found, why = _plans(changed, _names(changed), SETTINGS, timeout_s=60, again=False)
+    threads = [replace(other, run_id=f"of {count}", num_threads=count) for count in (1, 2)]
+    name = f"{decoder} cpu eager bfloat16"
+    assert _names(threads) == {"of 1": f"{name}, threads 1", "of 2": f"{name}, threads 2"}
+    assert _names([other]) == {other.run_id: name}
     assert (found, set(why.values())) == ([], {"the model has other weights or another configuration now"})
     assert quality(["model=none", "--quiet"]) == 3
 
@@ -288,7 +292,39 @@ def test_a_transcript_of_noise_is_no_quality(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="no processor"):
         quality_point(workload, SETTINGS)
     (tmp_path / "preprocessor_config.json").write_text("{}")
-    assert quality_point(replace(workload, path=str(tmp_path)), SETTINGS).batch_size == 16
+    assert quality_point(replace(workload, path=str(tmp_path)), SETTINGS).batch_size == SETTINGS.windows
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "windows", "inputs"),
+    [
+        ("tiny-bert", "text-classification", 16, 16),
+        ("tiny-bert", "text-classification", 512, 512),
+        ("tiny-vit", None, 40, 40),
+        ("tiny-unet", None, 16, 4),
+        ("tiny-unet", None, 8, 8),
+    ],
+)
+def test_other_tasks_are_measured_on_as_many_inputs_as_windows(
+    model: str, task: str | None, windows: int, inputs: int
+) -> None:
+    assert quality_point(resolve(model, task=task), QualitySettings(windows=windows)).batch_size == inputs
+
+
+def test_a_classifier_that_always_agrees_shows_the_agreement_that_its_inputs_were_chosen_for(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification, BertConfig
+
+    config = BertConfig(
+        vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    settings = quality_to_show({"agreement": 0.97}, resolve(str(tmp_path)))
+    found = quality_in("eager", "float32", tmp_path, settings)
+    assert found.values["top1_agreement"].value == 1.0
+    assert len(found.values["top1_agreement"].by_window) == settings.windows == 122
+    assert found.values["top1_agreement"].low is not None
+    assert found.values["top1_agreement"].low >= 0.97
 
 
 def test_a_text_ends_at_the_tokens_of_every_part_and_with_berts_vocabulary_at_its_separator() -> None:

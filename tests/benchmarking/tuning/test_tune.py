@@ -200,7 +200,10 @@ def test_what_hangs_takes_half_of_the_time_left_and_never_more_than_the_budget(c
     assert {one["state"] for one in json.loads(out)["configurations"]} == {"no room"}
     reasons = {one["reason"] for one in json.loads(out)["configurations"]}
     assert "the budget had no room: its build or launch did not finish in time" in reasons
-    assert "had no room in the budget" in err
+    shown = " ".join(err.split())
+    assert "were launched and did not finish in time" in shown
+    assert "s went into launches without a result: null " in shown
+    assert "null int8, b1 s32 and 1 more: the budget had no room: its build or launch did not finish in time" in shown
 
 
 def test_the_reason_of_what_failed_is_shown_where_nothing_could_be_judged(capsys, null_script):
@@ -443,9 +446,16 @@ def test_what_is_equal_in_the_end_is_not_counted_as_behind_and_nothing_measured_
         Entrant(key="behind", cell="c", launches=launched, out="behind"),
         Entrant(key="once", cell="d", launches=launched, out="no room"),
         Entrant(key="never", cell="e", out="no room"),
+        Entrant(key="late, b1", cell="late", out="no room", reason=search.UNFINISHED),
+        Entrant(key="late, b2", cell="late", out="no room", reason=search.UNFINISHED),
+        Entrant(key="broken, b1", cell="broken", out="failed", reason="failed: no memory"),
     ]
-    searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0)
+    searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0, lost_s={"broken": 4.2, "late": 31.0})
     assert tune._reasons(searched, ("equal",)) == [
-        "1 behind the best, 1 had no room in the budget for more launches, 1 had no room in the budget for any launch: "
-        "nothing is proven about them, a longer --budget measures them, about 10m tries all"
+        "1 behind the best, 1 failed, 2 were launched and did not finish in time, 1 had no room in the budget for more "
+        "launches, 1 had no room in the budget for any launch: nothing is proven about them, a longer --budget "
+        "measures them, about 10m tries all",
+        "35 s went into launches without a result: late 31 s; broken 4 s",
+        f"late, b1 and 1 more: {search.UNFINISHED}",
+        "broken, b1: failed: no memory",
     ]

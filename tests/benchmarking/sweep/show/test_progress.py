@@ -129,6 +129,9 @@ def test_exceeding_the_budget_is_reported_before_the_first_point(monkeypatch):
 def test_the_summary_shows_the_share_of_timed_calls(monkeypatch):
     _, text = sweep(monkeypatch, PROFILES["quick"], 0.05)
     assert re.fullmatch(r"8 points in \d+ s, \d\d% of it timed calls", text.splitlines()[-1])
+    _, text = sweep(monkeypatch, PROFILES["standard"], 0.05)
+    times = 8 * PROFILES["standard"].launches
+    assert text.splitlines()[-1].startswith(f"8 points, measured {times} times, in ")
 
 
 @pytest.mark.parametrize("ends_s", [0.0, -1.0])
