@@ -203,7 +203,7 @@ def test_what_hangs_takes_half_of_the_time_left_and_never_more_than_the_budget(c
     shown = " ".join(err.split())
     assert "were launched and did not finish in time" in shown
     assert "s went into launches without a result: null " in shown
-    assert "null int8, b1 s32 and 1 more: the budget had no room: its build or launch did not finish in time" in shown
+    assert f" more: {search.UNFINISHED}" in shown
 
 
 def test_the_reason_of_what_failed_is_shown_where_nothing_could_be_judged(capsys, null_script):
