@@ -7,7 +7,7 @@ shows. A stored doubt keeps its stored severity. Kinds that only importers raise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Doubt, Json, Severity, Validity
@@ -371,7 +371,7 @@ _MEANINGS: Mapping[Severity, Mapping[str, tuple[str, str]]] = {
         ),
         "other_input_length": (
             "the server counted more than 20% more or fewer prompt tokens than --input-length requested (in words)",
-            "see the stored sequence_length, which is the server's count, or request exact lengths with --prompt-ids",
+            "see tokens_in of the stored requests, or request exact lengths with --prompt-ids",
         ),
         "held_open": (
             "the server kept the connection open after the end of the response, which no latency includes",
@@ -477,10 +477,12 @@ def sentence(kind: str, *, with_advice: bool = True) -> str:
     return IMPORTED.get(kind) or f"{kind[:1].upper()}{kind[1:].replace('_', ' ')}: noted by the program that wrote it."
 
 
-def doubt_notes(cases: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence for each kind of doubt, with what it means and what to do, from (kind, place) pairs."""
+def doubt_notes(cases: Iterable[tuple[str, str]], told: Collection[str] = ()) -> list[str]:
+    """A sentence for each kind of doubt, with what it means and what to do, from (kind, place) pairs. Those of `told`
+    stand above already."""
     places: dict[str, list[str]] = {}
     for kind, place in cases:
         if place not in places.setdefault(kind, []):
             places[kind].append(place)
-    return [f"{kind} ({listed(found, MAX_PLACES)}): {sentence(kind)}" for kind, found in places.items()]
+    meant = {kind: "see above" if kind in told else sentence(kind) for kind in places}
+    return [f"{kind} ({listed(found, MAX_PLACES)}): {meant[kind]}" for kind, found in places.items()]

@@ -375,6 +375,8 @@ SEARCHED, INVALID, AT_TOP = "searched_per_s", "invalid_levels", "holds_at_upper_
 highest of the rates held."""
 LEAST_GOOD = 0.99
 """Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
+NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
+"""Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
 
 def least_to_tell(share: float) -> int:

@@ -15,6 +15,7 @@ from benchmarking.core.load_doubts import (
     INVALID,
     LEAST_GOOD,
     LEAST_TO_TELL,
+    NOT_MET,
     RATE_HIGH,
     RATE_LOW,
     SEARCHED,
@@ -54,8 +55,6 @@ NEAR_THE_TOP, TOP_LEVELS = 0.97, 2
 """Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
 COUNTED = frozenset({"failed_requests"})
 """Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
-NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
-"""Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
 
 def facts_of(result: Result) -> Mapping[str, Json]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, HighestRate
+from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, NOT_MET, HighestRate
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -20,7 +20,6 @@ from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
-    NOT_MET,
     disturbances,
     facts_of,
     holds,
@@ -274,7 +273,8 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     if held:
         parts = [f"at least {rule} at {', '.join(held)}", f"not at {', '.join(missed)}" if missed else ""]
     else:
-        parts = [f"no level holds: fewer than {rule} at {', '.join(missed)}" if missed else ""]
+        none = "no level is known to hold" if untold else "no level holds"
+        parts = [f"{none}: fewer than {rule} at {', '.join(missed)}" if missed else ""]
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
     told = [
         f"at {', '.join(names)} only {outside} of {count} requests {'was' if outside == 1 else 'were'} outside them: "

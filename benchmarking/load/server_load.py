@@ -45,6 +45,7 @@ from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text
 from benchmarking.devices.support.host import hardware, host_facts
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.load.connections import Target
+from benchmarking.load.curve import facts_of
 from benchmarking.load.generator import Count, Level, run_level
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.observer import CACHE_COUNTERS, Observed, ServerObserver, changes, observed, scraped
@@ -317,15 +318,22 @@ class ServerLoad:
         return without_address(run, self.target.url, self._name()) if self.is_anonymous and not is_local else run
 
     def _with_prompt_length(self, results: Sequence[Result]) -> Sequence[Result]:
-        """The results with the prompt length by the server's count, if it states one. It is the same for all levels,
-        whose prompts are different, so that they remain one curve; the requested length is among the settings."""
-        is_fixed = (
-            self.traffic.file is None and self.traffic.lengths_in.fixed is not None and self.traffic.most_turns == 1
-        )
+        """The results with the server's count of prompt tokens, if it states one and all prompts have one length.
+
+        It is the length of token ids, which it counts alike in every run. How many tokens words are depends on the
+        words and their number, so their length is the requested one, or runs of one series would differ in it; the
+        count stands beside it (`prompt_tokens`)."""
+        traffic = self.traffic
+        is_fixed = traffic.file is None and traffic.lengths_in.fixed is not None and traffic.most_turns == 1
         tokens = prompt_tokens(requests for result in results for requests in result.requests) if is_fixed else None
         if not tokens:
             return results
-        return [replace(result, point=replace(result.point, sequence_length=tokens)) for result in results]
+        if traffic.vocabulary is not None:
+            return [replace(result, point=replace(result.point, sequence_length=tokens)) for result in results]
+        return [
+            replace(result, extra={**result.extra, "load": {**facts_of(result), "prompt_tokens": tokens}})
+            for result in results
+        ]
 
     def _name(self) -> str:
         """The name of a server on another machine: its address, or a pseudonym."""

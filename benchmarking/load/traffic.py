@@ -212,7 +212,7 @@ class Traffic:
     burst: int = 8
     """Requests per burst, which start together."""
     lengths_in: Lengths
-    """Words per prompt (about as many tokens), or token ids. The stored count is the server's."""
+    """Words per prompt (about as many tokens), or token ids."""
     lengths_out: Lengths
     shared_prefix: float = 0.0
     """Share of each prompt that all prompts have in common, from 0 to 1."""

@@ -211,6 +211,20 @@ def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
     assert kinds == {"cpu_pressure", "run_queue_wait", "steal"}
 
 
+@pytest.mark.parametrize(("flags", "length", "facts"), [((), 5, {"prompt_tokens": 7}), (("--prompt-ids", "50"), 7, {})])
+def test_words_have_the_length_that_was_asked_for_and_token_ids_the_servers_count(flags, length, facts, monkeypatch):
+    """The count of words varies with the words: runs of one series would have different points."""
+    said = []
+    monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
+    with serving(Script(ttft_s=0, itl_s=0)) as url:  # which counts 7
+        asked = ("m", "--url", url, "--num-requests", "4", "--input-length", "5", "--output-length", "2", *flags)
+        assert load_server.main([*asked, "--capacity-seconds", "0", "--quiet"]) == 0
+    (result,) = said[0].results
+    assert result.point.sequence_length == length
+    assert {name: value for name, value in result.extra["load"].items() if name == "prompt_tokens"} == facts
+    assert set(result.requests[0].tokens_in) == {7}
+
+
 def test_all_requests_at_once_have_no_rate(monkeypatch):
     said = []
     monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
@@ -574,6 +588,11 @@ def test_medians_that_do_not_add_up_to_the_latency_are_explained(stored, capsys)
             [(5.0, 0.5)],
             "no level holds: fewer than 99% of the requests met ttft:10000ms at 5/s (50.0%); "
             "shares are of all requests, goodput/s is of the steady state",
+        ),
+        (
+            [(5.0, 0.5), (6.0, None)],
+            "no level is known to hold: fewer than 99% of the requests met ttft:10000ms at 5/s (50.0%); "
+            "not judged: 6/s (unknown); shares are of all requests, goodput/s is of the steady state",
         ),
         ([(5.0, 1.0, "late_generator"), (6.0, None)], "not judged: 5/s (late_generator), 6/s (unknown)"),
     ],

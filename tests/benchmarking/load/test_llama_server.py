@@ -89,7 +89,8 @@ def test_every_response_of_each_level_has_the_requested_tokens(levels):
         doubts = {one["kind"]: one["evidence"] for one in level["doubts"]}
         assert doubts.keys() & OF_RESPONSES == {"other_input_length"}, "this model's tokens are single letters"
         assert doubts["other_input_length"]["asked"] == WORDS
-        assert doubts["other_input_length"]["tokens"] == pytest.approx(level["point"]["sequence_length"], rel=0.2)
+        assert doubts["other_input_length"]["tokens"] == pytest.approx(level["extra"]["load"]["prompt_tokens"], rel=0.2)
+        assert level["point"]["sequence_length"] == WORDS
 
 
 def test_the_servers_own_counters_are_those_of_the_measured_requests_without_the_warm_up(levels):
