@@ -114,6 +114,8 @@ def listed_doubts(kinds: Sequence[str]) -> str:
     return listed(kinds, MAX_KINDS)
 
 
+SERVE = "serve"
+"""Setting of a load test: the command of a server that it started; `serve_NAME` are its swept values."""
 SETTINGS = "settings"
 """Heading of the description, and its key in a row."""
 ARRIVALS = "arrivals"
@@ -125,9 +127,12 @@ SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
 """Columns that count as settings too."""
 
 
-def settings_words(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = SETTING_COLUMNS) -> list[str | None]:
-    """For each row (with the subject, runtime_mode as JSON, and the `columns`): its kind of load and the settings in
-    which rows of its subject differ, such as "open loop, poisson arrivals, slo ttft:500ms"; None without any."""
+def settings_words(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = SETTING_COLUMNS, sides: Sequence[int] = ()
+) -> list[str | None]:
+    """For each row (with the subject, runtime_mode as JSON, and the `columns`): its kind of load, what the server of a
+    load test was started with, and the settings in which rows of its subject differ, such as "open loop, poisson
+    arrivals, slo ttft:500ms"; None without any. `sides`: only rows of the same side are told apart."""
     modes = [
         {**json.loads(row["runtime_mode"]), **{heading(name): row[name] for name in columns if row[name] is not None}}
         for row in rows
@@ -136,19 +141,34 @@ def settings_words(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = S
         tuple(map(str, (*(row[name] for name in SUBJECT), precision_words(row["precision"], row["runtime_mode"]))))
         for row in rows
     ]
-    by_subject: dict[tuple[str, ...], list[Mapping[str, object]]] = {}
-    for subject, mode in zip(subjects, modes, strict=True):
-        by_subject.setdefault(subject, []).append(mode)
-    names = {subject: differing_names(subject_modes) for subject, subject_modes in by_subject.items()}
+    groups: dict[tuple[tuple[str, ...], int], list[Mapping[str, object]]] = {}
+    for subject, mode, side in zip(subjects, modes, sides or [0] * len(modes), strict=True):
+        groups.setdefault((subject, side), []).append(mode)
+    names: dict[tuple[str, ...], set[str]] = {}
+    for (subject, _), group in groups.items():
+        names.setdefault(subject, set()).update(differing_names(group), filter(is_of_server, set().union(*group)))
     described: list[str | None] = []
     for subject, mode in zip(subjects, modes, strict=True):
         parts = []  # the kind of load first; our own loop of calls has none
         if LOOP in mode:
             parts.append(f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop")
             parts += [f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else []
-        own = [name for name in names[subject] if name in mode and name not in KIND_SETTINGS]
+        own = [name for name in sorted(names[subject]) if name in mode and name not in KIND_SETTINGS]
         described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)
     return described
+
+
+def is_of_server(name: str) -> bool:
+    """Whether a setting is the command of a server that the load test started, or a swept value of it. Nothing else
+    tells such servers apart."""
+    return name == SERVE or name.startswith(f"{SERVE}_")
+
+
+def reason_words(missing: str) -> str:
+    """Why a value is missing, in words: "not_applicable: no /sys/class/power_supply" has a kind and a text, which may
+    name files."""
+    kind, colon, text = missing.partition(": ")
+    return f"{kind.replace('_', ' ')}{colon}{text}"
 
 
 def precision_words(precision: str, runtime_mode: str | Mapping[str, object]) -> str:

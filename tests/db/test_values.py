@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.doubts import doubt_notes, sentence
 from benchmarking.core.text import visible
-from db.values import doubt_word, exact, plain, readable
+from db.values import doubt_word, exact, plain, readable, reason_words
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,11 @@ def test_each_kind_of_doubt_is_one_sentence_with_its_first_places():
         f"drift (b1 s32, b2 s32, b4 s32 +1): {sentence('drift')}",
         f"of_an_importer (b1 s32): {sentence('of_an_importer')}",
     ]
+
+
+def test_the_names_of_files_in_a_reason_stay_as_they_are():
+    why = "not_supported: no /sys/class/power_supply"
+    assert (reason_words(why), reason_words("not_measured")) == (
+        "not supported: no /sys/class/power_supply",
+        "not measured",
+    )

@@ -241,14 +241,17 @@ class Figure:
     def caption(self) -> tuple[str, ...]:
         """The notes, and sentences about lines that hide others, and axes that do not start at zero."""
         axes = [axis for panel in self.panels for axis in (panel.x, panel.y) if axis.is_value]
-        logarithmic = any(axis.is_log for axis in axes)
+        logarithmic = list(dict.fromkeys(one_line(axis.title) for axis in axes if axis.is_log))
+        has_linear = any(not axis.is_log for axis in axes)
         cut = any(not axis.is_log and axis.low > 0 for axis in axes)
         several = len(self.panels) > 1
         hidden = [" and ".join(pair) for pair in dict.fromkeys(pair for panel in self.panels for pair in panel.hidden)]
         where = " in a panel" if several else ""
         named = " ".join(filter(None, [self.legend_title, first_few(hidden, MOST_HIDDEN, "; ")]))
         said = [f"Nearly equal{where}, so that one line hides the other: {named}."] if hidden else []
-        said += ["Logarithmic axes." if several else "Logarithmic axis."] if logarithmic else []
+        if logarithmic:
+            which = f": {', '.join(filter(None, logarithmic))}" if has_linear and any(logarithmic) else ""
+            said.append(f"Logarithmic {'axes' if len(logarithmic) > 1 or (several and not which) else 'axis'}{which}.")
         said += ["Not all axes start at 0." if several else "The axis does not start at 0."] if cut else []
         return (*self.notes, *said)
 

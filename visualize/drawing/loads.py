@@ -71,11 +71,15 @@ SENT_AT_ONCE, NO_LIMIT = "at_once", "concurrency_unlimited"
 def too_few_requests(row: Row) -> str:
     """ " (50 requests do not tell 99%)" of a level with too few requests to tell whether that share of them is within
     every limit; empty for others, and without limits."""
-    others = row["other_metrics"]
-    share, count = others.get("goodput_share"), int(max(row["iterations"] or 0, others.get("requests_sent") or 0))
+    share, count = row["other_metrics"].get("goodput_share"), number_sent(row)
     if share is None or not count or share_holds(round(share * count), 0, count, LEAST_GOOD) is not None:
         return ""
     return f" ({count} requests do not tell {LEAST_GOOD:.0%})"
+
+
+def number_sent(row: Row) -> int:
+    """The number of requests of a level; 0 if unknown."""
+    return int(max(row["iterations"] or 0, row["other_metrics"].get("requests_sent") or 0))
 
 
 def is_search(row: Row) -> bool:

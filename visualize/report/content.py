@@ -17,6 +17,7 @@ from benchmarking.core.text import duration, listed, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
 from db.run_records import qualities
+from db.values import reason_words
 from visualize.charts import profiles
 from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, with_launches
@@ -351,7 +352,7 @@ def _group(
         missing=(
             *map(visible, unknown),
             *(
-                visible(f"{name}: {why.replace('_', ' ')} ({count} of {len(rows)} results)")
+                visible(f"{name}: {reason_words(why)} ({count} of {len(rows)} results)")
                 for (name, why), count in reasons.items()
             ),
             *([RATE_NOTE] if any(map(has_star, rows)) else []),
@@ -451,8 +452,8 @@ def _machines(runs: Sequence[Row]) -> Grid:
         read = json.loads(run["environment"])
         values, missing, named = read.get("values", {}), read.get("missing", {}), MACHINE_STATE.items()
         known = [f"{word}: {value_text(values[name])}" for name, word in named if values.get(name) is not None]
-        unknown = [f"{word}: unknown ({missing[name]})" for name, word in named if name in missing]
-        return text_cell("; ".join([*known, *unknown]).replace("_", " ") or None)
+        unknown = [f"{word}: unknown ({reason_words(missing[name])})" for name, word in named if name in missing]
+        return text_cell("; ".join([*known, *unknown]) or None)
 
     columns: Mapping[str, Callable[[Row], Cell]] = {
         "device": lambda run: text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),

@@ -50,6 +50,7 @@ from db.analysis.gate.gate import (
     judge_all,
 )
 from db.run_records import measured_runs, qualities
+from db.values import reason_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -293,7 +294,7 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     if candidate.unfit is not None:
         return Finding(candidate=candidate, verdict="unfit", reason=candidate.unfit)
     if judgement is None:
-        missing = (candidate.missing or "not measured").replace("_", " ")
+        missing = reason_words(candidate.missing or "not measured")
         more = ": measure more calls (--iterations, or --num-requests of a load)" * (
             candidate.missing == TOO_FEW_SAMPLES
         )

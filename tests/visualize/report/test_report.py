@@ -380,15 +380,43 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
     many = make_load(engine="other", rates=(2.0,), metrics={"requests_sent": 200.0}, **SESSION)
     store(make_load(rates=(1.0, 4.0), **SESSION), many)
     text = report(name="r.md")
+    limits = "99% of the requests within the limits"
     assert sorted(line.split(": ", 2)[2] for line in section(text, "Under load")) == [
-        "at most 100 requests/s answered at 1 request/s, 0.5 requests/s within every limit at 1 request/s "
-        "(2 requests do not tell 99%).",
-        "at most 100 requests/s answered at 2 requests/s, 0.5 requests/s within every limit at 2 requests/s.",
+        f"at most 2 requests/s answered at 2 requests/s; {limits} at no level.",
+        f"at most 4 requests/s answered at 4 requests/s; {limits} unknown (2 of 2 not judged).",
     ]
     assert "### Fastest" not in text
     assert section(text, "Next steps") == ["- No action needed: every result is valid."]
     assert "A load test sends requests to a running server" in text
     assert "fresh processes" not in text
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [  # (requests, share, kinds of doubt) at 1, 2, ... requests/s
+        ([(100, 1.0), (100, 0.99), (100, 0.5)], "at 3 requests/s; 99% of the requests within the limits up to 2 re"),
+        ([(100, 1.0), (50, 1.0)], "at 2 requests/s; 99% of the requests within the limits up to 1 request/s."),
+        ([(100, 0.5), (100, 1.0)], "at 2 requests/s; 99% of the requests within the limits at no level."),
+        ([(6, 1.0), (100, 0.33)], "the limits at no level (1 of 2 not judged)."),
+        (
+            [(100, 1.0), (100, 1.0, "unsteady")],
+            "at most 1 requests/s answered at 1 request/s; 99% of the requests within",
+        ),
+        ([(100, 1.0), (100, 1.0, "over_saturated")], "within the limits up to 1 request/s."),
+        ([(100, 1.0, "unsteady")], "some-engine · float32: 99% of the requests within the limits up to 1 request/s."),
+    ],
+)
+def test_the_limits_hold_in_a_report_by_the_rule_of_the_load_test(store, report, levels, words):
+    """More answers than were offered are the chance of a short window, and a few requests tell nothing."""
+    run = make_load(rates=tuple(map(float, range(1, len(levels) + 1))), **SESSION)
+    results = []
+    for one, (count, share, *kinds) in zip(run.results, levels, strict=True):
+        doubts = tuple(Doubt(kind=kind, severity="noisy", evidence={}) for kind in kinds)
+        metrics = {**one.metrics, "requests_sent": float(count), "goodput_share": share}
+        results.append(replace(one, metrics=metrics, doubts=doubts, validity="noisy" if doubts else "valid"))
+    store(replace(run, results=tuple(results)))
+    (found,) = section(report(name="r.md"), "Under load")
+    assert words in found
 
 
 def test_the_load_table_leaves_out_interval_ends(store, report):
