@@ -238,7 +238,7 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 
 def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping[str, float]) -> int:
     """The recommendation for a rate of requests, within the given limits; returns the exit code."""
-    from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
+    from db.analysis.recommend.servers import Demand, Server, servers_by_traffic, why_no_servers
 
     limits = {REQUEST_LIMITS[name]: value for name, value in given.items()}
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or LEAST_GOOD)
@@ -284,10 +284,10 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
         from db.analysis.recommend.recommendation_text import recommendation_text, servers_words
 
         page = stdout_page()
-        texts = [
-            recommendation_text(servers_words(traffic, servers, demand, currency, page), page)
-            for traffic, servers in by_traffic.items()
-        ]
+        texts, above = list[str](), list[Server]()
+        for traffic, servers in by_traffic.items():
+            texts.append(recommendation_text(servers_words(traffic, servers, demand, currency, page, above), page))
+            above += servers
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
     unpriced = {server.device for servers in by_traffic.values() for server in servers if server.price_per_hour is None}
     if prices is not None and unpriced:

@@ -32,7 +32,9 @@ from db.analysis.compare.matching import (
     Representative,
     allowed_across,
     differences,
+    in_words,
     match,
+    nearest,
     why_not_compared,
 )
 from db.analysis.compare.stored_results import Details, read_details, read_results, session_mean, session_scatter
@@ -124,6 +126,8 @@ class Comparison:
     """The quality of the models of both sides, where both measured it."""
     sentence: str = ""
     """All verdicts in a sentence about the two sides: `verdict_sentence`."""
+    nearest: str | None = None
+    """Why the two results that differ least are no pair, if no point is on both sides."""
     moved_together: str | None = None
     """Description of a common shift of nearly all points, which suggests the machine rather than the code; or None."""
 
@@ -252,8 +256,21 @@ def _comparison(
     groups: dict[tuple[str, str], list[Judgement]] = {}
     for finding in findings:
         first, second = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
+        if apart == {SETTINGS}:  # which are many: the only one that differs, by its name
+            differs = in_words(finding.differs)
+            first, second = (
+                [f"{name} {value}" for name, both in differs.items() for value in both]
+                if len(differs) == 1
+                else ("A", "B")
+            )
         sides = ("A", "B") if first is None or second is None else (first, second)
         groups.setdefault(sides, []).append(finding.judgement)
+    closest = None if all_pairs else nearest(matched)
+    why_apart = None
+    if closest is not None:
+        one, other = (representative.result for representative in closest)
+        both = one.point if one.point == other.point else f"{one.point} / {other.point}"
+        why_apart = f"{both}: {why_not_compared(differences(one.keys, other.keys), may_differ)}"
     return Comparison(
         before=before,
         after=after,
@@ -267,6 +284,7 @@ def _comparison(
         provenance=provenance,
         quality=quality,
         sentence=". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items()),
+        nearest=why_apart,
         moved_together=moved_together,
     )
 

@@ -211,12 +211,12 @@ def _notes(comparison: Comparison) -> list[str]:
         both = " / ".join(listed(sorted(side), MAX_NAMES) for side in (before, after))
         lines.append(f"definition: {both}: {INSTEAD['definition']}")
     lines += _only_in("A", comparison.only_before) + _only_in("B", comparison.only_after)
-    return lines
+    return lines if comparison.nearest is None else [*lines, f"nearest: {comparison.nearest}"]
 
 
 def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:
     most = max((side.results for side in sides), default=1)
-    return [f"{name}: up to {most} comparable results per point"] if most > 1 else []
+    return [f"{name}: a figure is of all comparable results of its point, up to {most}"] if most > 1 else []
 
 
 def _only_in(name: str, singles: Sequence[Single]) -> list[str]:

@@ -285,7 +285,11 @@ ORDER: Sequence[str] = (
     *("precision", "num_threads", "runtime_mode *", "*"),
 )
 """Patterns of the other keys, the deciding ones first."""
-WORDS = ("model", "hardware", "runtime", "precision", "threads", "weights", "task", "all")
+WORDS = (
+    *("model", "hardware", "runtime", "precision", "threads", "weights", "task"),
+    *(word for word, column in FIELDS.items() if column in POINT_FIELDS),
+    "all",
+)
 """Words of --across, the narrowest that allow a key first."""
 HASHES = ("config_hash", "hardware_id", "model_revision")
 """Keys whose values mean nothing to people."""
@@ -303,17 +307,27 @@ def why_not_compared(differing: Differing, may_differ: MayDiffer) -> str:
     if never:
         advice = INSTEAD[never[0]]
     else:
-        words: list[str] = []  # of --across, which allow all of the keys to differ
+        words: list[str | None] = []  # of --across, which allow all of the keys to differ
         for key in apart:
-            if not may_differ(key) and not allowed_across(map(across_column, words))(key):
-                words.append(next(word for word in WORDS if allowed_across([across_column(word)])(key)))
-        advice = f"allow it with --across {'all' if 'all' in words else ','.join(words)}"
+            if not may_differ(key) and not allowed_across(across_column(word) for word in words if word)(key):
+                words.append(next((word for word in WORDS if allowed_across([across_column(word)])(key)), None))
+        known = [word for word in words if word is not None]
+        points = [word for word in known if FIELDS.get(word) in POINT_FIELDS]
+        advice = f"allow it with --across {','.join(['all', *points] if 'all' in known else known)}"
+        if None in words:  # a key of the point
+            advice = "select results that have one value of it"
     text = f"{name}: {values[0]} / {values[1]} ({advice})"
     others = {word: both for word, both in in_words({one: differing[one] for one in apart}).items() if word != name}
     if len(others) == 1:
         ((other, both),) = others.items()
         return f"{text}; also {other}: {both[0]} / {both[1]}"
     return f"{text}; also {listed(list(others), MAX_OTHERS)}" if others else text
+
+
+def nearest(matched: Matched) -> RepresentativePair | None:
+    """The two results of both sides that differ in the fewest keys, where no two are at the same point."""
+    pairs = ((one, other) for one in matched.only_before[:MAX_RESULTS] for other in matched.only_after[:MAX_RESULTS])
+    return min(pairs, key=lambda pair: len(differences(*(one.result.keys for one in pair))), default=None)
 
 
 def _rank(name: str) -> tuple[int, int, str]:

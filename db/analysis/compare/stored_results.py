@@ -260,17 +260,16 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             doubts=tuple(doubt["kind"] for doubt in doubts if doubt["severity"] != "info"),
         )
 
-    found = []
-    for side in sides:
-        # The runs of the side, with the settings that distinguish them from others of their subject.
-        side_runs = [runs[run_id] for run_id in dict.fromkeys(row["run_id"] for row in side)]
-        words = settings_words(side_runs, SETTING_COLUMNS)
-        own = {
-            run["run_id"]: {**run, "columns": {**run["columns"], SETTINGS: settings}}
-            for run, settings in zip(side_runs, words, strict=True)
-        }
-        found.append([one(row, own[row["run_id"]]) for row in side])
-    return found
+    # The runs of each side, with the settings that distinguish them from others of their subject on either side.
+    placed = [
+        (place, run_id) for place, side in enumerate(sides) for run_id in dict.fromkeys(row["run_id"] for row in side)
+    ]
+    words = settings_words([runs[run_id] for _, run_id in placed], SETTING_COLUMNS, [place for place, _ in placed])
+    own = {
+        (place, run_id): {**runs[run_id], "columns": {**runs[run_id]["columns"], SETTINGS: settings}}
+        for (place, run_id), settings in zip(placed, words, strict=True)
+    }
+    return [[one(row, own[place, row["run_id"]]) for row in side] for place, side in enumerate(sides)]
 
 
 def _selected(warehouse: Warehouse, selection: Selection, metric: Metric) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from db.analysis.recommend.recommendation import (
     measured_value,
 )
 from db.analysis.recommend.servers import Demand, Limit, Server, Traffic
-from db.values import differing_names, optional_number, precision_words
+from db.values import differing_names, is_of_server, optional_number, precision_words
 
 WORDS: Mapping[Quantity, str] = {
     **{name: name.replace("_", " ") for name in get_args(Quantity)},
@@ -56,6 +56,8 @@ OF_MEDIAN: tuple[Quantity, ...] = (*PERCENTILES, "throughput")
 MOST_MEASURES = 2
 """Maximum measures of quality in the advice, of those without a limit."""
 MOST_EQUAL = 4
+MOST_RATES = 4
+"""Maximum rates named that were not judged."""
 """Maximum equal options named in the advice; the rest are counted."""
 EQUAL_NOTE = (
     "equal: their intervals overlap, or memory and energy, which have none, are within "
@@ -463,17 +465,27 @@ LIMIT_WORDS: Mapping[Limit, str] = {
 
 
 def servers_words(
-    traffic: Traffic, servers: Sequence[Server], demand: Demand, currency: str | None = None, page: Page = PLAIN
+    traffic: Traffic,
+    servers: Sequence[Server],
+    demand: Demand,
+    currency: str | None = None,
+    page: Page = PLAIN,
+    above: Sequence[Server] = (),
 ) -> RecommendationWords:
-    """The recommended server for a kind of traffic and why, and the table of all, in the order of `servers`."""
+    """The recommended server for a kind of traffic and why, and the table of all, in the order of `servers`. What the
+    doubts about those of the tables above mean is said there."""
     fitting, unknown = (
         sum(each) for each in zip(*((server.best is not None, server.is_unknown) for server in servers), strict=True)
     )
     rest = f"; of {unknown} it is unknown" if unknown else ""
     start = "the intended start" if traffic.definition is None else "the start that the other tool counts from"
     doubted = [
-        (kind, _server_name(server, servers)) for server in servers for level in server.levels for kind in level.doubts
+        (kind, _server_name(server, servers, " "))
+        for server in servers
+        for level in server.levels
+        for kind in level.doubts
     ]
+    told = {kind for server in above for level in server.levels for kind in level.doubts}
     return RecommendationWords(
         title=f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}",
         advice=_servers_advice(servers, demand, currency),
@@ -482,7 +494,7 @@ def servers_words(
             f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
             "the highest measured rate that holds together with all lower ones, without invalid load tests, or what a "
             "search with the same limits found (--find-rate); several machines share the requests evenly",
-            *doubt_notes(doubted),
+            *doubt_notes(doubted, told),
         ),
     )
 
@@ -510,6 +522,9 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
         else:
             share = "too few" if lowest.share is None else f"{lowest.share:.1%}"
             missed = f"{share} of the requests met the limits"
+            if first.unjudged:
+                lower = listed([f"{number(rate)}/s" for rate in first.unjudged], MOST_RATES)
+                missed += f"; not judged, since the load tests were invalid: {lower}"
         return f"{known}; the closest: {_server_name(first, servers)}: at {number(lowest.request_rate)}/s {missed}"
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
@@ -518,12 +533,17 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
         each = f"a search found {searched.text}"
     machines = "one machine" if count == 1 else f"{count} machines"
     doubts = f"; {best.validity}, see below" if best.validity != "valid" else ""
-    return f"recommended: {machines}: {_server_name(first, servers)}: {each}{price}{doubts}"
+    # What it was started with, as far as its name does not say it already
+    name = _server_name(first, servers)
+    facts = [f"{setting} {value}" for setting, value in first.runtime_mode.items() if is_of_server(setting)]
+    if started := ", ".join(fact for fact in facts if fact not in name):
+        name += f" ({started})"
+    return f"recommended: {machines}: {name}: {each}{price}{doubts}"
 
 
-def _server_name(server: Server, servers: Sequence[Server]) -> str:
+def _server_name(server: Server, servers: Sequence[Server], separator: str = ", ") -> str:
     """Device, runtime and precision, with what distinguishes servers of the same name."""
-    return ", ".join((device_words(server, servers), runtime_words(server, servers), _precision(server)))
+    return separator.join((device_words(server, servers), runtime_words(server, servers), _precision(server)))
 
 
 def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | None) -> list[Column[Server]]:

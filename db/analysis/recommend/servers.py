@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, HighestRate, least_to_tell, share_holds
+from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, NOT_MET, HighestRate, least_to_tell, share_holds
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
@@ -52,11 +52,15 @@ COLUMNS = (
 LEVELS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
-WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+WHERE status = 'ok' AND validity IN ('valid', 'noisy', 'invalid') AND NOT coalesce(simulated, FALSE)
     AND {LOOP_TYPE} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
-QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY validity = 'valid' DESC, started_at DESC, result_id DESC) = 1
+QUALIFY row_number() OVER (
+    PARTITION BY series_id
+    ORDER BY validity = 'valid' DESC, validity <> 'invalid' DESC, started_at DESC, result_id DESC
+) = 1
 ORDER BY result_id
 """
+"""Of each series the newest result: a valid one, else a noisy one, else an invalid one, which is no level."""
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
@@ -152,6 +156,9 @@ class Server:
     levels: tuple[Level, ...]
     """By rate."""
     price_per_hour: float | None = None
+    unjudged: tuple[float, ...] = ()
+    """Rates below all levels of which only an invalid load test tells, in which something else than the server was at
+    fault, so that they may hold."""
     searched: HighestRate | None = None
     """The answer of a search with the same limits, which is then the only level."""
 
@@ -173,7 +180,7 @@ class Server:
     @property
     def is_unknown(self) -> bool:
         """Whether it is unknown if any rate holds."""
-        return self.best is None and self.levels[0].holds is None
+        return self.best is None and (self.levels[0].holds is None or bool(self.unjudged))
 
     def machines(self, request_rate: float) -> int | None:
         """Number of machines that serve the rate; None if no rate holds."""
@@ -233,7 +240,13 @@ def servers_by_traffic(
         for row in warehouse.query(SHARES, {"ids": [row["result_id"] for row in rows], **limits}).dicts()
     }
     by_traffic: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
+    unjudged: dict[tuple[Traffic, tuple[Any, ...]], list[float]] = {}
     for row in rows:
+        if row["validity"] == "invalid":
+            if not NOT_MET & {*doubt_kinds(row["extra"])}:
+                rates = unjudged.setdefault((_traffic(row), _server_key(row)), [])
+                rates.append(float(json.loads(row["axes"])[REQUEST_RATE]))
+            continue
         share = shares.get(row["result_id"])
         holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
         why = _why_unknown(row, share, demand) if holds is None else None
@@ -253,7 +266,11 @@ def servers_by_traffic(
                 searched.setdefault((_traffic(row), _server_key(row)), (row, answer))
     return {
         traffic: _ranked(
-            [_server(levels, prices, searched.get((traffic, key))) for key, levels in by_server.items()], demand
+            [
+                _server(levels, prices, searched.get((traffic, key)), unjudged.get((traffic, key), ()))
+                for key, levels in by_server.items()
+            ],
+            demand,
         )
         for traffic, by_server in sorted(by_traffic.items(), key=lambda item: item[0].text)
     }
@@ -357,7 +374,10 @@ def _server_key(row: Row) -> tuple[Any, ...]:
 
 
 def _server(
-    rows_and_levels: Sequence[tuple[Row, Level]], prices: Prices | None, searched: tuple[Row, HighestRate] | None
+    rows_and_levels: Sequence[tuple[Row, Level]],
+    prices: Prices | None,
+    searched: tuple[Row, HighestRate] | None,
+    unjudged: Sequence[float],
 ) -> Server:
     row = rows_and_levels[0][0]
     full = [level for _, level in rows_and_levels if not level.is_try_out]
@@ -385,6 +405,7 @@ def _server(
         **{name: row[name] for name in names},
         runtime_mode=_mode(row),
         levels=tuple(levels),
+        unjudged=tuple(sorted({rate for rate in unjudged if rate < levels[0].request_rate})),
         searched=None if searched is None else searched[1],
     )
     if prices is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarking.core.records import REQUEST_RATE
+from benchmarking.core.records import REQUEST_RATE, Doubt
 from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from db.analysis.compare.matching import allowed_across
 from db.analysis.recommend.servers import LOAD_SETTINGS
@@ -255,12 +255,70 @@ def test_kinds_of_load_at_the_same_rate_are_rows_of_a_comparison(kinds, capsys):
     assert sorted(line[: text.splitlines()[3].index("A ms")].strip() for line in rows) == sorted(KINDS)
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory, empty_database):
+    """Loads of servers that were started with 2 and 8 slots, whose limits differ on one side, and of 4 slots with other
+    prompts."""
+    path = shutil.copy(empty_database, tmp_path_factory.mktemp("started") / "started.duckdb")
+    mode = {"loop": "open", "arrivals": "poisson", "serve": "engine --slots {slots}"}
+    with Warehouse.open(path) as warehouse:
+        for slots, slo in ((2, "ttft:100ms"), (2, "ttft:200ms"), (8, "ttft:100ms"), (4, "ttft:100ms")):
+            run = Alter.mode(server("engine", {2.0: 0}), **mode, serve_slots=slots, slo=slo)
+            run = replace(run, provenance=replace(run.provenance, tags={"slots": str(slots)}))
+            if slots == 4:
+                run = Alter.results(run, lambda one: replace(one, point=replace(one.point, sequence_length=33)))
+            warehouse.ingest(run)
+    return str(path)
+
+
+def test_a_server_that_the_load_started_is_named_by_its_command_and_values(started, capsys):
+    assert show.main(["tag.slots=8", "--db-path", started]) == 0
+    assert "serve engine --slots {slots}, serve_slots 8" in " ".join(capsys.readouterr().out.split())
+    asked = (MODEL, "--request-rate", "2", *ASKED, "--among", "tag.slots=8", "--db-path", started)
+    assert recommend.main(asked) == 0
+    named = "cpu, engine, float32 (serve engine --slots {slots}, serve_slots 8): holds up to 2/s"
+    assert named in " ".join(capsys.readouterr().out.split())
+
+
+def test_sides_that_differ_in_one_setting_of_the_server_are_named_by_it(started, capsys):
+    across = ("--across", "runtime", "--db-path", started)
+    compare.main(["tag.slots=2,sql:runtime_mode->>'slo'='ttft:100ms'", "tag.slots=8", *across])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "serve_slots 8 is not judged against serve_slots 2 at 1 of 1 point" in text
+    compare.main(["tag.slots=2", "tag.slots=8", *across])
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("slo ttft:100ms") == 2, "of a row and of B, which has it too"
+
+
+def test_a_comparison_without_a_common_point_names_what_differs_and_what_allows_it(started, capsys):
+    sides = ("tag.slots=8", "tag.slots=4", "--db-path", started)
+    assert compare.main([*sides, "--across", "sequence"]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert "nearest: b1 s32 n2 request_rate2 / b1 s33 n2 request_rate2: serve_slots: 8 / 4" in text
+    assert "(allow it with --across runtime); also sequence_length: 32 / 33" in text
+    assert compare.main([*sides, "--across", "runtime,sequence"]) == 3
+    assert "not judged" in capsys.readouterr().out
+
+
 def test_servers_are_not_ranked_across_kinds_of_requests(kinds, capsys):
     assert recommend.main(["kinds", "--request-rate", "2", "--share", "0.1", "--json", "--db-path", kinds]) == 0
     traffic = [one["traffic"] for one in json.loads(capsys.readouterr().out)["traffic"]]
     found = [{"arrivals": one["arrivals"], **dict(one["kind"])} for one in traffic]
     own = [{name: value for name, value in mode.items() if name != "loop"} for mode in KINDS.values()]
     assert sorted(found, key=str) == sorted(own, key=str)
+
+
+def test_what_a_doubt_means_is_said_once(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "doubted.duckdb")
+    noisy = (Doubt(kind="cpu_pressure", severity="noisy", evidence={}),)
+    with Warehouse.open(path) as warehouse:
+        for turns in (2, 3):
+            run = Alter.mode(server("engine", {2.0: 0}), loop="open", arrivals="poisson", turns=turns)
+            warehouse.ingest(Alter.results(run, lambda one: replace(one, doubts=noisy, validity="noisy")))
+    assert recommend.main([MODEL, "--request-rate", "2", *ASKED, "--db-path", str(path)]) == 0
+    text = capsys.readouterr().out
+    notes = [line for line in text.splitlines() if line.startswith("cpu_pressure (Made-up cpu engine float32): ")]
+    assert [line.endswith("): see above") for line in notes] == [False, True]
 
 
 def test_every_setting_of_the_requests_belongs_to_the_traffic_and_none_to_the_server():
@@ -323,6 +381,34 @@ def test_a_try_out_of_a_few_requests_shows_at_most_that_a_rate_is_missed(empty_d
     assert of_server["levels"][0]["why_unknown"] == "5 requests do not tell 90 %: measure 10 or more (--num-requests)"
     code, found, of_server = levels("below")
     assert (code, found) == (3, [(50.0, None), (60.0, False)]), "what fails at a higher rate may hold at this one"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        (
+            "late_generator",
+            3,
+            "is known to hold; the closest: Made-up cpu, engine, float32: at 4/s 0.0% of the requests",
+        ),
+        ("over_saturated", 1, "no measured rate holds; the closest"),
+    ],
+)
+def test_a_lower_rate_whose_load_was_invalid_may_hold(kind, code, words, empty_database, tmp_path, capsys):
+    """A late generator shows nothing of the server, which an overloaded one is at fault itself."""
+    path = shutil.copy(empty_database, tmp_path / "late.duckdb")
+
+    def invalid(result):
+        doubts = (Doubt(kind=kind, severity="invalid", evidence={}),)
+        return replace(result, doubts=doubts, validity="invalid")
+
+    run = server("engine", {2.0: 0, 4.0: 20}, model_id="late")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(Alter.results(run, invalid, where=lambda point: point.axes[REQUEST_RATE] == 2.0))
+    assert recommend.main(["late", "--request-rate", "5", *ASKED, "--db-path", str(path)]) == code
+    text = " ".join(capsys.readouterr().out.split())
+    assert words in text
+    assert ("not judged, since the load tests were invalid: 2/s" in text, " unknown " in text) == (code == 3, code == 3)
 
 
 def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_path, capsys):
