@@ -460,6 +460,7 @@ OTHER_TABLES = {
     **dict.fromkeys(("samples", "raw", "raw_data", "latencies"), "raw_samples"),
 }
 """Names that people guess -> our table, which DuckDB would not find similar."""
+NO_COLUMN = re.compile(r'(?:Referenced|Values list "\w+" does not have a) column (?:named )?"(\w+)"')
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -471,6 +472,8 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> Benchho
         return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")
     if (table := NO_TABLE.match(problem.message)) and (ours := OTHER_TABLES.get(table[1].lower())):
         return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
+    if (column := NO_COLUMN.match(problem.message)) and (ours := _stored_in(column[1])):
+        return UsageError(f"{position}there is no column {column[1]}: it is {ours}, as of all_results")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     if problem.kind == "Out of Memory":
@@ -478,6 +481,17 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> Benchho
     if problem.kind in STATEMENT_ERRORS:
         return UsageError(f"{position}{problem.message}")
     return StorageError(f"{position}{problem.message}") if position else error
+
+
+def _stored_in(name: str) -> str | None:
+    """The expression for the rate or a setting of a load test, which tables show by name; None for other names."""
+    from benchmarking.core.records import REQUEST_RATE
+    from db.analysis.recommend.servers import LOAD_SETTINGS
+    from db.values import is_of_server
+
+    if name == REQUEST_RATE:
+        return f"axes->>'{name}'"
+    return f"runtime_mode->>'{name}'" if name in LOAD_SETTINGS or is_of_server(name) else None
 
 
 def error_position(sql: str, position: int) -> str:

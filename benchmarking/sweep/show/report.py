@@ -27,6 +27,8 @@ from benchmarking.workloads.support.families import family_named
 
 MAX_POINTS = 3
 """Maximum number of points named with a doubt; others are only counted."""
+REQUEST = "request ms"
+"""Heading of the time of a request in a call of several."""
 EVIDENCE_UNITS = frozenset({"s", "ms", "us", "ns", "mb", "bytes", "mhz", "w", "j", "c"})
 WHERE = frozenset({"launch", "launches", "of"})
 """Keys of evidence that tell where a doubt arose rather than what was found."""
@@ -48,6 +50,8 @@ def table(run: Run, page: Page = PLAIN) -> str:
     if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
         below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
     below += [] if run.quality is None else quality_lines(run.quality)
+    if REQUEST in table.headings:
+        below.append(f"{REQUEST}: a request by the runtime's own clock; median ms: a call from outside, with its waits")
     # What the launches say about the next one, and where the throughput does not follow from the median latency.
     below += launch_notes({result.point.label: _launches(result) for result in run.results}, table.left_out)
     for result in run.results:
@@ -100,7 +104,7 @@ def _columns(run: Run) -> list[Column[Result]]:
         Column(heading=NEXT, text=lambda result: next_launch_text(_launches(result)), is_number=True, spare=2),
         _metric("latency_p90_ms", spare=4),
         _metric("total_ms", spare=3),
-        *([_metric("latency_request_median_ms", "request ms")] if several else []),
+        *([_metric("latency_request_median_ms", REQUEST)] if several else []),
         _metric("throughput_samples_per_sec", items, spare=5 if has_tokens else 0),
         _metric("throughput_tokens_per_sec"),
         _metric("real_time_factor"),

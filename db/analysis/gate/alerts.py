@@ -11,6 +11,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.text import listed
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
@@ -32,6 +33,8 @@ OPEN: tuple[Triage, ...] = ("new", "regression")
 """Triages of open alerts, whose results are excluded from the gate's segments."""
 MIN_PREFIX = 4
 """Minimum characters of an alert id prefix."""
+MOST_NAMED = 8
+"""Maximum alerts named where a prefix is that of several."""
 SAME_CHANGE = """
 WITH place AS (
     SELECT result_id, row_number() OVER (ORDER BY history_time, started_at, result_id) AS n
@@ -85,7 +88,7 @@ JOIN (SELECT * FROM all_results WHERE {{condition}}) r ON r.result_id = coalesce
 WHERE list_contains(?::VARCHAR[], a.triage)
 ORDER BY a.created_at DESC, a.relative_change DESC, a.alert_id
 """
-FIND = "SELECT alert_id FROM alerts WHERE starts_with(alert_id, ?)"
+FIND = "SELECT alert_id FROM alerts WHERE starts_with(alert_id, ?) ORDER BY alert_id"
 SET_TRIAGE = (
     "UPDATE alerts SET triage = $triage, note = coalesce($note, note), updated_at = $now WHERE alert_id = $alert_id"
 )
@@ -221,7 +224,11 @@ def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, no
         if not ids:
             raise UsageError(f"no alert has an id that begins with {prefix!r}: see benchhouse alert list")
         if len(ids) > 1:
-            raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give a longer prefix")
+            enough = next(
+                length for length in range(len(prefix) + 1, 99) if len({one[:length] for one in ids}) == len(ids)
+            )
+            meant = listed(sorted(one[:enough] for one in ids), MOST_NAMED)
+            raise UsageError(f"{len(ids)} alerts have an id that begins with {prefix!r}: give one of {meant}")
         known[str(ids[0])] = None
     alert_ids, now = tuple(known), naive_now()
 

@@ -106,7 +106,7 @@ def test_an_alert_of_the_history_is_none_of_the_check(raised, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("set", "a1fe5c", "noise"), "2 alerts have an id that begins with 'a1fe5c': give a longer prefix"),
+        (("set", "a1fe", "noise"), "2 alerts have an id that begins with 'a1fe': give one of a1fe5c1, a1fe5c2"),
         (("set", "a1fe5c1", "ffff", "noise"), "no alert has an id that begins with 'ffff'"),
         (("set", "a1", "noise"), "expected an alert id or at least its first 4 characters"),
         (("set", "noise", "a1fe5c1", "a1fe5c2"), "the triage comes last: benchhouse alert set a1fe5c1 a1fe5c2 noise"),

@@ -148,6 +148,7 @@ def test_a_run_without_results_is_its_title_and_weights(make_run):
 def test_requests_in_flight_are_shown_if_several(make_run):
     run = make_run()
     assert not {"in flight", "request ms"} & set(headings(run))
+    assert "request ms: " not in table(run)
     point, metrics = replace(run.results[0].point, concurrency=4), {"latency_request_median_ms": 1.5}
     one = replace(run.results[0], point=point, metrics={**run.results[0].metrics, **metrics})
     run = replace(run, results=(one, *run.results[1:]))
@@ -155,6 +156,7 @@ def test_requests_in_flight_are_shown_if_several(make_run):
     shown = [line.split("  ") for line in table(run).splitlines()[3:5]]
     cells = [[text.strip() for text in line if text.strip()] for line in shown]
     assert [[line[place] for place in places] for line in cells] == [["4", "1.5"], ["1", "-"]]
+    assert "request ms: a request by the runtime's own clock; median ms: a call from outside" in table(run)
 
 
 @pytest.mark.parametrize("family", ["encoder-only", "rag"])
