@@ -508,6 +508,11 @@ def demand_words(demand: Demand) -> str:
 
 def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | None) -> str:
     first, rate = servers[0], demand.request_rate
+    # What it was started with, as far as its name does not say it already
+    name = _server_name(first, servers)
+    facts = [f"{setting} {value}" for setting, value in first.runtime_mode.items() if is_of_server(setting)]
+    if started := ", ".join(fact for fact in facts if fact not in name):
+        name += f" ({started})"
     count, best = first.machines(rate), first.best
     if count is None or best is None:
         known = (
@@ -525,7 +530,7 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
             if first.unjudged:
                 lower = listed([f"{number(rate)}/s" for rate in first.unjudged], MOST_RATES)
                 missed += f"; not judged, since the load tests were invalid: {lower}"
-        return f"{known}; the closest: {_server_name(first, servers)}: at {number(lowest.request_rate)}/s {missed}"
+        return f"{known}; the closest: {name}: at {number(lowest.request_rate)}/s {missed}"
     cost = first.cost_per_hour(rate)
     price = "" if cost is None else f", {number(cost)} {currency} an hour"
     each = f"holds up to {number(best.request_rate)}/s"
@@ -533,11 +538,6 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
         each = f"a search found {searched.text}"
     machines = "one machine" if count == 1 else f"{count} machines"
     doubts = f"; {best.validity}, see below" if best.validity != "valid" else ""
-    # What it was started with, as far as its name does not say it already
-    name = _server_name(first, servers)
-    facts = [f"{setting} {value}" for setting, value in first.runtime_mode.items() if is_of_server(setting)]
-    if started := ", ".join(fact for fact in facts if fact not in name):
-        name += f" ({started})"
     return f"recommended: {machines}: {name}: {each}{price}{doubts}"
 
 
