@@ -459,8 +459,8 @@ def of_night(run, night, rate):
 def test_a_stored_search_is_shown_as_one(stored, capsys):
     assert show.main(["model=some-model", "--db-path", str(stored[2] / "a.duckdb")]) == 0
     table = capsys.readouterr().out.split("\n\n")[1]  # the notes below it name points, too
-    rows = [line for line in table.splitlines() if " b1 s7 " in line]
-    assert [" b1 s7 n2 highest rate " in row for row in rows].count(True) == 1
+    rows = [line for line in table.splitlines() if " b1 s128 " in line]
+    assert [" b1 s128 n2 highest rate " in row for row in rows].count(True) == 1
     assert len(rows) >= 5
     assert show.main(["model=some-model", "--json", "--db-path", str(stored[2] / "a.duckdb")]) == 0
     rows = json.loads(capsys.readouterr().out)

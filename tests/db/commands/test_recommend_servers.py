@@ -287,14 +287,14 @@ def test_sides_that_differ_in_one_setting_of_the_server_are_named_by_it(started,
     assert "serve_slots 8 is not judged against serve_slots 2 at 1 of 1 point" in text
     compare.main(["tag.slots=2", "tag.slots=8", *across])
     text = " ".join(capsys.readouterr().out.split())
-    assert text.count("slo ttft:100ms") == 2, "of a row and of B, which has it too"
+    assert text.count("slo ttft:100ms") == 3, "of A in one row, and of B, which has it too, in both"
 
 
 def test_a_comparison_without_a_common_point_names_what_differs_and_what_allows_it(started, capsys):
     sides = ("tag.slots=8", "tag.slots=4", "--db-path", started)
     assert compare.main([*sides, "--across", "sequence"]) == 3
     text = " ".join(capsys.readouterr().out.split())
-    assert "nearest: b1 s32 n2 request_rate2 / b1 s33 n2 request_rate2: serve_slots: 8 / 4" in text
+    assert "nearest: b1 s32 n2 request_rate=2.0 / b1 s33 n2 request_rate=2.0: serve_slots: 8 / 4" in text
     assert "(allow it with --across runtime); also sequence_length: 32 / 33" in text
     assert compare.main([*sides, "--across", "runtime,sequence"]) == 3
     assert "not judged" in capsys.readouterr().out
