@@ -405,7 +405,7 @@ def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
     lines = [f"{counts[out]} {text}" for out, text in words.items() if counts[out]]
     unfinished = [entrant for entrant in left if entrant.reason == UNFINISHED and not entrant.launches]
     if unfinished:
-        lines.append(f"{len(unfinished)} were launched and did not finish in time")
+        lines.append(f"{len(unfinished)} launched but not finished in time")
     without_room = [bool(one.launches) for one in left if one.out == "no room" and one not in unfinished]
     if measured := without_room.count(True):
         lines.append(f"{measured} had no room in the budget for more launches")

@@ -201,7 +201,7 @@ def test_what_hangs_takes_half_of_the_time_left_and_never_more_than_the_budget(c
     reasons = {one["reason"] for one in json.loads(out)["configurations"]}
     assert "the budget had no room: its build or launch did not finish in time" in reasons
     shown = " ".join(err.split())
-    assert "were launched and did not finish in time" in shown
+    assert "launched but not finished in time" in shown
     assert "s went into launches without a result: null " in shown
     assert f" more: {search.UNFINISHED}" in shown
 
@@ -452,7 +452,7 @@ def test_what_is_equal_in_the_end_is_not_counted_as_behind_and_nothing_measured_
     ]
     searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0, lost_s={"broken": 4.2, "late": 31.0})
     assert tune._reasons(searched, ("equal",)) == [
-        "1 behind the best, 1 failed, 2 were launched and did not finish in time, 1 had no room in the budget for more "
+        "1 behind the best, 1 failed, 2 launched but not finished in time, 1 had no room in the budget for more "
         "launches, 1 had no room in the budget for any launch: nothing is proven about them, a longer --budget "
         "measures them, about 10m tries all",
         "35 s went into launches without a result: late 31 s; broken 4 s",
