@@ -298,9 +298,16 @@ class BenchmarkReportExporter:
 
 def _has_numbers(report: Mapping[str, Any]) -> bool:
     """Whether a report has a latency or a throughput, without which it is none."""
-    performance = (report.get("results") or {}).get("request_performance") or {}
-    aggregate = performance.get("aggregate") or {}
+    aggregate = _part(report, "results", "request_performance", "aggregate")
     return bool(aggregate.get("latency") or aggregate.get("throughput"))
+
+
+def _part(report: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """An object in a report; empty if there is none: in an imported one, another value may be in the place of any."""
+    part: Any = report
+    for name in names:
+        part = part.get(name) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def _why_not(run: Run, result: Result) -> str | None:
@@ -333,7 +340,7 @@ def _report(run: Run, result: Result, numbers: Numbers, lost: _Lost) -> dict[str
     point = result.point
     if (kept := _kept(run)) is not None:
         report: dict[str, Any] = to_json(kept)
-        settings = (((report.get("scenario") or {}).get("load") or {}).get("standardized")) or {}
+        settings = _part(report, "scenario", "load", "standardized")
         if settings.get("concurrency") == INFINITY:  # JSON cannot hold it
             settings["concurrency"] = math.inf
         return report

@@ -125,6 +125,20 @@ def test_a_report_is_exported_unchanged(written, exported, name):
 
 
 @pytest.mark.parametrize(
+    "parts",
+    [
+        {"scenario": ["x"]},
+        {"scenario": {"load": ["x"]}},
+        {"scenario": {"load": {"standardized": "x"}}},
+    ],
+)
+def test_a_report_with_another_value_in_the_place_of_an_object_is_exported_unchanged(parts, written, exported):
+    path = written(report := yaml.safe_load(REPORT.read_text()) | parts)
+    (again,) = exported(run_of(path), output="again.yaml").values()
+    assert again == report
+
+
+@pytest.mark.parametrize(
     ("report", "message"),
     [
         (changed(version="0.3"), r"Benchmark Report version '0\.3', expected 0\.2 or 0\.2\.1"),
