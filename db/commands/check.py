@@ -196,8 +196,8 @@ def _note_other_kinds(chosen: Newest) -> None:
     if chosen.imported is not None:
         session, origin = chosen.imported
         note(
-            f"{NAME}: judged is session {chosen.session_id}, the newest by date: what was imported after it is older: "
-            f"benchhouse check format={origin} judges session {session}"
+            f"{NAME}: judged is session {chosen.session_id}, the newest by date: what was imported after it "
+            f"({origin}) is older: benchhouse check --session {session} judges that"
         )
 
 

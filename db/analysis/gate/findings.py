@@ -24,6 +24,7 @@ that is below the margin each night cannot add up unseen. Judged by `benchmarkin
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK,
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Source
-from benchmarking.core.records import LOOP, REQUEST_RATE, TOO_FEW_SAMPLES, Point
+from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, TOO_FEW_SAMPLES, Point
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import Night
 from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
@@ -412,13 +413,23 @@ def confirm(
 def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], verdict: Verdict) -> str:
     if flagged.run.is_own_benchmark and verdict == "not enough data":  # a side of ab: all that the file has
         return ALL_BENCHES
-    if LOOP in flagged.run.runtime_mode and verdict == "not enough data":
-        rates = {f"{rate:.15g}" for point in flagged.points if (rate := point.axes.get(REQUEST_RATE)) is not None}
-        levels = ("--request-rate", ",".join(sorted(rates, key=float))) if rates else ("--concurrency", "N")
-        return shlex.join((*LOAD, flagged.run.model_id, *levels, "--limit", "LIMITS", "--fail-on", "missed"))
+    is_own_load = LOOP in flagged.run.runtime_mode and flagged.run.origin_format is None
+    if is_own_load and verdict == "not enough data":
+        return shlex.join((*LOAD, flagged.run.model_id, *_levels(flagged), "--limit", "LIMITS", "--fail-on", "missed"))
     if (reason := flagged.run.why_not_repeatable) is not None:
         return f"{NOT_POSSIBLE}{reason}"
     try:
         return command(flagged)
     except UsageError as error:  # stored by a version with other settings
         return f"{NOT_POSSIBLE}{error}"
+
+
+def _levels(flagged: FlaggedRun) -> tuple[str, ...]:
+    """The flags by which a load has these levels. Those of a closed loop in a scenario follow from the scenario."""
+    mode = flagged.run.runtime_mode
+    scenario = ("--scenario", str(mode[SCENARIO])) if SCENARIO in mode else ()
+    if mode[LOOP] == "open":  # without a rate: all requests at once
+        rates = {f"{point.axes.get(REQUEST_RATE, math.inf):.15g}" for point in flagged.points}
+        return (*scenario, "--request-rate", ",".join(sorted(rates, key=float)))
+    in_flight = ",".join(map(str, sorted({point.concurrency for point in flagged.points})))
+    return scenario or ("--concurrency", in_flight)

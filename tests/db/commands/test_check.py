@@ -15,7 +15,7 @@ import pytest
 
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import METRICS, custom_metric
-from benchmarking.core.records import LOOP, REQUEST_RATE, Doubt
+from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Doubt
 from benchmarking.sweep.run.command_turns import COMMANDS, DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates, newest
@@ -534,19 +534,25 @@ def test_a_session_that_measures_something_else_each_time_is_judged_only_if_name
 
 
 def test_an_import_of_an_earlier_date_is_not_judged_unsaid(stored, measured, history, capsys):
+    first, last = (str(FIXTURES / f"imports/llama_bench/{name}.json") for name in ("first_version", "33_columns"))
+    assert import_results.main([first, "--date", "2026-01-01", "--db-path", str(history)]) == 0
     stored(own := measured(20))
-    imported = [str(FIXTURES / "imports/llama_bench/33_columns.json"), "--db-path", str(history)]
-    assert import_results.main([*imported, "--date", "2026-01-01"]) == 0
+    assert import_results.main([last, "--date", "2025-12-01", "--db-path", str(history)]) == 0  # older than the first
     how = "benchhouse check format=llama_bench"
     assert f"the newest by date of what is imported is judged by {how}\n" in capsys.readouterr().err
     assert check.main(["--no-alerts", "--db-path", str(history)]) == 0
     said = capsys.readouterr().err
     assert f"judged is session {own.session_id}, the newest by date: what was imported after it" in said
-    session = re.search(rf"older: {how} judges session (\S+)", said)[1]
-    assert check.main([*how.split()[2:], "--no-alerts", "--db-path", str(history)]) == 3  # it has no history
+    command, session = re.search(
+        r"it \(llama_bench\) is older: benchhouse check (--session (\S+)) judges", said
+    ).groups()
+    assert check.main([*command.split(), "--no-alerts", "--db-path", str(history)]) == 3  # it has no history
     out, err = capsys.readouterr()
     assert session in out
     assert "imported" not in err
+    with Warehouse.open(history, read_only=True) as warehouse:
+        (row,) = warehouse.query("FROM benchmark_runs WHERE session_id = ?", [session]).dicts()
+    assert row["started_at"].year == 2025
     stored(measured(21))
     assert check.main(["--no-alerts", "--db-path", str(history)]) == 0
     assert "imported" not in capsys.readouterr().err  # it is older in both ways
@@ -566,20 +572,42 @@ def test_own_benchmarks_with_too_few_runs_are_gated_by_the_batch_that_measures_t
     assert arm("a", side).words == (*COMMANDS["batch_benchmark"], "--benches", "benches")
 
 
-def test_a_load_with_too_few_runs_is_gated_by_its_limits(empty_database, measured, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("mode", "points", "levels"),
+    [
+        ({LOOP: "open"}, ({REQUEST_RATE: 10.0}, {REQUEST_RATE: 2.5}), "--request-rate 2.5,10"),
+        ({LOOP: "open"}, ({REQUEST_RATE: 10.0}, {}), "--request-rate 10,inf"),
+        ({LOOP: "closed"}, (16, 4), "--concurrency 4,16"),
+        ({LOOP: "closed", SCENARIO: "offline"}, (1, 2), "--scenario offline"),
+    ],
+)
+def test_a_load_with_too_few_runs_is_gated_by_its_limits(
+    mode, points, levels, empty_database, measured, tmp_path, capsys
+):
     path = shutil.copy(empty_database, tmp_path / "load.duckdb")
     run = measured(1)
+    changes = [{"concurrency": one} if isinstance(one, int) else {"axes": one} for one in points]
     results = tuple(
-        replace(result, point=replace(result.point, batch_size=1, axes={REQUEST_RATE: rate}))
-        for result, rate in zip(run.results, (10.0, 2.5), strict=True)
+        replace(result, point=replace(result.point, batch_size=1, **change))
+        for result, change in zip(run.results, changes, strict=True)
     )
-    cell = replace(run.cell, runtime_mode={**run.cell.runtime_mode, LOOP: "open"})
+    cell = replace(run.cell, runtime_mode={**run.cell.runtime_mode, **mode})
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(replace(run, cell=cell, results=results))
     assert check.main(["--db-path", str(path)]) == 3
     how = "to gate now, without a history, with the other flags of this load: benchhouse load bert-base-uncased "
     out = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
-    assert out.endswith(f"{how}--request-rate 2.5,10 --limit LIMITS --fail-on missed")
+    assert out.endswith(f"{how}{levels} --limit LIMITS --fail-on missed")
+
+
+def test_no_command_of_ours_gates_a_load_of_another_tool(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "load.duckdb")
+    (file, *_) = sorted(FIXTURES.glob("imports/guidellm/*.json"))
+    assert import_results.main([str(file), "--db-path", str(path)]) == 0
+    assert check.main(["--db-path", str(path)]) == 3
+    out = capsys.readouterr().out
+    assert "not enough data" in out
+    assert "benchhouse load" not in out
 
 
 def test_a_series_without_a_verdict_by_several_metrics_is_listed_once(empty_database, measured, tmp_path, capsys):
