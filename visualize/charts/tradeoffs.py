@@ -3,7 +3,8 @@ total throughput of a server against interactivity, the token rate of each user.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from benchmarking.core.quality import QUALITY_METRICS
@@ -99,14 +100,13 @@ class QualityTradeoff(ChartPlugin):
         series, left_out = fastest(configurations(drawn), MOST_COLOURS, keep=keep)
         shown = [row for one in series for row in one.rows]
         best = _front(shown, "quality", is_cost=is_cost, apart=LEAST_QUALITY)
-        found = {row["quality"] for row in shown}
-        is_close = len({_steps(one, LEAST_QUALITY) for one in found}) < len(found)
+        places = _places((row["quality"] for row in shown), LEAST_QUALITY)
         titles = (f"{metric.title}\n{metric.better} is better", f"Throughput ({_unit(key)})\nhigher is better")
         return _figure(
             self, key, [row for row in members if row["batch_size"] == least], series, left_out, best, "quality",
             [f"{row['runtime']} {words.precision(row)}" for row in best], titles, is_cost=is_cost,
             note="Stepped line: no other point has both better quality and higher throughput.",
-            reading=EQUAL if is_close else None,
+            reading=EQUAL if len(set(places.values())) < len(places) else None,
             place=[words.unbroken(words.point({**key, "batch_size": least, "concurrency": 1}))],
             of_names=held_names(key, 1),
         )  # fmt: skip
@@ -192,13 +192,15 @@ def _front(rows: Sequence[Row], x: str, *, is_cost: bool = True, apart: float = 
     """The Pareto front of a column and the throughput, without invalid and simulated results; its lowest x comes first
     if that is a cost, else its highest. Values of x that are less than `apart` from each other are equal."""
     ranked = [row for row in rows if trust(row) != "invalid" and not row["simulated"]]
-    sign = 1 if is_cost else -1
-    return pareto(ranked, lambda row: (sign * _steps(row[x], apart), row["throughput"]))
+    places, sign = _places((row[x] for row in ranked), apart), 1 if is_cost else -1
+    return pareto(ranked, lambda row: (sign * places[row[x]], row["throughput"]))
 
 
-def _steps(value: float, apart: float) -> float:
-    """The value in steps of `apart`; itself if that is 0."""
-    return round(value / apart) if apart else value
+def _places(values: Iterable[float], apart: float) -> dict[float, int]:
+    """Value -> its place in rising order, which values share that are less than `apart` from the next one."""
+    ordered = sorted(set(values))
+    steps = (after - before >= apart for before, after in pairwise(ordered))
+    return dict(zip(ordered, accumulate(steps, initial=0), strict=False))
 
 
 def _unit(key: Row) -> str:
