@@ -155,6 +155,21 @@ def test_what_a_module_does_as_a_program_stands_at_its_end():
     assert early == []
 
 
+def test_what_is_run_as_a_file_imports_from_its_repository_only_below_the_line_that_finds_it():
+    """It would fail without an installed package, or take parts of another version from one."""
+    line = "    sys.path[0] = "
+    texts = {path: path.read_text() for room in ROOMS for path in sources(room)}
+    above = {path: text.partition(line)[0] + f"{line}''" for path, text in texts.items() if f"\n{line}" in text}
+    assert len(above) > 30
+    early = {
+        str(path.relative_to(ROOT)): module
+        for path, text in above.items()
+        for module, _ in imports(ast.parse(text))
+        if module.split(".")[0] in ROOMS
+    }
+    assert early == {}
+
+
 def test_only_one_module_imports_duckdb():
     users = [
         str(path.relative_to(ROOT))

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.core.lazy_dataclass import dataclass
-
 if not __package__:  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
@@ -31,6 +29,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED

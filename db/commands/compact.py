@@ -22,13 +22,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.lazy_dataclass import dataclass
-
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.run_file import MIN_SAMPLES, QUANTILES

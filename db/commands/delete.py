@@ -14,13 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.lazy_dataclass import dataclass
-
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted

@@ -18,13 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarking.core.lazy_dataclass import dataclass
-
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UsageError
+from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON
 from db.commands.arguments import add_database, command_parser, open_to_read
