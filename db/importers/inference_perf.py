@@ -348,8 +348,8 @@ def is_report(file: ForeignFile) -> bool:
 
 def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
     part = PART.fullmatch(file.path.name)
-    if part and file.path.with_name(whole := f"{part[1]}_lifecycle_metrics.json").is_file():
-        file.without_results(f"part of inference-perf's report: all its numbers are in {whole}")
+    if part:
+        file.give_way_to(file.path.with_name(f"{part[1]}_lifecycle_metrics.json"), recognises)
     if isinstance(file.json, dict):
         data: dict[str, Any] = file.parsed(lambda word: INFINITY if word == "Infinity" else None)
     else:

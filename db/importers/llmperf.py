@@ -76,9 +76,9 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
     if isinstance(file.json, list):
-        name = file.path.name
-        if name.endswith(RESPONSES) and file.path.with_name(name.removesuffix(RESPONSES) + SUMMARY).is_file():
-            file.without_results(f"responses of a load: imported with {name.removesuffix(RESPONSES)}{SUMMARY}")
+        whole = file.path.with_name(file.path.name.removesuffix(RESPONSES) + SUMMARY)
+        if file.path.name.endswith(RESPONSES) and file.is_part_of(whole, recognises):
+            file.without_results(f"responses of a load: imported with {whole.name}")
         responses = list(json_objects(file, file.json, "response"))
         failed = sum(map(_failed, responses))
         result = load_result(

@@ -228,7 +228,7 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
     single = len(loads) == 1 and isinstance(loads[0], dict)
     entries = list(enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry")))  # type: ignore[arg-type]
     if path.name == "summary.json":
-        entries = [(index, load) for index, load in entries if not _own_file(load).is_file()]
+        entries = [(index, load) for index, load in entries if not file.is_part_of(_own_file(load), is_serve)]
         if not entries:
             file.without_results(OWN_FILES)
     yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))

@@ -461,15 +461,18 @@ class ForeignFile:
         """Raise FormatError with the file and the problem."""
         raise FormatError(f"{self.path}: {problem}")
 
-    def give_way_to(self, other: Path, recognises: Callable[[ForeignFile], bool]) -> None:
-        """Raise NoResultsError if there is such another file of the format, which has all numbers of this one; a file
-        of the same name from another tool, or a damaged one, has not."""
+    def is_part_of(self, other: Path, recognises: Callable[[ForeignFile], bool]) -> bool:
+        """Whether there is such another file of the format, which has all numbers of this one; a file of the same name
+        from another tool, or a damaged one, has not."""
         try:
             found = None if other == self.path else beside(self, other)
-            is_whole = found is not None and recognises(found)
+            return found is not None and recognises(found)
         except StorageError:
-            return
-        if is_whole:
+            return False
+
+    def give_way_to(self, other: Path, recognises: Callable[[ForeignFile], bool]) -> None:
+        """Raise NoResultsError if the file is part of another one."""
+        if self.is_part_of(other, recognises):
             self.without_results(f"all its numbers are in {other.name}")
 
     def without_results(self, reason: str) -> NoReturn:
@@ -526,15 +529,19 @@ def read_file(path: Path) -> ForeignFile:
 
 
 def beside(file: ForeignFile, path: Path, folder: Path | None = None) -> ForeignFile | None:
-    """Another file that completes one, from its folder or the `folder` of both; None without it, and for the standard
-    input, which has no folder. What lies outside, by a link or by a name in a table, is named and not read: it may be
-    any file of the user, and would be stored."""
+    """Another file that completes one, from its folder or the `folder` of both; None without it."""
+    return read_file(path) if is_beside(file, path, folder) else None
+
+
+def is_beside(file: ForeignFile, path: Path, folder: Path | None = None) -> bool:
+    """Whether there is such another file. The standard input has no folder. What lies outside, by a link or by a name
+    in a table, is named and not read: it may be any file of the user, and would be stored."""
     if file.path == Path("-") or not path.is_file():
-        return None
-    if not path.resolve().is_relative_to((folder or file.path.parent).resolve()):
-        file.leave_out(str(path), "not read, since it is not in the folder of the file")
-        return None
-    return read_file(path)
+        return False
+    if path.resolve().is_relative_to((folder or file.path.parent).resolve()):
+        return True
+    file.leave_out(str(path), "not read, since it is not in the folder of the file")
+    return False
 
 
 def importers() -> tuple[Format, ...]:

@@ -197,11 +197,18 @@ def test_files_of_the_first_version_are_of_the_environment_that_asv_gives_them()
     assert (results["time_AAA_failure"][0].status, results["time_AAA_skip"][0].status) == ("failed", "skipped")
 
 
-def test_what_a_benchmark_measures_is_its_type_where_asv_describes_it(tmp_path):
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_a_benchmark_measures_is_its_type_where_asv_describes_it(is_link, tmp_path):
+    results = tmp_path / "results"
     data = {"version": 1, "commit_hash": "a" * 40, "date": 0, "python": "3.12", "requirements": {}}
     data |= {"params": {"machine": "demo"}, "results": {"mod.named": 0.02}}
-    (tmp_path / "machine").mkdir()
-    (tmp_path / "machine/a.json").write_text(json.dumps(data))
-    (tmp_path / "benchmarks.json").write_text(json.dumps({"mod.named": {"type": "time", "param_names": []}}))
-    (run,) = PLUGIN.runs(read_file(tmp_path / "machine/a.json"))
-    assert run.results[0].metrics["latency_median_ms"] == 20
+    (results / "machine").mkdir(parents=True)
+    (results / "machine/a.json").write_text(json.dumps(data))
+    path = (tmp_path if is_link else results) / "benchmarks.json"
+    path.write_text(json.dumps({"mod.named": {"type": "time", "param_names": []}}))
+    if is_link:  # to a file of the user's, outside of the results
+        (results / "benchmarks.json").symlink_to(path)
+    file = read_file(results / "machine/a.json")
+    (run,) = PLUGIN.runs(file)
+    assert run.results[0].metrics.get("latency_median_ms") == (None if is_link else 20)
+    assert [one.problem for one in file.left_out] == ["not read, since it is not in the folder of the file"] * is_link

@@ -145,6 +145,11 @@ def test_llmperfs_responses_are_the_samples_of_their_summary(tmp_path):
         "latency_wall": [1000, 2000, 3000],
         "time_to_first_token": [100, 100, 100],
     }
+    with pytest.raises(NoResultsError, match=f"responses of a load: imported with {name}"):
+        runs(tmp_path / "demo_550_150_individual_responses.json")
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:200])  # the disk was full
+    (alone,) = runs(tmp_path / "demo_550_150_individual_responses.json")
+    assert alone.results[0].iterations == 3
 
 
 def test_aggregates_of_inferencex_are_loads_on_their_gpus():

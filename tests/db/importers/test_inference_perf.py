@@ -152,6 +152,13 @@ def test_files_repeating_a_stage_have_no_results(folder, name, reason):
         list(importer_for(file).runs(file))
 
 
+def test_a_part_of_a_damaged_stage_is_read_itself(folder):
+    stage = folder / "stage_0_lifecycle_metrics.json"
+    stage.write_bytes(stage.read_bytes()[:100])
+    part = read_file(folder / "inference-perf.partial.stage_0.yaml")
+    assert len(list(importer_for(part).runs(part))) == 1
+
+
 def test_the_first_versions_call_the_median_p50(tmp_path):
     times = {"mean": 0.15, "min": 0.07, "p50": 0.13, "p90": 0.23, "max": 0.4}
     stage = {

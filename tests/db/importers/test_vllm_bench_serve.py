@@ -248,6 +248,8 @@ def test_a_run_of_a_sweep_without_its_own_file_is_read_from_the_summary(tmp_path
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     loads = json.loads((tmp_path / "summary.json").read_text())
     assert len(runs_of(tmp_path / "summary.json")) == len(loads) - 1
+    (tmp_path / "run=0.json").write_bytes((folder / "run=0.json").read_bytes()[:100])  # the disk was full
+    assert len(runs_of(tmp_path / "summary.json")) == len(loads)
     (tmp_path / "run=0.json").unlink()
     assert len(runs_of(tmp_path / "summary.json")) == len(loads)
 
