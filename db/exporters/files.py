@@ -37,6 +37,7 @@ from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.records import Run, dumps
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.untrusted.redaction import redacted_record
+from db.analysis.selection import NEWEST, Selection
 from db.exporters.support.exporting import ExportRequest, Scope, Tables, folder_output, text_output, whole_runs
 from db.query import dictionary
 from db.run_records import StoredRun, selected_profiles
@@ -126,7 +127,7 @@ class JsonExporter:
 
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         runs = _exported(whole_runs(Scope(warehouse, request.selection)), request)
-        if profiles := len(selected_profiles(warehouse, request.selection)):
+        if profiles := len(_profile_ids(warehouse, request.selection)):
             request.notify(
                 f"left out: {text.counted(profiles, 'profile')}: a run file has no field for them (Parquet does)"
             )
@@ -186,10 +187,20 @@ class ParquetExporter:
                 if table not in left_out:
                     for month in months:
                         _write_parquet(scope, table, condition, month, folder / table / f"{month:%Y-%m}.parquet")
-            ids = [row["profile_id"] for row in selected_profiles(warehouse, request.selection)]
+            ids = _profile_ids(warehouse, request.selection)
             for table, condition in SHARED.items():
                 _write_parquet(scope, table, condition, None, folder / table / "all.parquet", ids)
         return request.output_paths
+
+
+def _profile_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
+    """The ids of the selected profiles. `latest` is the newest session with results, not the newest with profiles."""
+    profiles = selected_profiles(warehouse, selection)
+    if NEWEST in selection.condition:
+        rows = warehouse.query(f"SELECT DISTINCT session_id FROM all_results WHERE {NEWEST}").dicts()
+        newest = {row["session_id"] for row in rows}
+        profiles = [profile for profile in profiles if profile["session_id"] in newest]
+    return [profile["profile_id"] for profile in profiles]
 
 
 def _write_parquet(

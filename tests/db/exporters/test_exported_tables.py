@@ -215,3 +215,12 @@ def test_parquet_has_the_profiles_and_run_files_say_that_they_do_not(export, war
     assert profile.run.hardware.hardware_id in hardware
     (note,) = export("json", tmp_path / "runs", warehouse=warehouse)
     assert note == "left out: 2 profiles: a run file has no field for them (Parquet does)"
+
+
+def test_the_newest_session_of_results_has_no_profile_of_another_session(export, warehouse, make_run, tmp_path):
+    warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(4,), iterations=3))
+    warehouse.ingest_profile(make_profile())
+    assert export("json", tmp_path / "runs", "latest", warehouse=warehouse) == []
+    assert export("parquet", tmp_path / "tables", "latest", warehouse=warehouse) == []
+    assert not (tmp_path / "tables/profiles").exists()
+    assert (tmp_path / "tables/benchmark_runs").exists()
