@@ -216,11 +216,11 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
             "runs A+B: the A since the last change of level give the prediction, the B before it only their variation"
         )
     metrics = {finding.candidate.metric.column for finding in findings}
-    series: dict[tuple[str, str], dict[str, list[str]]] = {}
+    series: dict[tuple[str, str], dict[str, dict[str, None]]] = {}  # the metrics of each subject, which two may share
     for one in findings:
         if one.reason is not None and one.verdict in WITH_REASON:
             of_reason = series.setdefault((one.verdict, one.reason), {})
-            of_reason.setdefault(subject(one), []).append(one.candidate.metric.column)
+            of_reason.setdefault(subject(one), {})[one.candidate.metric.column] = None
     for (verdict, why), of_reason in series.items():
         names = [
             name if len(found) == len(metrics) else f"{name}, {', '.join(found)}" for name, found in of_reason.items()
