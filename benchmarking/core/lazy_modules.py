@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["Floats", "np", "onnx", "psutil", "torch"]
@@ -25,7 +23,8 @@ else:
             self._library = library
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(sys.modules.get(self._library) or importlib.import_module(self._library), name)
+            # As an import statement does, this waits for another thread that is importing the library at the time.
+            return getattr(__import__(self._library), name)
 
     np, onnx, psutil, torch = (_OnUse(library) for library in ("numpy", "onnx", "psutil", "torch"))
     Floats = Any

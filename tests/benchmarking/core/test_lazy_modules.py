@@ -40,3 +40,16 @@ def test_a_library_that_is_not_installed_is_an_import_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "psutil", None)
     with pytest.raises(ImportError):
         lazy_modules.psutil.cpu_count  # noqa: B018 - looked up
+
+
+def test_a_thread_waits_while_another_imports_the_library(tmp_path):
+    """As it does at an import statement: it does not find a library whose names are not there yet."""
+    (tmp_path / "psutil.py").write_text("import begun; begun.event.set(); import time; time.sleep(0.2); NAME = 1")
+    (tmp_path / "begun.py").write_text("import threading; event = threading.Event()")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import begun, threading; "
+        "from benchmarking.core.lazy_modules import psutil; "
+        "first = threading.Thread(target=lambda: psutil.NAME); first.start(); begun.event.wait(); print(psutil.NAME)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")
