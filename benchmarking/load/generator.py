@@ -45,7 +45,7 @@ MAX_COUNT = 2**31 - 1
 MAX_START = 84
 """Characters shown of a response that is not understood."""
 WARM_UP = "warm-up"
-DATA, EVENT_NAME, END = b"data:", b"event:", b"[DONE]"
+DATA, EVENT_NAME, COMMENT, END = b"data:", b"event:", b":", b"[DONE]"
 BROKEN_OFF = ("abort", "error")
 """Reasons for finishing of a response that the server gave up: vLLM's and SGLang's words, and those of gateways."""
 Count = Callable[[str], int]
@@ -136,7 +136,7 @@ class _Reply:
         self._now = now
         self._rest = b""
         self._begin: bytes | None = b""
-        """The beginning of a response in which no event has arrived yet; None after the first."""
+        """The beginning of a response in which no line of a stream has arrived yet; None after the first."""
         self._is_error = False
         """Whether the server has named the next event an error."""
         self._keeps_text = keeps_text
@@ -154,8 +154,9 @@ class _Reply:
         if len(self._rest) > MAX_LINE_BYTES:
             raise RequestError("transfer", f"a line of the stream is longer than {MAX_LINE_BYTES} bytes")
         for line in lines:
-            if not self.is_whole and line.startswith(DATA):
+            if self._begin is not None and line.startswith((DATA, EVENT_NAME, COMMENT)):
                 self._begin = None
+            if not self.is_whole and line.startswith(DATA):
                 self._event(line[len(DATA) :].strip(), now_s)
             elif line.startswith(EVENT_NAME):
                 self._is_error = line[len(EVENT_NAME) :].strip() == b"error"
@@ -176,13 +177,15 @@ class _Reply:
             self.is_whole = True
             self.sent.end_s = now_s
             return
+        if self._is_error:
+            raise RequestError("server_error", data.decode(errors="replace"))
         try:
             event = self._decode(data.decode())
         except (ValueError, RecursionError) as error:
             raise RequestError("wrong_json", f"{error}: {_start(data)}") from error
         if not isinstance(event, dict):
             raise RequestError("wrong_json", f"expected an object: {_start(data)}")
-        told = event if self._is_error or event.get("object") == "error" else event.get("error")
+        told = event if event.get("object") == "error" else event.get("error")
         if told is not None:  # some servers have the field in every event, as null
             raise RequestError("server_error", json.dumps(told))
         if isinstance(usage := event.get("usage"), dict):

@@ -301,12 +301,22 @@ def test_a_response_that_is_no_stream_of_events_is_called_that(body):
     assert raised.value.kind == "no_stream"
 
 
+@pytest.mark.parametrize("told", [b": still here\n\n", b"event: message\n", b": still here\n\ndata: {}\n\n"])
+def test_a_stream_that_ends_before_its_first_token_is_a_stream_that_ended_early(told):
+    reply = _Reply(Sent(0.0), lambda: 1.0, 8, keeps_text=False)
+    reply(told)
+    with pytest.raises(RequestError) as raised:
+        reply.check()
+    assert raised.value.kind == "truncated"
+
+
 @pytest.mark.parametrize(
     "told",
     [
         b'data: {"object": "error", "message": "out of blocks", "code": 500}',
         b'event: error\ndata: {"message": "out of blocks"}',
         b'event:error\r\ndata:{"detail": "out of blocks"}',
+        b"event: error\ndata: out of blocks",
         b'data: {"error": {"message": "out of blocks"}}',
     ],
 )
