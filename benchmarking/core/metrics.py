@@ -383,12 +383,15 @@ UNITS_BY_ENDING: Mapping[str, tuple[str, Direction]] = {
 }
 """Suffix of a name -> unit and direction, for other tools' metrics, whose files have neither. The first match wins."""
 YIELD = re.compile(
-    r"_(?:per_(?P<per>s|ms|j|w)|(?:[kmgt]i?b|bytes|[kmgt]?flops?|ops|toks?|tokens|reqs?|requests|samples|items|imgs?|images"
-    r"|frames|rows|it)_s)$"
+    r"(?:^|_)(?:per_(?P<per>s|ms|j|w)|(?:[kmgt]i?b|bytes|[kmgt]?flops?|ops|toks?|tokens|reqs?|requests|samples|items|imgs?"
+    r"|images|frames|rows|it)_s)$"
 )
 """The end of a name of what a second, a joule or a watt yields, of which more is better: tokens_per_j, tok_s, gb_s."""
-SPREAD = re.compile(r"_std(?:dev|ev)?_")
-"""Part of the name of a standard deviation, which is better lower, whatever it is of."""
+UNWANTED = re.compile(
+    r"(?:^|_)(?:std(?:dev|ev)?|errors?|fail(?:s|ed|ures?)?|miss(?:es|ed)?|faults?|drop(?:s|ped)?|evictions?|preemptions?"
+    r"|retries|timeouts?|rejected|stalls?|energy|joules|cost)_"
+)
+"""Part of the name of what is better lower, also per second: a standard deviation, whatever it is of, and errors."""
 
 
 def metric_by_ending(name: str) -> Metric | None:
@@ -399,4 +402,4 @@ def metric_by_ending(name: str) -> Metric | None:
         found = f"/{per.upper() if per in 'jw' else per}", "higher"
     if found is None:
         return None
-    return custom_metric(name, found[0], "lower" if SPREAD.search(name) else found[1])
+    return custom_metric(name, found[0], "lower" if UNWANTED.search(name) else found[1])
