@@ -130,7 +130,7 @@ def _check_first_word(argv: Sequence[str]) -> None:
     """Raise UsageError for a first word that is neither a flag nor a model, but an action or the name of a benchmark in
     other tools."""
     word = next(iter(argv), "-")
-    if word.endswith(".py"):
+    if not word.startswith("-") and word.endswith(".py"):
         raise UsageError(f"unexpected argument {word!r}: benchmarks of your own in a file are --benches {word}")
     if word.startswith("-") or "/" in word or Path(word).exists():
         return

@@ -210,6 +210,13 @@ def test_mock_benchmarks_run_when_they_are_enabled(capsys):
     assert json.loads(capsys.readouterr().out)["cells_by_status"].keys() == {"ok"}
 
 
+def test_a_file_of_benchmarks_may_be_joined_to_its_flag(monkeypatch):
+    seen = []
+    monkeypatch.setattr(benches.batch, "run", lambda argv, *_, **__: seen.append(argv) or 0)
+    assert benches.main(["--benches=mine.py", "--dry-run"]) == 0
+    assert seen == [["--benches=mine.py", "--dry-run"]]
+
+
 @pytest.mark.parametrize(
     ("words", "is_stored"),
     [
