@@ -73,7 +73,7 @@ FLAG = re.compile(r"--?[A-Za-z][^\s=]*")
 """A word that can only be a flag: not a negative number, and not a text with spaces."""
 LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
-EXAMPLE = re.compile(r"such as ('[^']+'|[^\s,]*[\w%]|(?:[a-z0-9]+:\d\w*,?)+)|((?:[a-z0-9]+:\d\w*,?){2,})")
+EXAMPLE = re.compile(r"""such as ('[^']+'|"[^"]+"|\S*[\w%])|((?:[a-z0-9]+:\d\w*,?){2,})""")
 """A value that a help text names, or several limits."""
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
