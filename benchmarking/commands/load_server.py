@@ -169,8 +169,10 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         done = sum(len(run.results) for run in runs)
         if not arguments.find_rate:
-            of_all = f"{done} of {counted(len(levels) * len(traffics) * max(1, len(servers)), 'level')}"
-            note(f"{of_all} measured{' and saved' * (arguments.save and done > 0)}; the unfinished one is not kept")
+            in_all = len(levels) * len(traffics) * max(1, len(servers))
+            unfinished = "; the unfinished one is not kept" * (done < in_all)
+            saved = " and saved" * (arguments.save and done > 0)
+            note(f"{done} of {counted(in_all, 'level')} measured{saved}{unfinished}")
         raise
     finally:
         if is_several and runs:

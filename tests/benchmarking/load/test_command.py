@@ -402,6 +402,18 @@ def test_an_interrupted_load_says_how_many_levels_it_keeps(levels, words, tmp_pa
     assert len([*(tmp_path / "runs").glob("load_*.json")]) == levels
 
 
+def test_a_load_that_is_interrupted_after_its_levels_has_no_unfinished_one(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(load_server, "_measure_quality", interrupted)
+    with serving(Script(ttft_s=0, itl_s=0)) as url:
+        asked = ("--url", url, "m", "--concurrency", "1,2", "--num-requests", "4", "--output-length", "2", "--quality")
+        kept = ("--db-path", str(tmp_path / "a.duckdb"), "--output-dir", str(tmp_path / "runs"))
+        assert load_server.main([*asked, *kept, "--capacity-seconds", "0", "--quiet"]) == 130
+    assert capsys.readouterr().err.splitlines()[-2] == "2 of 2 levels measured and saved"
+
+
 def test_the_table_shows_the_levels_and_the_doubts(stored, capsys):
     load_table.print_run(stored[1], as_json=False)
     shown = capsys.readouterr().out
