@@ -235,7 +235,8 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit, in 24-60 times --duration; gate: --request-rate FOUND --fail-on missed",
+            help="highest rate within --limit, in 24-60 times --duration; gate its lower end: --request-rate LOW "
+            "--fail-on missed",
         ),
         replace(
             COMMON["limit"],
@@ -249,8 +250,8 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="exit code 1 if a level misses --limit, or if all do; 3 if unknown",
             needs=(("limit", None),),
             excludes=("find_rate",),
-            why_apart="a search ends with 3 if no rate holds; gate the rate that it found with --request-rate FOUND "
-            "--fail-on missed",
+            why_apart="a search ends with 3 if no rate holds; gate the lower end of the rate that it found with "
+            "--request-rate LOW --fail-on missed",
         ),
         Setting(
             name="duration",

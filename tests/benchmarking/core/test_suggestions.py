@@ -778,7 +778,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
         ("compare-runtimes tiny-bert --runtimes ort", "did you mean onnxruntime? benchhouse run --list-runtimes lists"),
         (
             "load m --url http://127.0.0.1:9/v1 --find-rate --request-rate 1,4 --limit e2e:2s --fail-on missed",
-            "gate the rate that it found with --request-rate FOUND --fail-on missed",
+            "gate the lower end of the rate that it found with --request-rate LOW --fail-on missed",
         ),
         ("tune tiny-bert --objective ttft", "it has a limit, such as --limit ttft:200ms"),
         ("tune tiny-bert --objective memory", "memory has a limit, as in --limit memory:2GB"),
