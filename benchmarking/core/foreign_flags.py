@@ -93,7 +93,9 @@ BY_VALUE = (
     ("--cpu", r"^\d", "--cpu-list", "processors are --cpu-list 0-1"),
     ("-p", r"^(fp|bf|int|float|tf)\d", "--precision", "a precision is --precision int8"),
     ("-r", r"^[a-z]", "--runtime", "a runtime is --runtime onnxruntime"),
+    ("-o --output --output-file --out", r"\.json$", "--tables", "a file is --output FILE, a folder --output-dir DIR"),
     ("-o --output --output-file --out", r"\.json$", "--json", "JSON on stdout is --json: --json > FILE"),
+    ("-o --output --output-file --out", r"\.html$", "--report", "a report is --report FILE.html"),
     ("-o --output --output-file --out", r"\.html$", "--json", "benchhouse charts --report FILE.html writes a page"),
 )
 """Flags with a value in which this is found -> advice for a command with that flag; it goes before `other_words`."""
@@ -208,6 +210,7 @@ TABLE = """
   baseline=NAME, and benchhouse compare tag.baseline=NAME latest compares with it :: if --no-alerts: every stored run is
   history, by which the next ones are judged: benchhouse run MODEL --save stores one :: {STORED}
 --baseline --last-good --base --against --reference --compare-with --ref :: --compare-to :: if --worktree-a: {WORKTREE}
+  :: if --objective: a search compares all that it measures; stored results are compared by benchhouse compare A B
   :: if --runtimes: speedups are over eager, or over the first of --runtimes without it; of benchhouse compare --by
   runtime it is --baseline NAME :: of benchhouse compare A B and ab A B, A is the baseline, and of compare --by runtime
   it is --baseline NAME; check judges a result by the earlier ones of its series
@@ -376,7 +379,8 @@ TABLE = """
 # Notices, and what is kept where: MLflow, pytest-benchmark, Bencher.
 --slack --slack-webhook --webhook --webhook-url --notify --email --teams :: new alerts are posted to
   $BENCHHOUSE_WEBHOOK_URL, in the format of Slack and others
---all :: --rows :: if --runtimes: every runtime that can run it is --runtimes all :: what looks at results takes all
+--all :: --rows :: if --objective: a search tries the runtimes that can run here; others are named by --runtimes
+  :: if --runtimes: every runtime that can run it is --runtimes all :: what looks at results takes all
   without a selection; delete needs one, as in until=DATE, and alert set each ID
 --query --sql --command --statement --execute :: {STATEMENTS}
 -e :: --runtime --runtimes :: {STATEMENTS}

@@ -190,6 +190,7 @@ MOST_EXAMPLES = 5
 WORD_AT_START = re.compile(r"\w+")
 COMPARISON = re.compile(r"\s*:?\s*[=<>]+\s*")
 RATE_WORDS = re.compile(r"(tokens?|samples?|items?|requests?)/s(ec)?")
+OF_THROUGHPUT = " (tokens/s if its calls have tokens, else samples/s)"
 AND = re.compile(r"\s+and\s+|\s*&+\s*")
 """Between two limits in one text."""
 PERCENTILE_OF = re.compile(r"(\w+):([\w.]+)[@/]p?(\d+)%?")
@@ -236,10 +237,14 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             raise UsageError(f"--limit takes limits separated by commas: got {part!r}: write {written}")
         if match is None:
             lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)
-            lowered = RATE_WORDS.sub("throughput" if "throughput" in names else r"\g<0>", lowered)
+            rate = RATE_WORDS.sub("throughput", lowered)
+            per_second = OF_THROUGHPUT if rate != lowered and "throughput" in names else ""
+            lowered = rate if per_second else lowered
             colon = COMPARISON.sub(":", lowered, count=1)
             named = PART.fullmatch(colon)
-            hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}" if named else ""
+            hint = ""
+            if named is not None:
+                hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}{per_second}"
             if lowered.isidentifier():  # without a value
                 ours = _known_name(lowered, names)
                 hint = _elsewhere(lowered, names) if ours is None else f": write {ours}:{EXAMPLES[ours]}"
@@ -257,6 +262,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             ours = _known_name(name, names)
             problem = unknown_name(name, tuple(names), "limit") if ours is None else f"unknown limit {name!r}"
             share = " (which 99 % of the requests must hold)" if "e2e" in names else ""
+            share = OF_THROUGHPUT if ours == "throughput" else share
             shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
             meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"
             raise UsageError(f"--limit {part}: {problem}{meant}{_elsewhere(name, names)}")
