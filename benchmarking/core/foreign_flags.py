@@ -65,6 +65,10 @@ ALONE = (
     "a search is of calls by a single caller; benchhouse load MODEL --request-rate R measures requests under load, and "
     "settings of a server by --serve and --sweep"
 )
+LEVELS = (
+    "a sweep is --request-rate 1,2,4, or --find-rate with --limit; closed loops are --concurrency 1,2,4; arrivals at a "
+    "rate are --arrivals poisson or constant"
+)
 LOOPS = "an open loop is benchhouse load --request-rate R, a closed one --concurrency N"
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
@@ -160,9 +164,9 @@ TABLE = """
   is that of a text, --quality-text FILE, and of prompts, --quality-file FILE :: {PROMPTS}
 --corpus --text :: --quality-text :: {PROMPTS}
 --prompt --prompts --prompt-file --prompts-file :: {PROMPTS}
---rate-type --sweep --rate-sweep --profile --target-profile :: if --objective: the time of a search is --budget TIME;
-  what it has launched once goes on with what is left :: a sweep is --request-rate 1,2,4, or --find-rate with
-  --limit; closed loops are --concurrency 1,2,4; arrivals at a rate are --arrivals poisson or constant
+--profile :: if --objective: the time of a search is --budget TIME; what it has launched once goes on with what is left
+  :: {LEVELS}
+--rate-type --sweep --rate-sweep --target-profile :: if --objective: {ALONE} :: {LEVELS}
 --ramp-up --rampup --ramp-up-strategy :: {RAMPED}
 --temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty :: requests ask for
   temperature 0: one greedy answer of exactly --output-length tokens
@@ -253,9 +257,9 @@ TABLE = """
   are follows from --num-requests, and at a time from --concurrency
 --load-engine --save-engine --engine-file :: an engine is built at first use and kept: benchhouse cache list shows it;
   a graph file is a MODEL
---max-accuracy-loss --accuracy-loss --max-accuracy-drop --accuracy-drop --max-quality-loss --quality-loss --max-loss
-  :: if --objective: {LOSS} :: if --share: {LOSS} :: benchhouse recommend --max-kl and --min-agreement limit the loss
-  of quality
+--min-accuracy --max-accuracy-loss --accuracy-loss --max-accuracy-drop --accuracy-drop --max-quality-loss --quality-loss
+  --max-loss :: if --objective: {LOSS} :: if --share: {LOSS} :: benchhouse recommend --max-kl and --min-agreement limit
+  the loss of quality
 --constraint --constraints :: --limit :: {LIMITED}
 # hyperfine, and gates of other tools.
 --parameter-list --parameter-scan -L -P :: a list of values is measured one after the other: --batch-sizes 1,2
@@ -521,7 +525,7 @@ TABLE = """
 --quality --kl --max-kl --agreement :: --quality :: if --objective: quality is limited by --limit kl:0.02 or --limit
   agreement:0.99 :: {QUALITY}
 --bench-dir --bench-folder --benches-dir --benchmark-dir --benchmarks-dir :: --benches
---accuracy --test-mode --accuracy-mode --perplexity --ppl --min-accuracy :: --quality :: if --objective: {LOSS} ::
+--accuracy --test-mode --accuracy-mode --perplexity --ppl :: --quality :: if --objective: {LOSS} ::
   --min-accuracy :: outputs are compared with torch in every run; quality is benchhouse run --quality
 --tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path :: {QUALITY}
 --model-args --multirun --sweeper --hydra --hub-kwargs --model-kwargs --engine-args :: each setting is a flag of its

@@ -885,6 +885,8 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
         ("tune m --limit latency_mean:20ms", "Write latency:20ms"),
         ("tune m --limit tokens/s:100", "write throughput:100 (tokens/s if its calls have tokens, else samples/s)"),
         ("tune m --limit rps:5", "Write throughput:5 (tokens/s if its calls have tokens, else samples/s)"),
+        ("tune m --sweep 1,2", "a search is of calls by a single caller"),
+        ("run m --min-accuracy 0.9", "benchhouse recommend --max-kl and --min-agreement limit the loss of quality"),
         ("tune m --all", "a search tries the runtimes that can run here"),
         ("tune m --baseline eager", "a search compares all that it measures"),
         ("export -o x.json", "a file is --output FILE, a folder --output-dir DIR"),
