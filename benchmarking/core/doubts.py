@@ -91,7 +91,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, tuple[str, str]]] = {
         ),
         "late_generator": (
             "requests were sent late, by more than 1% of the time to first token",
-            "give the generator dedicated processors with --cpu-list, or lower the rate",
+            "give the generator processors that neither the server nor other programs use (--cpu-list), or send from "
+            "another machine",
         ),
         "rate_not_achieved": (
             "requests were sent at less than 98% of the requested rate",
@@ -185,7 +186,8 @@ _MEANINGS: Mapping[Severity, Mapping[str, tuple[str, str]]] = {
         ),
         "run_queue_wait": (
             "the timed calls had to wait for a CPU",
-            "close other programs, use idle processors (--cpu-list), or fewer --num-threads where a run has several",
+            "close other programs, use idle processors (--cpu-list), or fewer threads (--num-threads) where a run or "
+            "its server has several",
         ),
         "steal": (
             "the hypervisor gave CPU time to another virtual machine",

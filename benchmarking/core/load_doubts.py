@@ -235,6 +235,10 @@ def _is_flat(times: Floats, in_flight: Floats, since_s: float, requests: int) ->
     return bool(rise + 2 * spread < FLAT_GROWTH * arrivals)
 
 
+LATE = "late_generator"
+SHARE_IN_TIME = "goodput_share_in_time"
+"""Fact about a level with this doubt and limits: the greatest share of the requests that would have met the limits if
+none had been sent late."""
 MAX_LATENESS_SHARE = 0.01
 """Maximum p95 of the lateness, as a share of the median time to first token."""
 MIN_ACHIEVED_SHARE = 0.98
@@ -249,7 +253,7 @@ def late_generator(lateness_p95_ms: float, first_token_ms: float) -> Sequence[Do
     the end, where nothing is streamed)."""
     if lateness_p95_ms <= MAX_LATENESS_SHARE * first_token_ms:
         return ()
-    return (doubt("late_generator", lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
+    return (doubt(LATE, lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
 
 
 def rate_not_achieved(requested_per_s: float, achieved_share: float, *, by_chance: float = 0.0) -> Sequence[Doubt]:

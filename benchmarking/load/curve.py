@@ -13,12 +13,14 @@ from benchmarking.core.load_doubts import (
     AT_TOP,
     HIGHEST_RATE,
     INVALID,
+    LATE,
     LEAST_GOOD,
     LEAST_TO_TELL,
     NOT_MET,
     RATE_HIGH,
     RATE_LOW,
     SEARCHED,
+    SHARE_IN_TIME,
     HighestRate,
     share_holds,
 )
@@ -55,6 +57,8 @@ NEAR_THE_TOP, TOP_LEVELS = 0.97, 2
 """Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
 COUNTED = frozenset({"failed_requests"})
 """Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
+OF_SERVER = ("url", "server")
+"""Facts about the server of a level."""
 
 
 def facts_of(result: Result) -> Mapping[str, Json]:
@@ -173,8 +177,13 @@ class SearchInterrupted(KeyboardInterrupt):
 
 
 def disturbances(result: Result) -> list[str]:
-    """The doubts that make a level invalid although the server may have kept up, so that it shows nothing of it."""
-    return sorted({doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} - NOT_MET - COUNTED)
+    """The doubts that make a level invalid although the server may have kept up, so that it shows nothing of it. Late
+    requests do not where the limits were met all the same, or would have been missed anyway: latencies count from the
+    schedule."""
+    kinds = {doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} - NOT_MET - COUNTED
+    in_time = facts_of(result).get(SHARE_IN_TIME)
+    is_missed_anyway = isinstance(in_time, float) and in_time < LEAST_GOOD
+    return sorted(kinds - {LATE} if meets(result) or is_missed_anyway else kinds)
 
 
 def search(
@@ -190,6 +199,13 @@ def search(
     """
     found = _Search(measured, lowest, highest)
     low, high = found.ends
+    first = replace(lowest, rate=math.sqrt(low * high))
+    if first.requests < LEAST_TO_TELL:
+        say(
+            f"a level near {first.rate:.4g} requests/s has {counted(first.requests, 'request')}, and {LEAST_GOOD:.0%} "
+            f"can be told with {LEAST_TO_TELL} or more: the answer will be less sure, or none, so use a longer "
+            "--duration or more --num-requests"
+        )
     try:
         while high / low > CLOSE or not found.levels:
             middle = math.sqrt(low * high)
@@ -206,7 +222,11 @@ def search(
             durations = NEAR_DURATIONS * (2 if found.has_met(rate) else 1)
             number, duration_s = lowest.number, lowest.duration_s * durations
             size = f"for {duration_s:g} s" if number is None else f"with {number * durations} requests"
-            say(f"the highest rate is looked for near {middle:.4g} requests/s: measuring about {rate:.4g}/s {size}")
+            held_down = rate < middle / FARTHEST and any(value > rate for value in found.invalid)
+            why = f", since higher levels were invalid ({found.whys()})" if held_down else ""
+            say(
+                f"the highest rate is looked for near {middle:.4g} requests/s: measuring about {rate:.4g}/s {size}{why}"
+            )
             if found.look(rate, durations) is None and found.is_stuck():
                 break
         if found.looks and found.is_below_the_measured():
@@ -245,7 +265,7 @@ class _Search:
         """The nearest rate that can be measured: between the ends, and below the invalid levels, unless a higher one
         was valid, since then something else disturbed them."""
         least, most = self.ends
-        valid = max((look.rate for look in self.looks), default=0.0)
+        valid = max(map(offered, self.used), default=0.0)
         return min(max(rate, least), most, *(0.98 * value for value in self.invalid if value > valid))
 
     def look(self, rate: float, durations: int) -> bool | None:
@@ -346,8 +366,7 @@ class _Search:
         """The result of the search, at a point without a rate, so that repeated searches are one series: the level
         nearest to the answer, with the answer and its interval as metrics. Failed if no valid level met the limits."""
         if not self.looks:
-            whys = ", ".join(dict.fromkeys(self.invalid.values()))
-            return self.failed(f"not found: no level was valid ({whys})")
+            return self.failed(f"not found: no level was valid ({self.whys()})")
         (least, most), posterior = self.ends, self.posterior
         if self.none_met():
             lowest = min(map(offered, self.used))
@@ -370,7 +389,7 @@ class _Search:
                 )
             answer = least
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))
-        is_open = is_at_top or any(rate > max(measured) for rate in self.invalid)
+        is_open = is_at_top or any(rate > max(map(offered, self.used)) for rate in self.invalid)
         metrics = {HIGHEST_RATE: float(f"{answer:.4g}"), RATE_LOW: low, **({} if is_open else {RATE_HIGH: high})}
         valid = [result for result in self.used if result.validity != "invalid"] or self.used
         nearest = min(valid, key=lambda one: abs(math.log(offered(one) / answer)))
@@ -387,24 +406,27 @@ class _Search:
 
     def _advice(self, otherwise: str) -> str:
         """What to do where no rate was found: nothing is known of rates below the valid levels if theirs were not."""
-        lowest = min(look.rate for look in self.looks)
-        below = {rate: why for rate, why in self.invalid.items() if rate < lowest}
-        if not below:
+        lowest = min(map(offered, self.used))
+        if not (whys := self.whys(below=lowest)):
             return otherwise
-        whys = ", ".join(dict.fromkeys(below.values()))
         return (
             f"all levels below {lowest:g} requests/s were invalid ({whys}), so nothing is known of these rates: mend "
             "what disturbed them, as their doubts say, and search again"
         )
 
+    def whys(self, below: float = math.inf) -> str:
+        """The doubts of the invalid levels, of those below a rate."""
+        return ", ".join(dict.fromkeys(why for rate, why in self.invalid.items() if rate < below))
+
     def failed(self, error: str) -> Result:
+        of_server = facts_of(self.levels[0])
         return Result(
             result_id=uuid7(),
             point=_without_rate(self.levels[0].point),
             status="failed",
             error=error,
             missing={"latency_median_ms": f"{FAILED}: {error}"},
-            extra={"load": self._facts()},
+            extra={"load": {**{name: of_server[name] for name in OF_SERVER if name in of_server}, **self._facts()}},
         )
 
     def _facts(self) -> dict[str, Json]:

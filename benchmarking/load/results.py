@@ -16,6 +16,8 @@ from typing import Any
 from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
+    LATE,
+    SHARE_IN_TIME,
     achieved_share,
     correlation,
     late_generator,
@@ -43,7 +45,7 @@ from benchmarking.core.records import (
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
 from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import Window, about_window, window_of
-from benchmarking.load.traffic import Traffic, why_unknown
+from benchmarking.load.traffic import Traffic, share_in_time, why_unknown
 from benchmarking.measure.aggregate import summarise
 
 TAILS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -192,13 +194,17 @@ def result_of(
             del metrics[name]
             missing[name] = CORRELATED
     has_interval = "latency_ci_low_ms" in metrics
+    done = tuple(repetition for repetition in repetitions if isinstance(repetition, Requests))
+    about_level: dict[str, Json] = {**dict(facts or {}), **({"is_at_once": True} if level.is_at_once else {})}
+    if limits and any(one.kind == LATE for one in made.doubts):
+        about_level[SHARE_IN_TIME] = max(share_in_time(requests, limits) for requests in done)
     return replace(
         made,
         metrics=metrics,
         missing=missing,
         ci_scope=made.ci_scope if has_interval else None,
-        requests=tuple(repetition for repetition in repetitions if isinstance(repetition, Requests)),
-        extra={**made.extra, "load": {**dict(facts or {}), **({"is_at_once": True} if level.is_at_once else {})}},
+        requests=done,
+        extra={**made.extra, "load": about_level},
         validity=validity(made.doubts) if made.status == "ok" else None,
     )
 

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.load_doubts import lateness
 from benchmarking.core.records import LOOP, Requests, Scalar
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace
 
@@ -44,6 +45,14 @@ def judged(requests: Requests, limits: Mapping[str, float]) -> Requests:
     has_gaps = any(one is not None and one > 1 for one in requests.tokens_out)
     met = tuple(_meets(requests, place, limits, has_gaps=has_gaps) for place in range(len(requests)))
     return replace(requests, meets_limits=met)
+
+
+def share_in_time(requests: Requests, limits: Mapping[str, float]) -> float:
+    """The share of the requests that may have met the limits if each had been sent in time. A server that is asked
+    later answers no earlier, so no latency from the schedule would be shorter by more than the longest delay."""
+    delay_ms = max([0.0, *lateness(requests)])
+    earlier = replace(requests, intended_ms=tuple(at + delay_ms for at in requests.intended_ms))
+    return sum(met is not False for met in judged(earlier, limits).meets_limits) / max(len(requests), 1)
 
 
 def why_unknown(requests: Sequence[Requests], limits: Mapping[str, float]) -> str | None:

@@ -2,6 +2,7 @@
 
     SELECTION  = PART ("," PART)*        all parts must hold
     PART       = FIELD "=" VALUE ("|" VALUE)*
+               | SETTING "=" VALUE ("|" VALUE)*      of a runtime or server: attention, serve_slots (is_setting)
                | "tag." NAME "=" VALUE
                | "since=" DATE | "until=" DATE       of history_time; until includes the whole day
                | "since=" AGE | "until=" AGE         such as 12h, 7d or 2w: that long ago
@@ -226,7 +227,15 @@ def _part(word: str) -> Selection:
             return Selection(text=word, words="history_time >= ?", values=(time,), named=frozenset({"history_time"}))
         end = time + timedelta(days=1) if is_day else time
         return Selection(text=word, words="history_time < ?", values=(end,), named=frozenset({"history_time"}))
-    column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
+    if is_setting(field):
+        return _membership(word, setting(field), values, named=f"runtime_mode {field}", stated=field)
+    try:
+        column = FIELDS[choice(field, (*FIELDS, *OTHER_FIELDS), "selection")]
+    except UsageError as error:
+        if not re.fullmatch(r"\w+", field) or "did you mean" in str(error):
+            raise
+        of_sweep, of_setting = f"serve_{field}={text}", f"sql:{setting(field)} = {literal(values[0])}"
+        raise UsageError(f"{error}; a value of --sweep is {of_sweep}, another setting {of_setting}") from None
     if field in NUMBERS:
         for value in values:
             if not re.fullmatch(r"\d{1,9}", value):
@@ -253,6 +262,24 @@ def _part(word: str) -> Selection:
             _membership(word, column, stored, named=column), stated=tuple((field, value) for value in values)
         )
     return _membership(word, column, values, named=column, stated=field)
+
+
+OF_SERVERS = re.compile(r"serve(_\w+)?")
+"""Settings of servers that a load test started: their command, and the values of --sweep."""
+
+
+def is_setting(word: str) -> bool:
+    """Whether a word is a setting of a runtime or server, a key of runtime_mode."""
+    if word in FIELDS or not re.fullmatch(r"\w+", word):
+        return False
+    if OF_SERVERS.fullmatch(word):
+        return True
+    return any(word == option.name for runtime in plugins.runtimes() for option in runtime.declared_options)
+
+
+def setting(name: str) -> str:
+    """SQL of a setting in the view all_results."""
+    return f"runtime_mode->>{literal(name)}"
 
 
 OF_RUNS = "SELECT count(DISTINCT run_id) AS n FROM benchmark_runs WHERE starts_with(run_id, $1)"
@@ -297,7 +324,7 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
     return "".join(texts)
 
 
-STORED = "SELECT DISTINCT {column} AS name FROM all_results WHERE {column} IS NOT NULL ORDER BY name"
+STORED = "SELECT DISTINCT {column} AS name FROM all_results WHERE ({column}) IS NOT NULL ORDER BY name"
 
 
 def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
@@ -305,7 +332,7 @@ def _stored_names(warehouse: Warehouse, field: str) -> list[str]:
     if field == "model":
         sql = "SELECT model_id AS name FROM benchmark_runs UNION SELECT model_id FROM profiles"
     else:
-        column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS[field]
+        column = f"tags[{literal(field[4:])}]" if field.startswith("tag.") else FIELDS.get(field) or setting(field)
         sql = STORED.format(column=column)
     return [str(row["name"]) for row in warehouse.query(sql).dicts()]
 
@@ -399,7 +426,7 @@ def _membership(
     marks = ", ".join("?" for _ in values)
     return Selection(
         text=word,
-        words=f"{column} IN ({marks})",
+        words=f"({column}) IN ({marks})",
         values=tuple(values),
         named=frozenset({named}),
         stated=() if stated is None else tuple((stated, str(value)) for value in values),

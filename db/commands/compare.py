@@ -29,7 +29,7 @@ from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
-from db.analysis.selection import EVERYTHING, FIELDS, Selection, shared_prefixes
+from db.analysis.selection import EVERYTHING, FIELDS, Selection, is_setting, shared_prefixes
 from db.commands.arguments import (
     add_database,
     add_shared,
@@ -74,12 +74,16 @@ def main(argv: Sequence[str]) -> int:
     if arguments.profiles and (count != 2 or any(others)):
         raise UsageError("--profiles takes two selections, and no other flag but --json")
     if arguments.by is not None:
-        if arguments.by in FIELDS and arguments.by not in BY:
-            name = arguments.by
+        name = arguments.by
+        if name not in BY and (name in FIELDS or is_setting(name)):
             raise UsageError(
                 f"--by takes {', '.join(BY)}: two values of {name} are compared by compare {name}=A {name}=B"
             )
-        choice(arguments.by, tuple(BY), "field of --by")
+        try:
+            choice(name, tuple(BY), "field of --by")
+        except UsageError as error:
+            of_sweep = f"serve_{name}=A serve_{name}=B"
+            raise UsageError(f"{error}; values of load --sweep are compared by compare {of_sweep}") from None
         if count > 1:
             raise UsageError(f"--by compares within one selection: got {count} selections")
     elif count != 2:

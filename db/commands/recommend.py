@@ -10,6 +10,7 @@ workloads cannot be compared; batch sizes share a table.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from benchmarking.core.command_line import (
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
-from benchmarking.core.load_doubts import LEAST_GOOD
+from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, least_to_tell
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, parse_limits
 from benchmarking.core.terminal import stdout_page
@@ -249,7 +250,13 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
         by_traffic = servers_by_traffic(warehouse, found, selection, demand, prices)
         if not by_traffic:
             reason = why_no_servers(warehouse, found, selection)
-            note(f"{NAME}: not enough data: no open-loop load test of {arguments.model_id} can be compared: {reason}")
+            enough = max(LEAST_TO_TELL, least_to_tell(demand.share))
+            rate, requests = f"--request-rate {demand.request_rate:g}", f"--num-requests {enough}"
+            note(
+                f"{NAME}: not enough data: no open-loop load test of {arguments.model_id} can be compared: {reason}; "
+                f"measure one: benchhouse load {shlex.quote(arguments.model_id)} {rate} {requests}, with --url or "
+                "--serve of the server"
+            )
             return EXIT_NOT_ENOUGH_DATA
     currency = None if prices is None else prices.currency
     if arguments.json:

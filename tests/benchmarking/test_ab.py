@@ -93,7 +93,7 @@ def test_batches_and_user_written_benchmarks_can_be_compared(start):
         ("", "A: no command"),
         ("X=1", "A: no command"),
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
-        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: use benchh"),
+        ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: load --serve"),
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
         ("HEAD~1", "A: HEAD~1 is no command: two commits are compared in worktrees: git worktree add ../base HEAD~1"),
         ("benchhouse benches --iterations 3", "write benchhouse batch --benches benches --iterations 3, which"),

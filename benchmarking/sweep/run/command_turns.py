@@ -234,6 +234,12 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
             f"{letter.upper()}: benchhouse benches cannot be measured in turns: write "
             f"{shlex.join(('benchhouse', 'batch', *folder, *command[1:]))}, which measures the same benchmarks"
         )
+    if words[0] == "benchhouse" and command[:1] == ["load"]:
+        raise UsageError(
+            f"{letter.upper()}: benchhouse load cannot be measured in turns: load --serve COMMAND --sweep NAME=A,B "
+            "--repetitions 3, run five times, measures two configurations of a server in turns, and benchhouse compare "
+            "serve_NAME=A serve_NAME=B judges them"
+        )
     if words[0] == "benchhouse":
         raise UsageError(
             f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use benchhouse run "

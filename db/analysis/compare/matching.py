@@ -18,7 +18,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, SCENARIO, Json, Point, canonical_hash
 from benchmarking.core.text import listed
-from db.analysis.selection import FIELDS
+from db.analysis.selection import FIELDS, is_setting
 
 Keys = Mapping[str, Json]
 MayDiffer = Callable[[str], bool]
@@ -231,8 +231,12 @@ def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> di
 
 
 def allowed_across(columns: Iterable[str]) -> Callable[[str], bool]:
-    """A predicate: whether a key may differ if these columns do."""
-    patterns = tuple(pattern for column in columns for pattern in KEYS_OF_COLUMN.get(column, ()))
+    """A predicate: whether a key may differ if these columns, or settings ("runtime_mode attention"), do."""
+    patterns = tuple(
+        pattern
+        for column in columns
+        for pattern in ((column,) if column.startswith("runtime_mode ") else KEYS_OF_COLUMN.get(column, ()))
+    )
     specific = tuple(pattern for pattern in patterns if pattern != "*")
 
     def may_differ(key: str) -> bool:
@@ -244,7 +248,9 @@ def allowed_across(columns: Iterable[str]) -> Callable[[str], bool]:
 
 
 def across_column(word: str) -> str:
-    """The column of a word of --across. Raises UsageError for an unknown one."""
+    """The column of a word of --across, or the key of a setting. Raises UsageError for an unknown one."""
+    if word not in ACROSS and is_setting(word):
+        return f"runtime_mode {word}"
     return FIELDS.get(choice(word, ACROSS, "field of --across"), word)
 
 

@@ -9,7 +9,9 @@ between or beyond measured rates. Where `benchhouse load --find-rate` searched w
 answer is the rate. A higher rate needs several machines that share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
-valid and noisy load tests count: an overloaded server or a late generator makes one invalid.
+valid and noisy load tests count: an overloaded server makes one invalid. A late generator does too, but latencies count
+from the schedule: requests that met the limits although they were sent late did meet them, and those that missed them
+by more than the longest delay missed them; what lies between is unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.doubts import FAILED, SOME_FAILED
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import HIGHEST_RATE, LEAST_GOOD, NOT_MET, HighestRate, least_to_tell, share_holds
+from benchmarking.core.load_doubts import (
+    HIGHEST_RATE,
+    LATE,
+    LEAST_GOOD,
+    NOT_MET,
+    HighestRate,
+    least_to_tell,
+    share_holds,
+)
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
@@ -49,6 +59,14 @@ COLUMNS = (
     *("time_to_first_token_p90_ms", "time_to_first_token_p99_ms", "time_per_output_token_p90_ms"),
     *("time_per_output_token_p99_ms", "latency_p90_ms", "latency_p95_ms", "latency_p99_ms"),
 )
+INVALID_KINDS = """(
+    SELECT list(one.kind)
+    FROM unnest(from_json(extra->'$.doubts', '[{{"kind":"VARCHAR","severity":"VARCHAR"}}]')) AS doubts(one)
+    WHERE one.severity = 'invalid'
+)"""
+USABLE = f"""status = 'ok' AND NOT coalesce(simulated, FALSE) AND (
+    validity IN ('valid', 'noisy') OR (validity = 'invalid' AND {INVALID_KINDS} = [{literal(LATE)}])
+)"""
 LEVELS = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
@@ -64,7 +82,7 @@ ORDER BY result_id
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
-WHERE status = 'ok' AND validity IN ('valid', 'noisy') AND NOT coalesce(simulated, FALSE)
+WHERE {USABLE}
     AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND (runtime_mode->>'slo') = ?
 ORDER BY started_at DESC, result_id DESC
 """
@@ -78,11 +96,16 @@ NO_SERVERS = {
 }
 """A condition on `all_results` -> what a result that is no usable load test because of it is."""
 SHARES = """
-WITH judged AS (
-    SELECT *, count(*) FILTER (WHERE tokens_out > 1) OVER (PARTITION BY result_id) > 0 AS has_gaps
+WITH timed AS (
+    SELECT *, $earlier * coalesce(max(lateness_ms) OVER (PARTITION BY result_id, launch), 0) AS earlier_ms,
+        count(*) FILTER (WHERE tokens_out > 1) OVER (PARTITION BY result_id) > 0 AS has_gaps
     FROM request_times WHERE phase = 'measure' AND result_id IN (SELECT unnest($ids::VARCHAR[]))
+), judged AS (
+    SELECT * REPLACE (
+        time_to_first_token_ms - earlier_ms AS time_to_first_token_ms, latency_ms - earlier_ms AS latency_ms
+    ) FROM timed
 ), limited AS (
-    SELECT result_id, error IS NULL
+    SELECT result_id, earlier_ms, error IS NULL
         AND CASE
             WHEN $ttft IS NULL OR time_to_first_token_ms <= $ttft OR latency_ms <= $ttft THEN TRUE
             WHEN time_to_first_token_ms > $ttft THEN FALSE
@@ -94,10 +117,12 @@ WITH judged AS (
         AND ($latency IS NULL OR latency_ms <= $latency) AS is_met
     FROM judged
 )
-SELECT result_id, count(*) AS n, count(is_met) FILTER (WHERE is_met) AS met, count(*) - count(is_met) AS unknown
+SELECT result_id, count(*) AS n, count(is_met) FILTER (WHERE is_met) AS met, count(*) - count(is_met) AS unknown,
+    max(earlier_ms) AS earlier_ms
 FROM limited GROUP BY result_id
 """
-"""A limit on an unknown time is unknown, as for `--limit`: see `benchmarking.load.traffic`."""
+"""A limit on an unknown time is unknown, as for `--limit`: see `benchmarking.load.traffic`. With `$earlier` 1,
+latencies are shorter by the longest delay of their repetition, as in `traffic.share_in_time`; with 0, as measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +229,8 @@ class Share:
     n: int
     met: int
     unknown: int
+    late: int = 0
+    """Those of the unknown ones that missed a limit by less than requests were sent late."""
 
     def holds(self, share: float) -> bool | None:
         """Whether this share of the requests met the limits; None if that depends on unknown ones, or on those that
@@ -235,14 +262,22 @@ def servers_by_traffic(
     rows = warehouse.query(LEVELS.format(condition=selection.condition), (list(models), *selection.values)).dicts()
     # By result_id, the share of the requests that met every limit.
     limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
+    ids = [row["result_id"] for row in rows]
     shares = {
         row["result_id"]: Share(**{name: row[name] for name in ("n", "met", "unknown")})
-        for row in warehouse.query(SHARES, {"ids": [row["result_id"] for row in rows], **limits}).dicts()
+        for row in warehouse.query(SHARES, {"ids": ids, "earlier": 0, **limits}).dicts()
     }
+    late, judged = [row["result_id"] for row in rows if _invalid_kinds(row) == {LATE}], set[str]()
+    for in_time in warehouse.query(SHARES, {"ids": late, "earlier": 1, **limits}).dicts() if late else ():
+        if in_time["earlier_ms"] > 0:  # else the schedule is not stored
+            own = shares[in_time["result_id"]]
+            missed_late = in_time["met"] + in_time["unknown"] - own.met - own.unknown
+            shares[in_time["result_id"]] = replace(own, unknown=own.unknown + missed_late, late=missed_late)
+            judged.add(in_time["result_id"])
     by_traffic: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
     unjudged: dict[tuple[Traffic, tuple[Any, ...]], list[float]] = {}
     for row in rows:
-        if row["validity"] == "invalid":
+        if row["validity"] == "invalid" and row["result_id"] not in judged:
             if not NOT_MET & {*doubt_kinds(row["extra"])}:
                 rates = unjudged.setdefault((_traffic(row), _server_key(row)), [])
                 rates.append(float(json.loads(row["axes"])[REQUEST_RATE]))
@@ -276,6 +311,11 @@ def servers_by_traffic(
     }
 
 
+def _invalid_kinds(row: Row) -> set[str]:
+    """The doubts that make a result invalid."""
+    return {one["kind"] for one in json.loads(row["extra"])["doubts"] if one["severity"] == "invalid"}
+
+
 def why_no_servers(warehouse: Warehouse, models: Sequence[str], selection: Selection) -> str:
     """Counts of the selected results of a model, and why they are not usable load tests."""
     return unusable_words(warehouse, models, selection, NO_SERVERS)
@@ -304,6 +344,8 @@ def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
     if share is not None and (not share.unknown or share.met / share.n >= demand.share):
         needed = least_to_tell(demand.share)
         return f"{share.n} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
+    if share is not None and share.late:
+        return f"{share.late} of {share.n} requests missed a limit by less than requests were sent late"
     if share is not None:
         return f"of {share.unknown} of {share.n} requests a limited time is unknown"
     if _has_failures(row):

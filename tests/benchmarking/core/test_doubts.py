@@ -48,7 +48,7 @@ def test_every_kind_has_a_sentence_with_meaning_and_advice():
 
 def test_the_advice_to_use_fewer_threads_is_for_runs_with_several():
     """A sentence is about all results with the doubt, of which some had a single thread."""
-    assert "fewer --num-threads where a run has several" in KINDS["run_queue_wait"].advice
+    assert "fewer threads (--num-threads) where a run or its server has several" in KINDS["run_queue_wait"].advice
     assert [kind.name for kind in KINDS.values() if "--num-threads 1" in kind.advice] == []
 
 

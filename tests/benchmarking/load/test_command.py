@@ -606,7 +606,7 @@ def test_medians_that_do_not_add_up_to_the_latency_are_explained(stored, capsys)
             "no level is known to hold: fewer than 99% of the requests met ttft:10000ms at 5/s (50.0%); "
             "not judged: 6/s (unknown); shares are of all requests, goodput/s is of the steady state",
         ),
-        ([(5.0, 1.0, "late_generator"), (6.0, None)], "not judged: 5/s (late_generator), 6/s (unknown)"),
+        ([(5.0, 1.0, "rate_not_achieved"), (6.0, None)], "not judged: 5/s (rate_not_achieved), 6/s (unknown)"),
     ],
 )
 def test_the_rates_that_hold_are_named_in_one_sentence(stored, levels, sentence, capsys):
@@ -644,7 +644,9 @@ def test_a_level_that_misses_by_a_request_or_two_says_how_many_are_needed(stored
         ([(5.0, 1.0), (60.0, 0.984)], 1, 0),
         ([(5.0, 0.5)], 1, 1),
         ([(5.0, 0.5), (6.0, 1.0, "over_saturated")], 1, 1),
-        ([(5.0, 1.0, "late_generator"), (6.0, 1.0)], 3, 0),
+        ([(5.0, 1.0, "rate_not_achieved"), (6.0, 1.0)], 3, 0),
+        ([(5.0, 1.0, "late_generator"), (6.0, 1.0)], 0, 0),
+        ([(5.0, 0.5, "late_generator"), (6.0, 1.0)], 3, 0),
         ([(5.0, 0.5), (6.0, None)], 1, 3),
         ([(6.0, None)], 3, 3),
     ],
@@ -705,8 +707,8 @@ def test_a_level_without_a_request_neither_held_nor_missed_its_limits(stored, ca
     outcomes = [curve.limits_outcome([passes, down], "missed"), curve.limits_outcome([down], "all-missed")]
     assert [one.exit_code for one in outcomes] == [3, 3]
     assert "not known at 1 of 2 levels" in outcomes[0].text
-    late = replace(held, doubts=(doubt("late_generator"),))
-    assert curve.limits_outcome([late], "missed").text.endswith("not known at 1 of 1 level: late_generator")
+    slow = replace(held, doubts=(doubt("rate_not_achieved"),))
+    assert curve.limits_outcome([slow], "missed").text.endswith("not known at 1 of 1 level: rate_not_achieved")
     assert "no level was measured" in curve.limits_outcome([], "missed").text
     assert curve.limits_outcome([replace(down, requests=held.requests)], "missed").exit_code == 1
     load_table.print_run(replace(run, results=(held, down)), as_json=False)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from benchmarking.core.load_doubts import HighestRate, over_saturated
+from benchmarking.core.load_doubts import SHARE_IN_TIME, HighestRate, over_saturated
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load import generator, results
 from benchmarking.load.connections import RequestError, Target
@@ -102,6 +102,11 @@ def test_a_result_of_a_generator_that_is_too_slow_is_invalid():
     slow = result_of(TRAFFIC, level, [loaded(Script(ttft_s=0.2), level, busy_s=0.02)])
     assert "late_generator" in kinds(slow)
     assert slow.validity == "invalid"
+    assert SHARE_IN_TIME not in slow.extra["load"], "there are no limits"
+    limits = {"ttft": 220.0}
+    limited = result_of(TRAFFIC, level, [loaded(Script(ttft_s=0.2), level, busy_s=0.02, limits=limits)], limits=limits)
+    assert limited.metrics["goodput_share"] < 0.1
+    assert limited.extra["load"][SHARE_IN_TIME] == 1.0, "only lateness puts them outside"
     found = loaded(Script(ttft_s=0.2), level)
     behind = replace(found, sent_ms=tuple(1.05 * sent for sent in found.sent_ms))
     assert "rate_not_achieved" in kinds(result_of(TRAFFIC, level, [behind]))

@@ -9,14 +9,22 @@ import numpy as np
 import pytest
 
 from benchmarking.core.doubts import doubt
-from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate, over_saturated, queue_of
+from benchmarking.core.load_doubts import (
+    HIGHEST_RATE,
+    RATE_HIGH,
+    RATE_LOW,
+    SHARE_IN_TIME,
+    HighestRate,
+    over_saturated,
+    queue_of,
+)
 from benchmarking.core.records import Point, Result
 from benchmarking.core.sample_statistics import percentile_intervals
-from benchmarking.load.curve import SearchInterrupted, search
+from benchmarking.load.curve import SearchInterrupted, holds, search
 from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import Look, Posterior
 from benchmarking.load.results import result_of
-from benchmarking.load.traffic import Lengths, Traffic
+from benchmarking.load.traffic import Lengths, Traffic, share_in_time
 from tests.helpers.queues import CAPACITY_PER_S, QUEUES, poisson, requests_of
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
@@ -113,9 +121,75 @@ def test_an_interrupted_search_tells_what_its_levels_show():
 
 
 def test_levels_that_are_invalid_give_no_answer():
-    rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")]))
+    rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"], doubts=[doubt("rate_not_achieved")]))
     assert (outcome.status, len(rates) < 10) == ("failed", True)
-    assert outcome.error == "not found: no level was valid (late_generator)"
+    assert outcome.error == "not found: no level was valid (rate_not_achieved)"
+
+
+def late_look(level, delay_ms):
+    """A level whose requests were all sent so late."""
+    result = look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")])
+    (found,) = result.requests
+    requests = replace(found, sent_ms=tuple(at + delay_ms for at in found.intended_ms))
+    facts = {SHARE_IN_TIME: share_in_time(requests, {"e2e": LIMIT_MS})}
+    return replace(result, requests=(requests,), extra={**result.extra, "load": facts})
+
+
+def test_a_search_finds_its_rate_although_all_requests_are_sent_late():
+    """Latencies count from the schedule, so a limit that is met is met."""
+    _, outcome = searched(lambda level: late_look(level, 1.0))
+    assert outcome.metrics[HIGHEST_RATE] == pytest.approx(TRUTH, rel=0.08)
+
+
+def test_a_level_that_lateness_decides_is_not_judged():
+    level = Level(rate=1.08 * TRUTH, duration_s=30.0)
+    shares = {delay: late_look(level, delay).extra["load"][SHARE_IN_TIME] for delay in (0.0, 5.0, 90.0)}
+    assert shares[0.0] < shares[5.0] < shares[90.0]
+    assert shares[0.0] < 0.99 < shares[90.0]
+    assert [holds(late_look(level, delay)) for delay in (0.0, 90.0)] == [False, None]
+    assert holds(late_look(Level(rate=10.0, duration_s=30.0), 90.0)) is True
+
+
+def test_the_rates_of_an_answer_are_those_of_the_table():
+    """The arrivals of a few requests have another mean rate than the level was asked for."""
+    valid = []
+
+    def measured(level):
+        is_first = not valid or level.rate == valid[0]
+        (valid.append if is_first else lambda rate: None)(level.rate)
+        return look(
+            level,
+            lambda draws, starts: starts + 2 * LIMIT_MS / 1e3,
+            doubts=() if is_first else [doubt("rate_not_achieved")],
+        )
+
+    levels = search(measured, Level(rate=1.0, duration_s=1.0), 4.0, lambda text: None)
+    assert "all levels below 2 requests/s were invalid (rate_not_achieved)" in levels[-1].error
+
+
+def test_a_search_says_before_it_starts_that_its_levels_are_short_and_why_it_measures_lower_rates():
+    said = []
+    doubts = [doubt("rate_not_achieved")]
+    search(
+        lambda level: look(level, QUEUES["M/D/1"], doubts=doubts if level.rate > 5 else ()),
+        Level(rate=1.0, duration_s=3.0),
+        64.0,
+        said.append,
+    )
+    assert "a level near 8 requests/s has 24 requests, and 99% can be told with 100 or more" in said[0]
+    assert any("since higher levels were invalid (rate_not_achieved)" in one for one in said)
+    longer = []
+    search(lambda level: look(level, QUEUES["M/D/1"]), Level(rate=1.0, duration_s=30.0), 64.0, longer.append)
+    assert not any("can be told" in one or "since higher" in one for one in longer)
+
+
+def test_a_search_without_an_answer_names_its_server():
+    def measured(level):
+        found = look(level, QUEUES["M/D/1"], doubts=[doubt("rate_not_achieved")])
+        return replace(found, extra={**found.extra, "load": {"server": "slots=2"}})
+
+    *_, outcome = search(measured, Level(rate=1.0, duration_s=30.0), 64.0, lambda text: None)
+    assert (outcome.status, outcome.extra["load"]["server"]) == ("failed", "slots=2")
 
 
 def test_a_search_whose_lower_levels_are_invalid_does_not_say_that_a_lower_rate_may_hold():
@@ -123,11 +197,11 @@ def test_a_search_whose_lower_levels_are_invalid_does_not_say_that_a_lower_rate_
 
     def measured(level):
         rates.append(level.rate)
-        return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if len(rates) > 1 else [])
+        return look(level, QUEUES["M/D/1"], doubts=[doubt("rate_not_achieved")] if len(rates) > 1 else [])
 
     _, outcome = searched(measured, 20.0)
     assert outcome.status == "failed"
-    assert "were invalid (late_generator), so nothing is known of these rates" in outcome.error
+    assert "were invalid (rate_not_achieved), so nothing is known of these rates" in outcome.error
     assert "search lower" not in outcome.error
 
 
@@ -138,7 +212,7 @@ def test_a_disturbed_level_below_a_valid_one_does_not_limit_the_rates():
     def measured(level):
         is_late = not disturbed and level.duration_s > 30 and level.rate < 0.97 * TRUTH
         (disturbed if is_late else rates).append(level.rate)
-        return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if is_late else [])
+        return look(level, QUEUES["M/D/1"], doubts=[doubt("rate_not_achieved")] if is_late else [])
 
     _, outcome = searched(measured)
     assert len(disturbed) == 1
@@ -148,12 +222,12 @@ def test_a_disturbed_level_below_a_valid_one_does_not_limit_the_rates():
 
 def test_levels_that_are_invalid_above_a_rate_limit_the_answer_to_measured_rates():
     def measured(level):
-        return look(level, QUEUES["M/D/1"], doubts=[doubt("late_generator")] if level.rate > 20 else [])
+        return look(level, QUEUES["M/D/1"], doubts=[doubt("rate_not_achieved")] if level.rate > 20 else [])
 
     _, outcome = searched(measured)
     assert 10 < outcome.metrics[HIGHEST_RATE] <= 20
     assert RATE_HIGH not in outcome.metrics
-    assert set(outcome.extra["load"]["invalid_levels"].values()) == {"late_generator"}
+    assert set(outcome.extra["load"]["invalid_levels"].values()) == {"rate_not_achieved"}
 
 
 def test_an_unknown_share_ends_the_search_with_its_reason():

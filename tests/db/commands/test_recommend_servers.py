@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarking.core.doubts import doubt
 from benchmarking.core.records import REQUEST_RATE, Doubt
 from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from db.analysis.compare.matching import allowed_across
@@ -19,6 +20,7 @@ from tests.helpers.load import make_load, make_requests
 from tests.helpers.run_changes import Alter
 
 MODEL, REQUESTS = "served", 20
+LATE_BY = "15 of 20 requests missed a limit by less than requests were sent late"
 ASKED = ("--ttft-ms", "100", "--tpot-ms", "20", "--share", "0.9")
 
 
@@ -63,7 +65,13 @@ def served(tmp_path_factory, empty_database):
         in_fours = Alter.results(server("engine", {2.0: 0, 8.0: 0}, model_id="batched"), in_batches_of_four)
         uncounted = Alter.results(server("engine", {1.0: 0}, model_id="uncounted"), without_counts)
         tools = Alter.results(others[1], without_requests)
-        for run in (quick, slow, closed, others[0], tools, batched, in_fours, uncounted):
+        loads = {
+            name: server("engine", {2.0: 0, 8.0: 15}, model_id=name) for name in ("late", "too late", "unscheduled")
+        }
+        late = Alter.results(loads["late"], sent_late(10.0))
+        too_late = Alter.results(loads["too late"], sent_late(350.0))
+        unscheduled = Alter.results(loads["unscheduled"], sent_late(0.0))
+        for run in (quick, slow, closed, others[0], tools, batched, in_fours, uncounted, late, too_late, unscheduled):
             warehouse.ingest(run)
     (path.parent / "prices.yaml").write_text("currency: EUR\nper_hour: {cuda: 2.0, cpu: 0.5}\n")
     return path
@@ -78,6 +86,17 @@ def without_requests(result):
 def without_counts(result):
     """The result of a server that does not report tokens: its time per output token is unknown."""
     return replace(result, requests=(replace(result.requests[0], tokens_out=(None,) * REQUESTS),))
+
+
+def sent_late(delay_ms):
+    """A change of a result: its requests were sent so late after their schedule."""
+
+    def changed(result):
+        (found,) = result.requests
+        requests = replace(found, sent_ms=tuple(at + delay_ms for at in found.intended_ms))
+        return replace(result, requests=(requests,), validity="invalid", doubts=(doubt("late_generator"),))
+
+    return changed
 
 
 def in_batches_of_four(result):
@@ -109,6 +128,27 @@ def test_invalid_loads_and_closed_loops_are_no_answer_to_a_rate(asked):
     _, servers = asked("--request-rate", "5", *ASKED)
     assert [one["runtime"] for one in servers] == ["engine", "engine"]
     assert [level["request_rate"] for level in servers[0]["levels"]] == [2.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "held"),
+    [("late", [(2.0, True, None), (8.0, False, None)]), ("too late", [(2.0, True, None), (8.0, None, LATE_BY)])],
+)
+def test_a_late_generator_leaves_open_only_limits_that_lateness_decides(asked, model, held):
+    """Latencies count from the schedule: what met its limits did so in spite of being sent late."""
+    code, servers = asked("--request-rate", "2", *ASKED, model=model)
+    levels = [(one["request_rate"], one["holds"], one["why_unknown"]) for one in servers[0]["levels"]]
+    assert (code, levels, servers[0]["holds_up_to"]) == (0, held, 2.0)
+    assert {one["validity"] for one in servers[0]["levels"]} == {"invalid"}, "the times stay invalid"
+
+
+@pytest.mark.parametrize("model", ["unscheduled", "closed"])
+def test_without_a_load_that_can_be_judged_the_command_that_measures_one_is_named(served, model, capsys):
+    """As of a closed loop, or of late requests whose schedule the file of another tool does not state."""
+    words = ["--request-rate", "8", *ASKED[:4], "--db-path", str(served)]
+    assert recommend.main([model, *words]) == 3
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"measure one: benchhouse load {model} --request-rate 8 --num-requests 100, with --url or --serve" in told
 
 
 def test_batch_sizes_of_a_model_on_this_machine_are_separate_servers(asked):
@@ -432,3 +472,44 @@ def test_a_percentile_that_only_an_import_states_is_used(empty_database, tmp_pat
     capsys.readouterr()
     assert recommend.main(["m", "--request-rate", "4", "--limit", "ttft:100ms", "--db-path", str(path)]) == 0
     assert recommend.main(["m", "--request-rate", "4", "--limit", "ttft:70ms", "--db-path", str(path)]) == 1
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, empty_database):
+    """A server that was swept with two numbers of slots."""
+    path = shutil.copy(empty_database, tmp_path_factory.mktemp("swept") / "swept.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for slots in (2, 4):
+            run = Alter.mode(make_load(rates=(2.0,), session_id=f"s{slots}"), serve="server {slots}", serve_slots=slots)
+            warehouse.ingest(run)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "words", [["serve_slots=2", "serve_slots=4"], ["session=s2", "session=s4", "--across", "serve_slots"]]
+)
+def test_configurations_of_a_server_are_compared_by_the_name_that_show_gives_them(swept, words, capsys):
+    assert show.main(["serve_slots=4", "--json", "--db-path", swept]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "serve_slots 4" in row["settings"]
+    assert compare.main([*words, "--json", "--db-path", swept]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["findings"]) == 1
+    assert [one["judgement"]["outcome"] for one in document["findings"]] != ["not_comparable"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["slots=2", "slots=4"],
+            "a value of --sweep is serve_slots=2, another setting sql:runtime_mode->>'slots' = '2'",
+        ),
+        (["--by", "slots"], "values of load --sweep are compared by compare serve_slots=A serve_slots=B"),
+        (["--by", "serve_slots"], "two values of serve_slots are compared by compare serve_slots=A serve_slots=B"),
+        (["serve_slots=3", "serve_slots=4"], "no serve_slots '3' is stored: there are 2, 4"),
+    ],
+)
+def test_other_names_of_a_swept_value_lead_to_its_own(swept, words, told, capsys):
+    assert compare.main([*words, "--db-path", swept]) in (2, 3)
+    assert told in " ".join(capsys.readouterr().err.split())
