@@ -492,7 +492,7 @@ def servers_words(
         table=table_of(_server_columns(servers, demand, currency), servers, page),
         notes=(
             f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
-            "the highest measured rate that holds together with all lower ones, without invalid load tests, or what a "
+            "the highest measured rate that holds together with all lower ones, in load tests that can tell, or what a "
             "search with the same limits found (--find-rate); several machines share the requests evenly",
             *doubt_notes(doubted, told),
         ),
@@ -537,7 +537,7 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     if (searched := first.searched) is not None:
         each = f"a search found {searched.text}"
     machines = "one machine" if count == 1 else f"{count} machines"
-    doubts = f"; {best.validity}, see below" if best.validity != "valid" else ""
+    doubts = "" if best.doubted is None else f"; {best.doubted}, see below"
     return f"recommended: {machines}: {name}: {each}{price}{doubts}"
 
 
@@ -554,8 +554,7 @@ def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | N
         return None if one.best is None else getattr(one.best, attribute)
 
     def doubts(one: Server) -> str | None:
-        level = one.best or one.levels[0]
-        return None if level.validity == "valid" else level.validity
+        return (one.best or one.levels[0]).doubted
 
     def shown(one: Server) -> str | None:
         level = one.best or one.levels[0]

@@ -165,6 +165,11 @@ class Level:
     is_try_out: bool = False
     """Whether it has too few requests to tell: it counts only where nothing holds, and nothing else is known of it."""
 
+    @property
+    def doubted(self) -> str | None:
+        """What to say of its validity; None of a valid one. Of the invalid ones, only those of late requests count."""
+        return {"valid": None, "invalid": "sent late"}.get(self.validity, self.validity)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:

@@ -489,13 +489,15 @@ def swept(tmp_path_factory, empty_database):
     "words", [["serve_slots=2", "serve_slots=4"], ["session=s2", "session=s4", "--across", "serve_slots"]]
 )
 def test_configurations_of_a_server_are_compared_by_the_name_that_show_gives_them(swept, words, capsys):
-    assert show.main(["serve_slots=4", "--json", "--db-path", swept]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert "serve_slots 4" in row["settings"]
+    shown = []
+    for selection in ([], ["serve_slots=4"]):
+        assert show.main([*selection, "--json", "--db-path", swept]) == 0
+        shown.append(json.loads(capsys.readouterr().out))
+    assert sorted("serve_slots 4" in row["settings"] for row in shown[0]) == [False, True]
+    assert len(shown[1]) == 1
     assert compare.main([*words, "--json", "--db-path", swept]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert len(document["findings"]) == 1
-    assert [one["judgement"]["outcome"] for one in document["findings"]] != ["not_comparable"]
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == 1
+    assert compare.main(["session=s2", "session=s4", "--json", "--db-path", swept]) == 3, "else they are two series"
 
 
 @pytest.mark.parametrize(
