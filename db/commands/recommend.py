@@ -251,10 +251,10 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
         if not by_traffic:
             reason = why_no_servers(warehouse, found, selection)
             enough = max(LEAST_TO_TELL, least_to_tell(demand.share))
-            rate, requests = f"--request-rate {demand.request_rate:g}", f"--num-requests {enough}"
+            asked, requests = f"--request-rate {demand.request_rate:g}", f"--num-requests {enough}"
             note(
                 f"{NAME}: not enough data: no open-loop load test of {arguments.model_id} can be compared: {reason}; "
-                f"measure one: benchhouse load {shlex.quote(arguments.model_id)} {rate} {requests}, with --url or "
+                f"measure one: benchhouse load {shlex.quote(arguments.model_id)} {asked} {requests}, with --url or "
                 "--serve of the server"
             )
             return EXIT_NOT_ENOUGH_DATA
