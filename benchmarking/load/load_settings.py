@@ -56,9 +56,10 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
         # The server.
         Setting(
             name="url",
+            in_series=True,  # its host is the hardware, unless that is named
             kind=TEXT,
             metavar="URL",
-            help="address with /v1, which names another machine; the API key is in $OPENAI_API_KEY",
+            help="address with /v1; the API key is in $OPENAI_API_KEY",
         ),
         Setting(
             name="serve",
@@ -107,7 +108,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="engine",
             in_series=True,
             kind=WORD,
-            help="the server's engine, such as vllm; its own name for each of several servers on this machine",
+            help="engine of the server, or its name",
             default="server",
             applies=SERVERS,
             why_not=NOTHING_SHARED,
@@ -234,8 +235,8 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit between the two of --request-rate, in 24-60 times --duration; gate its "
-            "lower end: --request-rate LOW --fail-on missed",
+            help="highest rate within --limit between two --request-rate, in 24-60 times --duration; gate its "
+            "lower end",
         ),
         replace(
             COMMON["limit"],
