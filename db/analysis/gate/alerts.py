@@ -169,10 +169,11 @@ def with_recovery(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> li
     for metric in judged_metrics(warehouse, dict.fromkeys(row["metric"] for row in rows)):
         about = [row for row in rows if row["metric"] == metric.column]
         series = sorted({row["series_id"] for row in about})
-        points = warehouse.query(POINTS.format(value=judged_value(metric)), {"series": series}).dicts()
+        points: dict[str, list[Mapping[str, Any]]] = {}
+        for point in warehouse.query(POINTS.format(value=judged_value(metric)), {"series": series}).dicts():
+            points.setdefault(point["series_id"], []).append(point)
         for row in about:
-            own = [point for point in points if point["series_id"] == row["series_id"]]
-            found[row["alert_id"]] = _recovery(row, own)
+            found[row["alert_id"]] = _recovery(row, points.get(row["series_id"], ()))
     return [{**row, **found.get(row["alert_id"], NOT_RECOVERED)} for row in rows]
 
 

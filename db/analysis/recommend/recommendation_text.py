@@ -56,9 +56,9 @@ OF_MEDIAN: tuple[Quantity, ...] = (*PERCENTILES, "throughput")
 MOST_MEASURES = 2
 """Maximum measures of quality in the advice, of those without a limit."""
 MOST_EQUAL = 4
+"""Maximum equal options named in the advice; the rest are counted."""
 MOST_RATES = 4
 """Maximum rates named that were not judged."""
-"""Maximum equal options named in the advice; the rest are counted."""
 EQUAL_NOTE = (
     "equal: their intervals overlap, or memory and energy, which have none, are within "
     f"{CLOSE:.0%}; among equals the cheapest is recommended, then the simplest, then the first by name; "
