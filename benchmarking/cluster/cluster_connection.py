@@ -1,16 +1,12 @@
-"""The coordinator's connection to its cluster: the workers, their offers, and events.
-
-`tcp://` and `tls://` name a running scheduler; all other names start one in this process, with its workers.
-"""
+"""The coordinator's connection to its cluster: the workers, their offers, and events."""
 
 from __future__ import annotations
 
-import argparse
 import queue
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 from benchmarking.cluster.execution import (
@@ -24,10 +20,8 @@ from benchmarking.cluster.execution import (
     offer_text,
     read_message,
 )
-from benchmarking.cluster.remote_workers import slurm_jobs, ssh_workers
-from benchmarking.cluster.scheduler import ClusterEndpoint, WorkerRequirements, local_workers, security
-from benchmarking.cluster.target import LOCAL, SLURM, SSH, slurm_settings, ssh_settings
-from benchmarking.core.command_line import note, notes
+from benchmarking.cluster.scheduler import ClusterEndpoint
+from benchmarking.core.command_line import note
 from benchmarking.core.errors import BenchhouseError, FormatError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import duration
@@ -158,27 +152,16 @@ class Cluster:
 
 
 @contextmanager
-def connect(name: str, arguments: argparse.Namespace, requirements: WorkerRequirements) -> Iterator[Cluster]:
-    """Connect to the cluster named by --cluster. `requirements` applies to workers that are started here.
+def connect(name: str, start: AbstractContextManager[ClusterEndpoint]) -> Iterator[Cluster]:
+    """Start the cluster named by --cluster, or reach a running one, and connect to it.
 
     Raises WorkersLostError if no scheduler answers, or if no worker joins a cluster that was started here.
     """
     from distributed import Client
 
-    with ExitStack() as stack:
-        say = notes(quiet=arguments.quiet)
-        started: AbstractContextManager[ClusterEndpoint]
-        if (local := LOCAL.fullmatch(name)) is not None:
-            started = local_workers(int(local[1]), requirements)
-        elif name.startswith(SLURM):
-            started = slurm_jobs(*slurm_settings(name, arguments), requirements, security(arguments), say)
-        elif name.startswith(SSH):
-            started = ssh_workers(*ssh_settings(name, arguments, requirements), say)
-        else:
-            started = nullcontext(ClusterEndpoint(address=name, security=security(arguments)))
-        endpoint = stack.enter_context(started)
-        # Each run stores the versions of its worker; Dask compares packages that do not matter here.
-        warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
+    # Each run stores the versions of its worker; Dask compares packages that do not matter here.
+    warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
+    with start as endpoint, ExitStack() as stack:
         try:
             client = stack.enter_context(
                 Client(endpoint.address, security=endpoint.security, timeout=CONNECT_S, set_as_default=False)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from benchmarking.cluster.cluster_connection import Cluster
-from benchmarking.cluster.execution import Offer, Order, Report
+from benchmarking.cluster.execution import Identity, Offer, OfferedDevice, Order, Report, identity, software
 from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.live_status import DeviceState, MachineProgress
 from benchmarking.core.plugins import kinds
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Readings, canonical_hash
+from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Readings
 from benchmarking.core.text import duration, listed
 from benchmarking.sweep.plan.plan import CLUSTER, CellPlan, Machine
 from benchmarking.sweep.run.supervisor import Observer, Track, without_samples
@@ -80,10 +80,11 @@ def offered_text(offers: Mapping[str, Offer]) -> str:
 def check_same_versions(offers: Mapping[str, Offer]) -> None:
     """Raise UsageError, with the differences, for workers that differ in version or commit."""
     differences = []
-    for name in sorted({name for offer in offers.values() for name in offer.software}):
+    installed = {offer.worker: software(offer.provenance) for offer in offers.values()}
+    for name in sorted({name for versions in installed.values() for name in versions}):
         workers: dict[str, list[str]] = {}
-        for offer in sorted(offers.values(), key=lambda offer: name not in offer.software):
-            workers.setdefault(offer.software.get(name, "none"), []).append(offer.worker)
+        for worker, versions in sorted(installed.items(), key=lambda item: name not in item[1]):
+            workers.setdefault(versions.get(name, "none"), []).append(worker)
         if len(workers) > 1:
             each = (f"{version} on {listed(where, MAX_LISTED_WORKERS)}" for version, where in workers.items())
             differences.append(f"{name}: {', '.join(each)}")
@@ -101,10 +102,32 @@ class Slot:
     offer: Offer
     clock: Mapping[str, float]
     """How far its clock is from this one, as in `Cluster.clocks`."""
-    device: Device
-    state: MachineProgress
+    offered: OfferedDevice
     work: Work | None = None
     attempt: str = ""
+    activity: str = ""
+    done: int = 0
+    failed: int = 0
+    """As in `MachineProgress`."""
+
+    @property
+    def selector(self) -> str:
+        return self.offered.device.selector
+
+    @property
+    def identity(self) -> Identity:
+        return identity(self.offered.hardware, self.offer.provenance)
+
+    def progress(self, state: DeviceState) -> MachineProgress:
+        return MachineProgress(
+            worker=self.offer.worker,
+            host=self.offer.provenance.host,
+            device=self.selector,
+            state=state,
+            activity=self.activity if state == "measuring" else "",
+            done=self.done,
+            failed=self.failed,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -122,7 +145,7 @@ class Cell:
 
     track: Track
     selector: str
-    identity: str | None = None
+    identity: Identity | None = None
     """Identity of the machines that may measure it, once one has begun."""
     address: str = ""
     """Address of its current or last worker."""
@@ -149,7 +172,7 @@ class ClusterSweep:
         self._saved_runs: dict[str, list[str]] = {}
         """Address of a worker -> ids of finished runs of which it may still have a copy."""
         self._former_machines: list[MachineProgress] = []
-        self._software = next((offer.software for offer in offers.values()), None)
+        self._software: dict[str, str] | None = None
         self._drawn_s = 0.0
         self._waits_since_s: float | None = None
         self._observer = Observer()
@@ -173,6 +196,9 @@ class ClusterSweep:
         try:
             while self._cells:
                 self._assign()
+                if time.monotonic() - self._drawn_s >= REDRAW_S:
+                    self._drawn_s = time.monotonic()
+                    self._observer.machines(self.machines)
                 event = self._cluster.next_event(POLL_S) if self._cells else None
                 if isinstance(event, Report):
                     self._on_report(event)
@@ -184,13 +210,14 @@ class ClusterSweep:
             for slot in self._slots.values():
                 if slot.work is not None:
                     self._cluster.cancel(slot.attempt)
-            self._draw(immediate=True)
+            self._observer.machines(self.machines)
             self._cluster.forget(sorted({slot.address for slot in self._slots.values()}), self._finished)
 
     @property
     def machines(self) -> tuple[MachineProgress, ...]:
         """The state of each device of the cluster, then of lost ones."""
-        return (*(slot.state for slot in self._slots.values()), *self._former_machines)
+        current = (slot.progress("idle" if slot.work is None else "measuring") for slot in self._slots.values())
+        return (*current, *self._former_machines)
 
     def _begin(self, track: Track) -> None:
         """Queue the rest of a track; a track without open points is finished."""
@@ -202,8 +229,7 @@ class ClusterSweep:
             self._finish(cell)
             return
         if track.measurements:  # from an earlier command, whose plan tells where they were measured
-            software = {**track.plan.provenance.versions, "commit": track.plan.provenance.git_commit or "none"}
-            cell.identity = canonical_hash([track.plan.hardware.hardware_id, software])
+            cell.identity = identity(track.plan.hardware, track.plan.provenance)
         parts = [(launch,) for launch in launches] if self._spread else [launches]
         cell.open_work = [Work(cell=cell, launches=part) for part in parts]
         self._open += cell.open_work
@@ -211,29 +237,27 @@ class ClusterSweep:
     # Assignment.
 
     def _assign(self) -> None:
-        free = {slot.device.selector for slot in self._slots.values() if slot.work is None}
-        missing = {work.cell.selector for work in self._open} - {slot.device.selector for slot in self._slots.values()}
+        free = {slot.selector for slot in self._slots.values() if slot.work is None}
+        missing = {work.cell.selector for work in self._open} - {slot.selector for slot in self._slots.values()}
         if not free and not missing:
             return
         for work in list(self._open):
             cell = work.cell
             if work not in self._open or cell.selector not in free | missing:  # its cell was split, or has to wait
                 continue
-            slots = [slot for slot in self._slots.values() if slot.device.selector == cell.selector]
+            slots = [slot for slot in self._slots.values() if slot.selector == cell.selector]
             willing = [slot for slot in slots if slot.address not in cell.refusals]
-            alike = [slot for slot in willing if cell.identity in (None, slot.offer.identity(cell.selector))]
+            alike = [slot for slot in willing if cell.identity in (None, slot.identity)]
             if idle := [slot for slot in alike if slot.work is None]:
                 # Preferably its previous machine; with --spread another one.
                 slot = min(idle, key=lambda slot: (slot.address != cell.address) != self._spread)
                 track = cell.track
                 if cell.identity is None:
-                    track.replan(
-                        plan_for_worker(track.plan, slot.offer, slot.clock, slot.device, self._cluster.address)
-                    )
-                    cell.identity = slot.offer.identity(cell.selector)
+                    track.replan(plan_for_slot(track.plan, slot, self._cluster.address))
+                    cell.identity = slot.identity
                 cell.address = slot.address
                 track.begin()
-                slot.work, slot.attempt = work, uuid7()
+                slot.work, slot.attempt, slot.activity = work, uuid7(), cell_name(track.plan.cell)
                 self._open.remove(work)
                 order = Order(
                     plan=track.plan,
@@ -245,8 +269,7 @@ class ClusterSweep:
                     kept=tuple(self._saved_runs.pop(slot.address, ())),
                     device_wait_s=self._device_wait_s,
                 )
-                self._cluster.submit(slot.attempt, order, slot.address, slot.device.selector)
-                self._show(slot, "measuring", cell_name(track.plan.cell), immediate=True)
+                self._cluster.submit(slot.attempt, order, slot.address, slot.selector)
                 if all(slot.work is not None for slot in slots):
                     free.discard(cell.selector)
             elif slots and not willing:
@@ -310,7 +333,7 @@ class ClusterSweep:
         """Handle a new worker: it takes part, unless its versions differ and this is refused."""
         offers = {} if any(known == address for known, _ in self._slots) else self._cluster.offers([address])
         for offer in offers.values():
-            if self._same_versions and self._software is not None and offer.software != self._software:
+            if self._same_versions and self._software not in (None, software(offer.provenance)):
                 self._observer.waiting(
                     f"left out: worker {offer.worker}: its versions differ (--require-same-versions)"
                 )
@@ -318,19 +341,14 @@ class ClusterSweep:
             has = ", ".join(offered.device.selector for offered in offer.devices)
             self._observer.waiting(f"worker {offer.worker} joined: {has}")
         self._add(offers)
-        self._draw(immediate=True)
 
     def _add(self, offers: Mapping[str, Offer]) -> None:
         clocks = self._cluster.clocks(list(offers))
         for address, offer in offers.items():
-            self._software = self._software or offer.software
+            self._software = self._software or software(offer.provenance)
             for offered in offer.devices:
-                state = MachineProgress(
-                    worker=offer.worker, host=offer.provenance.host, device=offered.device.selector, state="idle"
-                )
-                self._slots[address, offered.device.selector] = Slot(
-                    address=address, offer=offer, clock=clocks[address], device=offered.device, state=state
-                )
+                slot = Slot(address=address, offer=offer, clock=clocks[address], offered=offered)
+                self._slots[address, slot.selector] = slot
 
     def _on_left(self, address: str) -> None:
         """Handle a lost worker: its work is open again."""
@@ -338,8 +356,7 @@ class ClusterSweep:
             if slot.address != address:
                 continue
             del self._slots[key]
-            state: DeviceState = "left" if slot.work is None else "lost"
-            self._former_machines.append(dataclasses.replace(slot.state, state=state, activity=""))
+            self._former_machines.append(slot.progress("left" if slot.work is None else "lost"))
             if slot.work is not None:
                 self._cluster.cancel(slot.attempt)
                 work = slot.work
@@ -351,7 +368,6 @@ class ClusterSweep:
                 else:
                     self._observer.waiting(f"{name}: finished points are kept, the rest is reassigned")
                     self._reopen(work)
-        self._draw(immediate=True)
 
     def _reopen(self, work: Work) -> None:
         """Reopen work for another device of the same identity, or for any device if its cell has no results."""
@@ -371,16 +387,14 @@ class ClusterSweep:
         if isinstance(record, Measurement):
             if (record.launch, record.point) not in [(known.launch, known.point) for known in track.measurements]:
                 track.keep(record)
-                failed = slot.state.failed + (record.status != "ok")
-                slot.state = dataclasses.replace(slot.state, done=slot.state.done + 1, failed=failed)
+                slot.done += 1
+                slot.failed += record.status != "ok"
                 self._observer.measured(track, record)
-                self._draw(immediate=True)
         elif record is not None:
             if not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
                 track.keep(record)
         elif report.kind in ("done", "failed", "refused"):
             slot.work, slot.attempt = None, ""
-            self._show(slot, "idle", "", immediate=True)
             if report.kind == "done":
                 self._close_work(work)
                 return
@@ -400,7 +414,7 @@ class ClusterSweep:
             elif report.point is not None:
                 self._observer.live(track, report.launch, report.point, report.live)
                 name = f"{name}  {report.point.label}"
-            self._show(slot, "measuring", name, immediate=report.live is None)
+            slot.activity = name
 
     def _fail(self, work: Work, slot: Slot, why: str) -> None:
         """Record all open points of some work as failed."""
@@ -408,7 +422,7 @@ class ClusterSweep:
             for point in work.cell.track.points_left(launch):
                 failed = without_samples(point, launch, "failed", why)
                 work.cell.track.keep(failed)
-                slot.state = dataclasses.replace(slot.state, failed=slot.state.failed + 1)
+                slot.failed += 1
                 self._observer.measured(work.cell.track, failed)
         self._close_work(work)
 
@@ -424,35 +438,22 @@ class ClusterSweep:
         self._finished.append(cell.track.plan.run_id)
         self._saved_runs.setdefault(cell.address, []).append(cell.track.plan.run_id)
 
-    def _show(self, slot: Slot, state: DeviceState, activity: str, *, immediate: bool) -> None:
-        slot.state = dataclasses.replace(slot.state, state=state, activity=activity)
-        self._draw(immediate=immediate)
 
-    def _draw(self, *, immediate: bool) -> None:
-        now_s = time.monotonic()
-        if immediate or now_s - self._drawn_s >= REDRAW_S:
-            self._drawn_s = now_s
-            self._observer.machines(self.machines)
-
-
-def plan_for_worker(plan: CellPlan, offer: Offer, clock: Mapping[str, float], device: Device, cluster: str) -> CellPlan:
+def plan_for_slot(plan: CellPlan, slot: Slot, cluster: str) -> CellPlan:
     """The plan of a cell for a worker, with its device, machine, versions and clock."""
-    found = offer.of(device.selector)
-    assert found is not None
-    worker, requested = offer.provenance, plan.provenance
-    cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": offer.worker, **clock}
+    cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": slot.offer.worker, **slot.clock}
     if plan.is_anonymous:  # both may contain names of hosts and users
-        cluster_facts = {CLUSTER: cluster.partition(":")[0], **clock}
+        cluster_facts = {CLUSTER: cluster.partition(":")[0], **slot.clock}
     return dataclasses.replace(
         plan,
-        cell=dataclasses.replace(plan.cell, device=device),
-        hardware=found.hardware,
-        environment=offer.environment | Readings(values=cluster_facts),
+        cell=dataclasses.replace(plan.cell, device=slot.offered.device),
+        hardware=slot.offered.hardware,
+        environment=slot.offer.environment | Readings(values=cluster_facts),
         provenance=dataclasses.replace(
-            worker,
-            host=worker.host if requested.host else "",
-            command=requested.command,
-            tags=requested.tags,
-            description=requested.description,
+            slot.offer.provenance,
+            host=slot.offer.provenance.host if plan.provenance.host else "",
+            command=plan.provenance.command,
+            tags=plan.provenance.tags,
+            description=plan.provenance.description,
         ),
     )

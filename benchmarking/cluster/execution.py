@@ -34,7 +34,6 @@ from benchmarking.core.records import (
     Readings,
     WeightsChoice,
     Workload,
-    canonical_hash,
     dumps,
     from_json,
     to_json,
@@ -73,19 +72,18 @@ class Offer:
     """The state of its machine."""
     devices: tuple[OfferedDevice, ...]
 
-    def of(self, selector: str) -> OfferedDevice | None:
-        return next((offered for offered in self.devices if offered.device.selector == selector), None)
 
-    @property
-    def software(self) -> dict[str, str]:
-        """Versions of its packages, and its commit."""
-        return {**self.provenance.versions, "commit": self.provenance.git_commit or "none"}
+def software(provenance: Provenance) -> dict[str, str]:
+    """The versions of a machine's packages, and its commit."""
+    return {**provenance.versions, "commit": provenance.git_commit or "none"}
 
-    def identity(self, selector: str) -> str | None:
-        """Equal for workers whose launches may be part of the same run: same hardware, same software. None without the
-        device."""
-        found = self.of(selector)
-        return None if found is None else canonical_hash([found.hardware.hardware_id, self.software])
+
+Identity = tuple[str, dict[str, str]]
+
+
+def identity(hardware: Hardware, provenance: Provenance) -> Identity:
+    """Equal for machines whose launches may be part of the same run: same hardware, same software."""
+    return hardware.hardware_id, software(provenance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +117,7 @@ class Report:
 
 
 Message = TypeVar("Message", Offer, Order, Report)
-NAMES = {Offer: "the offer of a worker", Order: "the order", Report: "the report of a worker"}
-OTHER_VERSION = {
-    Offer: "expected benchhouse {here}, found {there}: install the same version",
-    Order: "the order is from benchhouse {there}, this worker is benchhouse {here}: install the same version",
-}
+NAMES = {Offer: "its offer", Order: "the order", Report: "the report of a worker"}
 
 
 def message_text(message: Offer | Order | Report) -> str:
@@ -145,7 +139,8 @@ def read_message(kind: type[Message], text: str) -> Message:
     if not isinstance(data, dict) or not isinstance(version := data.get("benchhouse"), str):
         raise FormatError("not a message of a benchhouse cluster")
     if version != __version__:
-        raise UnsupportedError(OTHER_VERSION[kind].format(here=__version__, there=version))
+        here = f"this {'worker' if kind is Order else 'command'} is benchhouse {__version__}"
+        raise UnsupportedError(f"{NAMES[kind]} is from benchhouse {version}, {here}: install the same version")
     return from_json(kind, expanded(data.get("content")), NAMES[kind])
 
 
@@ -390,7 +385,8 @@ class WorkerTrack(Track):
         except LockedError:
             return track
         progress = file.read()
-        if _run_conditions(progress.plan) != _run_conditions(plan):
+        conditions = [(each.cell, identity(each.hardware, each.provenance)) for each in (plan, progress.plan)]
+        if conditions[0] != conditions[1]:
             file.release()  # the device or installation has changed, so its points are measured again in a new file
             return track
         file.take_over(progress)
@@ -411,9 +407,3 @@ class WorkerTrack(Track):
     def keep(self, record: Record) -> None:
         super().keep(record)
         self.reporter.report("record", kept=record)
-
-
-def _run_conditions(plan: CellPlan) -> tuple[object, ...]:
-    """The fields that must be equal for launches of the same run."""
-    provenance = plan.provenance
-    return plan.cell, plan.hardware.hardware_id, dict(provenance.versions), provenance.git_commit

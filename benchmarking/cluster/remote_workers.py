@@ -11,7 +11,7 @@ worker. The nodes read the certificates of the command from the folder of the jo
 
 from __future__ import annotations
 
-import dataclasses
+import argparse
 import json
 import re
 import shlex
@@ -24,25 +24,26 @@ from socket import socket
 from typing import Any
 
 from benchmarking import __version__
-from benchmarking.cluster.remote_setup import MODULE, PORTS, WORKER, Setup, preparation, remote_command
+from benchmarking.cluster.remote_setup import MODULE, WORKER, Setup, preparation, remote_command
 from benchmarking.cluster.scheduler import (
     INSTALL,
-    ROLES,
+    TLS_FLAGS,
     ClusterEndpoint,
     WorkerRequirements,
     own_scratch_folder,
     quiet_dask,
+    security,
     started_workers,
     temporary_security,
 )
 from benchmarking.core.child_process import Finished, program, run_program
-from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, FormatError, NotInstalledError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import check_installed
+from benchmarking.core.suggestions import unknown_name
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import counted
-from benchmarking.core.untrusted.input_files import Node, read_text, read_yaml
+from benchmarking.core.untrusted.input_files import read_text, read_yaml
 
 HOST = re.compile(r"(?:\w[\w.-]*@)?(?:\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?P<port>:\d{1,5})?", re.ASCII)
 MAX_BYTES = 1_000_000
@@ -68,19 +69,6 @@ END_GRACE_S = 10.0
 """Seconds after the end of the last job until it is an error, since one of its workers may just be joining."""
 MAX_COUNT = 10_000
 """Maximum number of jobs, and of processors of a job."""
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}"
-WORDS = {
-    "partition": (rf"{NAME}(,{NAME})*", "gpu"),
-    "account": (NAME, "my-project"),
-    "gres": (rf"{GRES}(,{GRES})*", "gpu:1"),
-    "time_limit": (r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
-    "memory": (r"\d+[KMGT]", "64G"),
-    "directives": (r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'),
-    "interface": (r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
-    "folder": (r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
-}
-"""Key whose value is text in the job script -> its pattern, and an example."""
 
 
 def destination(text: str, where: str) -> str:
@@ -146,7 +134,7 @@ class Ssh:
             raise BenchhouseError(f"cannot reach {host}: {why}")
         try:
             answer = json.loads(probe.stdout.strip().splitlines()[-1])
-            version, ports = answer["benchhouse"], tuple(map(int, answer["ports"]))
+            version, (remote_port, worker_port) = answer["benchhouse"], map(int, answer["ports"])
         except (ValueError, LookupError, TypeError) as error:
             raise BenchhouseError(
                 f"{host}: benchhouse does not start: {why}: install benchhouse {__version__} for its python3, or use "
@@ -156,9 +144,7 @@ class Ssh:
             raise BenchhouseError(
                 f"{host} has benchhouse {version}, expected {__version__}: install this version, or use --setup venv"
             )
-        if len(ports) != PORTS:
-            raise BenchhouseError(f"{host}: expected {PORTS} ports, got {len(ports)}")
-        return ports
+        return remote_port, worker_port
 
     def worker(self, host: str, ports: Sequence[int], scheduler_port: str) -> tuple[str, ...]:
         """The command line that starts the worker of a host, which waits for its certificates on stdin."""
@@ -223,52 +209,65 @@ class SlurmConfig:
     """Time limit for the first job to start, since a queue may be long."""
 
 
-def _word(key: str, node: Node) -> str:
-    """Text that goes into the job script. Raises UsageError for more than the key may name."""
-    text = node.content
-    if key == "setup":
-        if not isinstance(text, str) or not text.strip() or not text.isprintable():
-            raise UsageError(f"takes shell commands: got {node.text}")
-        return text
-    pattern, example = WORDS[key]
-    if not isinstance(text, str) or not re.fullmatch(pattern, text):
-        raise UsageError(f"takes text such as {example}: got {node.text}")
-    return text
+def _check(takes: str, fits: Callable[[Any], object]) -> Callable[[Any, str], Any]:
+    """A check of a value, given with its text in the file."""
+
+    def check(value: Any, text: str) -> Any:
+        if not fits(value):
+            raise UsageError(f"takes {takes}: got {text}")
+        return value
+
+    return check
+
+
+def _text(pattern: str, example: str) -> Callable[[Any, str], Any]:
+    """A check of text that goes into the job script, which may be nothing else."""
+    return _check(f"text such as {example}", lambda value: isinstance(value, str) and re.fullmatch(pattern, value))
+
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}"
+LISTS = ("directives", "setup")
+COUNT = _check(f"a whole number from 1 to {MAX_COUNT}", lambda value: type(value) is int and 1 <= value <= MAX_COUNT)
+CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "partition": _text(rf"{NAME}(,{NAME})*", "gpu"),
+    "account": _text(NAME, "my-project"),
+    "gres": _text(rf"{GRES}(,{GRES})*", "gpu:1"),
+    "time_limit": _text(r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
+    "exclusive": _check("true or false", lambda value: isinstance(value, bool)),
+    "jobs": COUNT,
+    "cpus": COUNT,
+    "memory": _text(r"\d+[KMGT]", "64G"),
+    "directives": _text(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'),
+    "setup": _check("shell commands", lambda text: isinstance(text, str) and text.strip() and text.isprintable()),
+    "interface": _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
+    "folder": _text(r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
+    "wait_s": _check("seconds above 0", lambda value: type(value) in (int, float) and 0 < value < float("inf")),
+}
+"""Field of `SlurmConfig` -> the check of its value in a file; for a list, of each line."""
 
 
 def read_config(path: Path) -> SlurmConfig:
     """The configuration in a YAML file. Raises UsageError with the place, and UnreadableError."""
-    keys = tuple(field.name for field in dataclasses.fields(SlurmConfig))
-    values = {}
+    values: dict[str, Any] = {}
     for key, node in read_yaml(path).mapping("the configuration of Slurm").items():
+        if (check := CHECKS.get(key)) is None:
+            node.refuse(unknown_name(key, tuple(CHECKS), "key"))
         try:
-            choice(key, keys, "key")
-            value: Any = node.content
-            if key in ("directives", "setup"):
-                value = tuple(_word(key, line) for line in node.items())
-            elif key == "exclusive":
-                if not isinstance(value, bool):
-                    raise UsageError(f"takes true or false: got {node.text}")
-            elif key in ("jobs", "cpus"):
-                if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-                    raise UsageError(f"takes a whole number from 1 to {MAX_COUNT}: got {node.text}")
-            elif key == "wait_s":
-                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                    raise UsageError(f"takes seconds above 0: got {node.text}")
-            else:
-                value = _word(key, node)
-            values[key] = value
+            checked = [check(line.content, line.text) for line in (node.items() if key in LISTS else [node])]
         except UsageError as error:
-            node.refuse(f"{key}: {error}" if key in keys else str(error))
+            node.refuse(f"{key}: {error}")
+        values[key] = tuple(checked) if key in LISTS else checked[0]
     return SlurmConfig(**values)
 
 
 @contextmanager
 def slurm_jobs(
-    config: SlurmConfig, setup: Setup, requirements: WorkerRequirements, security: Any, say: Callable[[str], None]
+    config: SlurmConfig, setup: Setup, requirements: WorkerRequirements, own_security: Any, say: Callable[[str], None]
 ) -> Iterator[ClusterEndpoint]:
-    """The jobs of a configuration, cancelled at the end. Raises NotInstalledError without Slurm or dask-jobqueue,
-    BenchhouseError with Slurm's message if it rejects the jobs."""
+    """The jobs of a configuration, cancelled at the end, with certificates for this command only unless the user has
+    some (`own_security`). Raises NotInstalledError without Slurm or dask-jobqueue, BenchhouseError with Slurm's message
+    if it rejects the jobs."""
     check_installed("--cluster slurm", ("dask_jobqueue",), INSTALL)
     programs = {name: program(name) for name in PROGRAMS}
     if absent := [name for name, path in programs.items() if path is None]:
@@ -276,15 +275,37 @@ def slurm_jobs(
     with storage_errors(f"cannot use {config.folder}, the folder of the Slurm jobs", "choose another"):
         folder = Path(config.folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-    import dask
     from dask_jobqueue import SLURMCluster
     from dask_jobqueue.slurm import SLURMJob
+
+    logs = str(folder / "benchhouse-%J")
+    choices = {
+        "partition": config.partition,
+        "account": config.account,
+        "gres": config.gres,
+        "time": config.time_limit,
+        "cpus-per-task": config.cpus,
+        "mem": config.memory,
+    }
+    directives = [
+        *(
+            "--job-name=benchhouse",
+            "--ntasks=1",
+            shlex.quote(f"--output={logs}.out"),
+            shlex.quote(f"--error={logs}.err"),
+        ),
+        *(f"--{name}={value}" for name, value in choices.items() if value is not None),
+        *(("--exclusive",) if config.exclusive else ()),
+        *config.directives,
+    ]
 
     class WorkerJob(SLURMJob):  # type: ignore[misc]
         """A job that runs a benchhouse worker."""
 
         def __init__(self, scheduler: str | None = None, name: str | None = None, **fields: Any) -> None:
             super().__init__(scheduler, name, **fields)
+            # What the configuration leaves open is Slurm's default, neither the user's of Dask nor dask-jobqueue's.
+            self.job_header = "\n".join(f"#SBATCH {words}" for words in directives)
             files = fields["security"].get_tls_config_for_role("worker")
             words = remote_command(
                 setup,
@@ -297,34 +318,21 @@ def slurm_jobs(
             )
             self._command_template = f"exec {shlex.join(words)}"
 
-    # What the configuration leaves open is Slurm's default, neither the user's of Dask nor one of dask-jobqueue.
-    unset = ("queue", "account", "project", "job-mem", "job-cpu", "walltime")
-    open_directives = {"--cpus-per-task": config.cpus, "--mem=": config.memory, "#SBATCH -t ": config.time_limit}
-    gres = () if config.gres is None else (f"--gres={config.gres}",)
     quiet_dask()
     with (
         temporary_folder(".tls", folder) as tls_folder,
         own_scratch_folder(),
-        dask.config.set({f"jobqueue.slurm.{key}": None for key in unset}),
         SLURMCluster(
             job_cls=WorkerJob,
             name="slurm",
-            queue=config.partition,
-            account=config.account,
-            walltime=config.time_limit or "0",
             cores=1,
             processes=1,
-            memory="1GB",
-            job_cpu=config.cpus,
-            job_mem=config.memory,
-            job_name="benchhouse",
-            job_directives_skip=[words for words, value in open_directives.items() if value is None],
-            job_extra_directives=[*gres, *(("--exclusive",) if config.exclusive else ()), *config.directives],
+            memory="1GB",  # dask-jobqueue demands cores and memory, for the header that ours replaces
             job_script_prologue=list(config.setup),
             shebang="#!/bin/bash",
             log_directory=str(folder),
             interface=config.interface,
-            security=security or certificate_files(tls_folder),
+            security=own_security or certificate_files(tls_folder),
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             silence_logs=50,
         ) as cluster,
@@ -342,36 +350,31 @@ def slurm_jobs(
             security=cluster.security,
             workers=1,
             limit_s=config.wait_s,
-            failure=Jobs(cluster, str(programs["squeue"]), folder, config.jobs, say).failure,
+            failure=Jobs(cluster, str(programs["squeue"]), folder, say).failure,
         )
 
 
 def certificate_files(folder: Path) -> Any:
     """Certificates for this command only, in files of a folder that only this user can read. Those that dask-jobqueue
     writes for its jobs are deleted when Python happens to collect them, with a traceback if their folder is gone."""
-    security = temporary_security("--cluster slurm")
-    for field, text in security.get_tls_config_for_role("worker").items():
-        if field != "ciphers" and text is not None:
-            path = folder / f"{field}.pem"
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_text(text, encoding="ascii")
-            for role in ("",) if field == "ca_file" else tuple(f"{role}_" for role in ROLES):
-                setattr(security, f"tls_{role}{field}", str(path))
-    return security
+    texts = temporary_security("--cluster slurm").get_tls_config_for_role("worker")
+    files = {flag: folder / f"{flag}.pem" for flag in TLS_FLAGS}
+    for flag, path in files.items():
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(texts[flag.removeprefix("tls_")], encoding="ascii")
+    return security(argparse.Namespace(**{flag: str(path) for flag, path in files.items()}))
 
 
 class Jobs:
     """The submitted jobs, as squeue shows them."""
 
-    def __init__(self, cluster: Any, squeue: str, folder: Path, count: int, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Any, squeue: str, folder: Path, say: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._squeue = squeue
         self._folder = folder
-        self._count = count
         self._say = say
         self._polled_s = 0.0
         self._last_message = ""
-        self._seen: set[str] = set()
         self._over_since_s: float | None = None
 
     def failure(self) -> str | None:
@@ -379,28 +382,21 @@ class Jobs:
         if time.monotonic() - self._polled_s < POLL_S:
             return None
         self._polled_s = time.monotonic()
-        self._seen |= {job.job_id for job in self._cluster.workers.values() if job.job_id}
-        if not self._seen:
+        ids = sorted(job.job_id for job in list(self._cluster.workers.values()) if job.job_id)
+        if not ids:  # Dask has them once all are submitted
             return None
-        squeue_output = run_program(
-            (self._squeue, "-h", "-j", ",".join(sorted(self._seen)), "-o", "%T %r"), limit_s=PROGRAM_S
-        )
-        states = sorted(
-            {line.strip().removesuffix(" None").lower() for line in squeue_output.stdout.splitlines()} - {""}
-        )
-        if states:
+        output = run_program((self._squeue, "-h", "-j", ",".join(ids), "-o", "%T %r"), limit_s=PROGRAM_S).stdout
+        if states := sorted({line.strip().removesuffix(" None").lower() for line in output.splitlines()} - {""}):
             self._over_since_s = None
             if (message := f"slurm: waiting for a worker: {', '.join(states)}") != self._last_message:
                 self._last_message = message
                 self._say(message)
             return None
-        if self._over_since_s is None:
-            self._over_since_s = time.monotonic()
-        if len(self._seen) < self._count or time.monotonic() - self._over_since_s <= END_GRACE_S:
+        self._over_since_s = self._over_since_s or time.monotonic()
+        if time.monotonic() - self._over_since_s <= END_GRACE_S:
             return None
-        for job_id in sorted(self._seen):
+        for job_id in ids:
             path = self._folder / f"benchhouse-{job_id}.err"
-            lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
-            if lines:
+            if path.is_file() and (lines := path.read_text(errors="replace").strip().splitlines()):
                 return f"its jobs ended without starting a worker: {lines[-1]} ({path})"
         return f"its jobs ended without starting a worker: their output is in {self._folder}"

@@ -10,16 +10,24 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
-from benchmarking.cluster.remote_workers import SlurmConfig, Ssh, destination, read_config, read_hosts
-from benchmarking.cluster.scheduler import INSTALL, TLS_FLAGS, WorkerRequirements, add_tls, check_exposure
+from benchmarking.cluster.scheduler import (
+    INSTALL,
+    TLS_FLAGS,
+    ClusterEndpoint,
+    WorkerRequirements,
+    add_tls,
+    check_exposure,
+    local_workers,
+    security,
+)
 from benchmarking.core import plugins
-from benchmarking.core.command_line import Parser, add_aliases, choice
+from benchmarking.core.command_line import Parser, add_aliases, choice, notes
 from benchmarking.core.errors import UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
@@ -136,59 +144,49 @@ def resolve_target(arguments: argparse.Namespace) -> None:
     if named is None and (arguments.setup is not None or arguments.ssh_config is not None):
         raise UsageError("--setup and --ssh-config require a remote machine: give --remote-host or --use-slurm")
     if named is not None:
-        check_name(named, arguments)
+        read_cluster(named, arguments)
 
 
-def check_name(name: str, arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an invalid value of --cluster, or one whose security settings are insufficient."""
-    if arguments.setup is not None:
-        read_setup(arguments.setup)
-        if not name.startswith((SLURM, SSH)):
-            raise UsageError(f"--setup has no effect on {name}: it applies to ssh: and slurm: only")
-    if any(getattr(arguments, flag, None) for flag in TLS_FLAGS):
-        if name.startswith(SLURM):
-            check_exposure("tls://localhost:1", arguments)
-        elif LOCAL.fullmatch(name) or name.startswith(SSH):
-            raise UsageError(
-                f"--tls-ca-file, --tls-cert and --tls-key have no effect on {name}: they apply to tls:// and slurm:"
-            )
-    if LOCAL.fullmatch(name):
-        return
+Start = Callable[[WorkerRequirements, Callable[[str], None]], AbstractContextManager[ClusterEndpoint]]
+"""Starts a cluster with such workers, saying what it waits for; it ends with the context."""
+
+
+def read_cluster(name: str, arguments: argparse.Namespace) -> Start:
+    """How to start the cluster of --cluster, or to reach a running one. Raises UsageError for an invalid name, with the
+    place of an invalid value in its file, and for security settings that are insufficient or without effect."""
+    from benchmarking.cluster import remote_workers as remote
+
+    setup = None if arguments.setup is None else read_setup(arguments.setup)
+    if setup is not None and not name.startswith((SLURM, SSH)):
+        raise UsageError(f"--setup has no effect on {name}: it applies to ssh: and slurm: only")
+    local = LOCAL.fullmatch(name)
+    has_certificates = any(getattr(arguments, flag, None) for flag in TLS_FLAGS)
+    if has_certificates and (local or name.startswith(SSH)):
+        raise UsageError(
+            f"--tls-ca-file, --tls-cert and --tls-key have no effect on {name}: they apply to tls:// and slurm:"
+        )
+    if local:
+        return lambda requirements, say: local_workers(int(local[1]), requirements)
     if name.startswith("local"):
         raise UsageError(f"--cluster {name}: expected local:N, with the number of workers to start on this machine")
     if name.startswith(SLURM):
-        slurm_settings(name, arguments)
-        return
+        if has_certificates:
+            check_exposure("tls://localhost:1", arguments)
+        file = name.removeprefix(SLURM)
+        config = remote.read_config(Path(file)) if file else remote.SlurmConfig()
+        on_node = setup or Setup(what=sys.executable)
+        return lambda requirements, say: remote.slurm_jobs(config, on_node, requirements, security(arguments), say)
     if name.startswith(SSH):
-        ssh_settings(name, arguments, WorkerRequirements())
-        return
+        if name.startswith(HOSTS):
+            hosts = tuple(name.removeprefix(HOSTS).split(","))
+            for host in hosts:
+                remote.destination(host, "--remote-host")
+        else:
+            hosts = remote.read_hosts(Path(name.removeprefix(SSH)))
+        how = {"setup": setup or Setup(), "package": arguments.setup_package, "config": arguments.ssh_config}
+        return lambda requirements, say: remote.ssh_workers(hosts, remote.Ssh(requirements=requirements, **how), say)
     check_exposure(name, arguments)
-
-
-def slurm_settings(name: str, arguments: argparse.Namespace) -> tuple[SlurmConfig, Setup]:
-    """The settings of `slurm:CONFIG.yaml`. Raises UsageError with the place of an invalid value."""
-    path = name.removeprefix(SLURM)
-    shared = Setup(what=sys.executable)
-    return (
-        read_config(Path(path)) if path else SlurmConfig(),
-        shared if arguments.setup is None else read_setup(arguments.setup),
-    )
-
-
-def ssh_settings(
-    name: str, arguments: argparse.Namespace, requirements: WorkerRequirements
-) -> tuple[tuple[str, ...], Ssh]:
-    """The settings of `ssh:HOSTFILE` or `ssh://HOST,HOST`. Raises UsageError with the place of an invalid value."""
-    if name.startswith(HOSTS):
-        hosts = tuple(name.removeprefix(HOSTS).split(","))
-        for host in hosts:
-            destination(host, "--remote-host")
-    else:
-        hosts = read_hosts(Path(name.removeprefix(SSH)))
-    setup = Setup() if arguments.setup is None else read_setup(arguments.setup)
-    return hosts, Ssh(
-        setup=setup, package=arguments.setup_package, config=arguments.ssh_config, requirements=requirements
-    )
+    return lambda requirements, say: nullcontext(ClusterEndpoint(address=name, security=security(arguments)))
 
 
 def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -281,7 +279,8 @@ def open_target(
         devices=None if devices is None or AUTO in devices else tuple(devices),
         scripts=os.path.commonpath(scripts) if scripts else None,
     )
-    with connect(arguments.cluster, arguments, requirements) as cluster:
+    start = read_cluster(arguments.cluster, arguments)
+    with connect(arguments.cluster, start(requirements, notes(quiet=arguments.quiet))) as cluster:
         offers = cluster.offers(cluster.addresses())
         if is_strict:
             check_same_versions(offers)
