@@ -25,8 +25,9 @@ from benchmarking.core.text import size_text
 
 LOCK_SUFFIX = ".lock"
 
-NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}(\.lock|-.+)")
-"""Names of a build's folder, its lock, or its temporary folder. Other files do not belong to the cache."""
+NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}[.-].+")
+"""Names of a build's folder, its lock, and its temporary folder (older versions: with a hyphen). Other files do not belong
+to the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,10 +253,11 @@ def sweep_leftovers(root: Path, contents: Contents) -> Freed:
     for leftover in (*folders, *locks):  # locking a folder creates its lock file: locks last
         _check_path(root, leftover.path)
         with storage_errors(f"cannot delete {leftover.path}"), _locked(leftover.lock) as is_held:
-            if is_held and leftover.path != leftover.lock:
+            if not is_held or not leftover.path.exists():  # in use, or meanwhile a complete build
+                continue
+            if leftover.path != leftover.lock:
                 _remove(leftover.path)
-        if is_held:
-            count, size_bytes = count + 1, size_bytes + leftover.size_bytes
+        count, size_bytes = count + 1, size_bytes + leftover.size_bytes
     return Freed(count=count, size_bytes=size_bytes)
 
 

@@ -6,6 +6,9 @@ import csv
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -179,18 +182,39 @@ def test_builds_in_progress_are_kept(capsys):
     assert not folder.exists()
 
 
+def killed_build(kind, model):
+    """What a process leaves behind that is killed while it makes a build."""
+    code = f"""
+import os, signal
+from benchmarking.builds.store import BuildKey, BuildStore
+
+def make(folder):
+    (folder / "weights.bin").write_bytes(bytes(500))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+BuildStore().get(BuildKey(kind={kind!r}, parts={{"model_id": {model!r}}}), make)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    (left,) = (BuildStore().root / kind).glob(".*.new")
+    return left
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_incomplete_builds_and_stale_locks_are_deleted(capsys, cache):
     folder = make()
-    dead, live = (cache / "onnx" / f".{digit * 32}-abc" for digit in "ab")
-    for half in (dead, live):
+    dead = killed_build("openvino", "gone")
+    older, live = (cache / "onnx" / f".{digit * 32}-abc" for digit in "ab")
+    for half in (older, live):
         half.mkdir()
         (half / "weights.bin").write_bytes(b"\0" * 500)
     assert main(["list"]) == 0
-    assert f"incomplete: {dead}: 500 B" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert all(f"incomplete: {path}: 500 B" in text for path in (dead, older))
     with FileLock(cache / "onnx" / f".{'b' * 32}.lock"):
         assert main(["delete", folder.name]) == 0
-        assert "incomplete builds deleted, 500 B freed" in capsys.readouterr().out
+        assert "incomplete builds deleted, 1 kB freed" in capsys.readouterr().out
         assert sorted(path.name for path in (cache / "onnx").iterdir()) == [f".{'b' * 32}-abc", f".{'b' * 32}.lock"]
+        assert list((cache / "openvino").iterdir()) == []
 
 
 def test_links_are_never_followed(capsys, tmp_path, cache):
