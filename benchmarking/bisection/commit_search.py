@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarking.core.codec import from_json, to_json
-from benchmarking.core.errors import FormatError, StorageError, UsageError
+from benchmarking.core.errors import FormatError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
-from benchmarking.core.temporary import temporary_name
 from benchmarking.core.text import duration, visible
 from benchmarking.core.untrusted.input_files import read_json
 from benchmarking.core.untrusted.repository import History
+from benchmarking.sweep.run import journal
 
 FORMAT = "benchhouse bisect"
 VERSION = 1
@@ -113,9 +113,11 @@ def read_log(path: Path, requested: Log) -> Log:
         raise UsageError(f"--log {path}: {log.format!r} version {log.version}, expected {FORMAT!r} version {VERSION}")
     for name in ("good", "bad", "command", "metric", "looks"):
         if (found := getattr(log, name)) != (value := getattr(requested, name)):
+            there, here = (
+                " ".join(map(str, each)) if isinstance(each, tuple) else each[:40] for each in (found, value)
+            )
             raise UsageError(
-                f"--log {path} belongs to another bisection ({name} {_short(found)}, now {_short(value)}): "
-                "choose another path"
+                f"--log {path} belongs to another bisection ({name} {there}, now {here}): choose another path"
             )
     return log
 
@@ -123,13 +125,8 @@ def read_log(path: Path, requested: Log) -> Log:
 def write_log(path: Path, log: Log, text: str) -> None:
     """Replace the log atomically, as JSON and as text next to it. Raises StorageError."""
     for target, content in ((path, json.dumps(to_json(log), indent=2) + "\n"), (path.with_suffix(".txt"), text)):
-        draft = target.with_name(temporary_name(f".{target.name}"))
-        try:
-            draft.write_text(content, encoding="utf-8")
-            draft.replace(target)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise StorageError(f"--log: cannot write {target}: {error.strerror}: choose another path") from error
+        with storage_errors(f"--log: cannot write {target}", "choose another path"):
+            journal.replace(target, content)
 
 
 def point_changes(comparison: Json) -> tuple[PointChange, ...]:
@@ -195,12 +192,6 @@ def _point_outcome(point: PointChange | None, change: float) -> str:
     if point.is_changed or point.verdict == "equivalent" or excludes_half:
         return "good"
     return f"{UNDECIDED}: {point.change:+.1%} ({point.low:+.1%} .. {point.high:+.1%})"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value)[:40]
 
 
 def step_line(number: int, step: Step) -> str:
@@ -288,12 +279,8 @@ def search(history: History, good: str, bad: str, measure: Measure, say: Callabl
         # The commit to test: the one that splits the others best, or after a skip, one that is not next to
         # it. git bisect chooses the same way, with pseudo-random numbers in place of the multiples of the
         # golden ratio.
-        skips = len(skipped)
-        if suspects[0] not in skipped:
-            commit = remaining[0]
-        else:
-            spread: float = (skips * GOLDEN) % 1
-            commit = remaining[int(len(remaining) * spread**1.5)]
+        spread = (len(skipped) * GOLDEN) % 1 if suspects[0] in skipped else 0.0
+        commit = remaining[int(len(remaining) * spread**1.5)]
         say(f"{len(remaining)} commits left to test, in about {max(1, round(math.log2(len(remaining))))} steps")
         step = measure("step", commit, good)
         if step.outcome == "bad":

@@ -26,8 +26,8 @@ from benchmarking.core.text import size_text
 LOCK_SUFFIX = ".lock"
 
 NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}[.-].+")
-"""Names of a build's folder, its lock, and its temporary folder (older versions: with a hyphen). Other files do not belong
-to the cache."""
+"""Names of a build's folder, its lock, and its temporary folder, which had a hyphen in older versions. Other files do
+not belong to the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,6 +231,7 @@ def execute(topic: str, text: str) -> None:
         return task is not None and task.state in ("executing", "long-running")
 
     reporter = Reporter(attempt, lambda line: worker.log_event(topic, line), is_needed)
+    is_accepted = False
     try:
         order = read_message(Order, text)
         if _context is None:
@@ -239,12 +240,7 @@ def execute(topic: str, text: str) -> None:
             model_id = order.plan.cell.workload.model_id  # may have to be downloaded, which takes long
             reporter.progress("preparing", text=f"looking for {model_id} in the cache and on the hub")
         plan = adapt_plan(order.plan, _context)
-    except OrderCancelled:
-        return
-    except BenchhouseError as error:
-        reporter.report("refused", text=str(error))
-        return
-    try:
+        is_accepted = True
         track = WorkerTrack.open(plan, order, _context.folder, reporter)
         with closing([track]):
             track.begin()
@@ -252,10 +248,11 @@ def execute(topic: str, text: str) -> None:
                 run_launch(track, launch, reporter, order.device_wait_s)
         reporter.report("done")
     except OrderCancelled:
-        by = "" if _context.is_leaving else " (cancelled by the coordinator)"
-        _context.say(f"stopped: {order.plan.cell.subject}{by}")
+        if _context is not None:
+            by = "" if _context.is_leaving else " (cancelled by the coordinator)"
+            _context.say(f"stopped: {order.plan.cell.subject}{by}")
     except BenchhouseError as error:
-        reporter.report("failed", text=str(error))
+        reporter.report("failed" if is_accepted else "refused", text=str(error))
 
 
 def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:

@@ -10,7 +10,6 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.command_line import note
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -88,13 +87,7 @@ class Models:
         for analysis in self.analyses[self._planned :]:
             self._planned += 1
             try:
-                new_plans = plan_models(
-                    [analysis],
-                    *(selection.devices, selection.runtimes, request, session_id),
-                    precision=selection.precision,
-                    machine=machine,
-                    say=say,
-                )
+                new_plans = plan_models(analysis, selection, request, session_id, machine, say)
             except UnsupportedError as error:
                 self._refused.append(error)
                 continue
@@ -253,17 +246,9 @@ def split_arguments(script_args: str) -> tuple[str, ...]:
 
 
 def plan_models(
-    analyses: Sequence[Analysis],
-    devices: Sequence[str],
-    runtimes: Sequence[str],
-    request: Request,
-    session_id: str,
-    *,
-    precision: Precision | None = None,
-    machine: Machine | None = None,
-    say: Callable[[str], None] = note,
+    analysis: Analysis, selection: Selection, request: Request, session_id: str, machine: Machine, say: Say
 ) -> tuple[CellPlan, ...]:
-    """The plans of the chosen models of all scripts on each device in each runtime.
+    """The plans of the chosen models of a script on each device in each runtime.
 
     Unsupported combinations are left out, and reported through `say`, if any other is left for the model. Raises
     UnsupportedError with the reasons for a model without any, UsageError for unknown names. Fields of `request` other
@@ -271,35 +256,35 @@ def plan_models(
     """
     from benchmarking.sweep.run.preparation import has_build
 
-    machine = Machine() if machine is None else machine
-    named: list[str | None] = [runtime_named(runtime) for runtime in runtimes]
-    selection = [
-        (device_named(device), runtime) for device in devices for runtime in named or [runtime_of_device_alias(device)]
+    named: list[str | None] = [runtime_named(runtime) for runtime in selection.runtimes]
+    places = [
+        (device_named(device), runtime)
+        for device in selection.devices
+        for runtime in named or [runtime_of_device_alias(device)]
     ]
     plans: list[CellPlan] = []
-    for analysis in analyses:
-        for module in analysis.selected:
-            workload = analysis.workload(module)
-            points = tuple(call.point for call in module.calls)
-            module_request = replace(request, model_id=workload.model_id, precision=precision or precision_of(module))
-            planned: list[CellPlan] = []
-            refused: dict[str, UnsupportedError] = {}
-            for device, runtime in selection:
-                placed = replace(module_request, device=device, runtime=runtime)
-                try:
-                    plan = plan_points(placed, session_id, workload, points, skipped={}, machine=machine)
-                    if module.sequence is not None and not has_build(plan.cell):
-                        raise UnsupportedError(
-                            f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag"
-                        )
-                    planned.append(plan)
-                except UnsupportedError as error:
-                    refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
-            if refused and not planned:
-                raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
-            for where, why in refused.items():
-                say(f"left out: {where}: {why}")
-            plans += planned
+    for module in analysis.selected:
+        workload = analysis.workload(module)
+        points = tuple(call.point for call in module.calls)
+        precision = selection.precision or precision_of(module)
+        planned: list[CellPlan] = []
+        refused: dict[str, UnsupportedError] = {}
+        for device, runtime in places:
+            placed = replace(request, model_id=workload.model_id, precision=precision, device=device, runtime=runtime)
+            try:
+                plan = plan_points(placed, session_id, workload, points, skipped={}, machine=machine)
+                if module.sequence is not None and not has_build(plan.cell):
+                    raise UnsupportedError(
+                        f"--sequence-file: runtime {plan.cell.runtime} uses no builds: remove the flag"
+                    )
+                planned.append(plan)
+            except UnsupportedError as error:
+                refused[f"{workload.model_id} on {device}" + (f" in {runtime}" if runtime else "")] = error
+        if refused and not planned:
+            raise UnsupportedError("; ".join(f"{where}: {why}" for where, why in refused.items()))
+        for where, why in refused.items():
+            say(f"left out: {where}: {why}")
+        plans += planned
     return tuple(plans)
 
 

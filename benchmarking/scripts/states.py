@@ -8,7 +8,6 @@ all of these. Other weights have another hash, and therefore another folder. The
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, size_text
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.sweep.plan.plan import CellPlan
+from benchmarking.sweep.run import journal
 from benchmarking.workloads.support.given_modules import GivenModule
 
 FOLDER = "scripts"
@@ -215,9 +215,7 @@ def write(state: ScriptState) -> None:
 
     with storage_errors(f"cannot write {state.folder}", OTHER_CACHE):
         state.folder.mkdir(parents=True, exist_ok=True)
-        newborn = state.folder / f".{STATE}.{os.getpid()}.new"
-        newborn.write_text(yaml.safe_dump(to_json(state), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        newborn.replace(state.folder / STATE)
+        journal.replace(state.folder / STATE, yaml.safe_dump(to_json(state), sort_keys=False, allow_unicode=True))
 
 
 def find(name: str) -> ScriptState | None:
