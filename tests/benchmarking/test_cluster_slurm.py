@@ -31,24 +31,27 @@ GRID = ["--devices", "null", "--weights", "random", "--batch-sizes", "1", "--seq
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """The file of a Slurm that runs."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BENCHMARK_DB_PATH", str(tmp_path / "own.duckdb"))
-    (tmp_path / "slurm.yaml").write_text(CONFIG)
+    """The file of a Slurm that runs, in a working folder whose name has a space."""
+    folder = tmp_path / "my jobs"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("BENCHMARK_DB_PATH", str(folder / "own.duckdb"))
+    (folder / "slurm.yaml").write_text(CONFIG)
     with slurm() as conf:
         monkeypatch.setenv("SLURM_CONF", str(conf))
-        yield tmp_path / "slurm.yaml"
+        yield folder / "slurm.yaml"
 
 
 @pytest.mark.slow
-def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path, capsys, monkeypatch):
+def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, capsys, monkeypatch):
+    folder = config.parent
     batch = ["--models", "tiny-bert", *GRID, "--iterations", "3", "--output-dir", "runs"]
     assert batch_benchmark.main([*batch, "--cluster", "slurm:slurm.yaml"]) == 0
-    (run,) = (json.loads(path.read_text()) for path in (tmp_path / "runs").glob("tiny*.json"))
+    (run,) = (json.loads(path.read_text()) for path in (folder / "runs").glob("tiny*.json"))
     assert [one["status"] for one in run["results"]] == ["ok"]
     found = run["environment"]["values"]
     assert (found["cluster"], found["cluster_worker"]) == ("slurm:slurm.yaml", "slurm-0")
-    job = dict(word.split("=", 1) for word in (tmp_path / "job.txt").read_text().split() if "=" in word)
+    job = dict(word.split("=", 1) for word in (folder / "job.txt").read_text().split() if "=" in word)
     submitted = {
         key: job[key] for key in ("Partition", "TimeLimit", "TresPerNode", "OverSubscribe", "MinMemoryNode", "Comment")
     }
@@ -64,7 +67,7 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path,
     run = benchmark_model("tiny-bert", device="null", weights="random", use_slurm="slurm.yaml", **point)
     assert (run.status, run.environment.values["cluster_worker"]) == ("ok", "slurm-0")
     wait_for(lambda: subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout == "")
-    assert not list((tmp_path / "slurm_jobs").rglob("*.pem"))  # the certificates were of this command
+    assert not list((folder / "slurm_jobs").rglob("*.pem"))  # the certificates were of this command
     capsys.readouterr()
     config.write_text("partition: gpu\ninterface: lo")
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
@@ -74,7 +77,7 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, tmp_path,
     assert batch_benchmark.main([*batch, "--use-slurm", "slurm.yaml"]) == 1
     stderr = capsys.readouterr().err
     assert re.search(
-        r"its jobs ended without starting a worker: out of order \(\S+/slurm_jobs/benchhouse-\d+\.err\)", stderr
+        r"its jobs ended without starting a worker: out of order \(.+/my jobs/slurm_jobs/benchhouse-\d+\.err\)", stderr
     )
 
 
