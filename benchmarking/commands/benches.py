@@ -34,11 +34,10 @@ from benchmarking.core.records import Result, Run, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.scenario_file import scenario_file
 from benchmarking.core.shared_settings import DEFAULT_OUTPUT_DIR
-from benchmarking.core.suggestions import flags_in, in_our_words, repeated, taken, with_defaults
+from benchmarking.core.suggestions import BENCH_WORDS, flags_in, in_our_words, repeated, taken, with_defaults
 from benchmarking.sweep.run import spool
 
 NAME = "run_benchmarks"
-BENCH_WORDS = {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
 PATTERNS = ("--include", "--exclude")
 """Flags that take several patterns, in benchmark_v2 separated by spaces."""
 MODEL_WORDS = {"--num-iterations": "--iterations", "--seq-length": "--sequence-lengths"}

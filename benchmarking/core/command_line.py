@@ -31,6 +31,7 @@ from benchmarking.core.help_texts import help_text
 from benchmarking.core.suggestions import (
     ASSIGNMENT,
     HOST_AND_PORT,
+    JOINING,
     SERVERS,
     stray_word,
     switch_value,
@@ -243,6 +244,9 @@ class Parser(argparse.ArgumentParser):
 
     def _unexpected(self, word: str) -> str:
         """The message for an argument too many."""
+        before = self._words[: self._words.index(word)] if word in self._words else []
+        if self._is_typed("--limit") and (LIMIT.fullmatch(word) or (word in JOINING and ":" in "".join(before[-1:]))):
+            return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
         addresses = (
             one
             for before, one in zip(("", *self._words), self._words, strict=False)
@@ -254,10 +258,7 @@ class Parser(argparse.ArgumentParser):
                 return stray
         if self._selection == "":
             return f"unexpected argument {word!r}: a selection is one word, with its fields joined by commas"
-        if LIMIT.fullmatch(word) and self._is_typed("--limit"):
-            return f"unexpected argument {word!r}: limits are one word, joined by commas: ttft:500ms,tpot:50ms"
         arguments = [str(action.metavar) for action in self._actions if not action.option_strings]
-        before = self._words[: self._words.index(word)] if word in self._words else []
         of_list = getattr(self._option_string_actions.get("".join(before[-2:-1])), PART_OF_LIST, None) is not None
         joined = f"a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list and word else ""
         if joined and word[0].isdigit():

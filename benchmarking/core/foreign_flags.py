@@ -525,8 +525,11 @@ TABLE = """
 --quality --kl --max-kl --agreement :: --quality :: if --objective: quality is limited by --limit kl:0.02 or --limit
   agreement:0.99 :: {QUALITY}
 --bench-dir --bench-folder --benches-dir --benchmark-dir --benchmarks-dir :: --benches
---accuracy --test-mode --accuracy-mode --perplexity --ppl :: --quality :: if --objective: {LOSS} ::
-  --min-accuracy :: outputs are compared with torch in every run; quality is benchhouse run --quality
+--perplexity --ppl :: --quality :: if --objective: {LOSS} :: --max-perplexity-increase :: {QUALITY}
+--across :: if --share: all options at a point are ranked, whatever they differ in: --among SELECTION restricts them
+  :: benchhouse compare A B --across FIELD compares stored results that differ in a field
+--accuracy --test-mode --accuracy-mode :: --quality :: if --objective: {LOSS} :: --min-accuracy :: outputs are
+  compared with torch in every run; quality is benchhouse run --quality
 --tasks --num-fewshot --fewshot --n-shot --log-samples --gen-kwargs --include-path :: {QUALITY}
 --model-args --multirun --sweeper --hydra --hub-kwargs --model-kwargs --engine-args :: each setting is a flag of its
   own: --help-all lists every flag

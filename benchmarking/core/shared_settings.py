@@ -189,6 +189,8 @@ MOST_EXAMPLES = 5
 
 WORD_AT_START = re.compile(r"\w+")
 COMPARISON = re.compile(r"\s*:?\s*[=<>]+\s*")
+LIMITED_BELOW = ("throughput", *(name for name, units in UNITS.items() if units is SHARES))
+"""What a limit is the least value of; of all others it is the largest."""
 RATE_WORDS = re.compile(r"(tokens?|samples?|items?|requests?)/s(ec)?")
 OF_THROUGHPUT = " (tokens/s if its calls have tokens, else samples/s)"
 AND = re.compile(r"\s+and\s+|\s*&+\s*")
@@ -234,7 +236,8 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             )
         if match is None and len(several_parts := AND.split(part)) > 1:
             written = ",".join(COMPARISON.sub(":", one, count=1) for one in several_parts)
-            raise UsageError(f"--limit takes limits separated by commas: got {part!r}: write {written}")
+            only = _only_side(part, written, names)
+            raise UsageError(f"--limit takes limits separated by commas: got {part!r}: write {written}{only}")
         if match is None:
             lowered = part.lower() if part.isupper() else WORD_AT_START.sub(lambda word: word[0].lower(), part, count=1)
             rate = RATE_WORDS.sub("throughput", lowered)
@@ -245,6 +248,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             hint = ""
             if named is not None:
                 hint = f": write {_known_name(named[1], names) or named[1]}{colon[named.end(1) :]}{per_second}"
+                hint += _only_side(lowered, colon, names)
             if lowered.isidentifier():  # without a value
                 ours = _known_name(lowered, names)
                 hint = _elsewhere(lowered, names) if ours is None else f": write {ours}:{EXAMPLES[ours]}"
@@ -281,6 +285,16 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
     if not found:
         raise UsageError(f"--limit takes limits such as {_example(names)}: got nothing")
     return found
+
+
+def _only_side(typed: str, written: str, names: Collection[str]) -> str:
+    """What limits mean, after a comparison of which they are the opposite: latency>20ms; empty after another."""
+    for one, limit in zip(re.split(AND, typed), written.split(","), strict=True):
+        name = _known_name(limit.partition(":")[0], names)
+        if name is not None and (">" if name not in LIMITED_BELOW else "<") in one:
+            least = "least" if name in LIMITED_BELOW else "most"
+            return f", which is at {least} that: {name} has no limit on the other side"
+    return ""
 
 
 def _elsewhere(name: str, names: Collection[str]) -> str:

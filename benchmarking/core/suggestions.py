@@ -26,6 +26,8 @@ CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 """Where a word begins in a flag such as --avgRuns."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 """How a setting of Hydra begins: backend.device=cpu."""
+JOINING = ("&", "&&", "+", "and", "vs", "vs.", "versus")
+"""What people write between two things, as a word of its own."""
 UNITS_APART: Mapping[str, str] = MappingProxyType(
     {
         word: unit
@@ -461,6 +463,8 @@ def stray_word(word: str, before: str, actions: Mapping[str, argparse.Action]) -
         return f"{before} {switch_value(before, word)}"
     if (unit := UNITS_APART.get(word.lower())) is not None and before.isdecimal():
         return f"unexpected argument {word!r}: a time is one word, as in {before}{unit}"
+    if word.lower() in JOINING:
+        return f"unexpected argument {word!r}: leave it out"
     runtimes, known = actions.get("--runtimes"), plugins.names(plugins.RUNTIMES)
     if runtimes is not None and (word in known or named_by(word, known)):
         return f"unexpected argument {word!r}: did you mean {runtimes.option_strings[-1]} {word}?"
@@ -520,6 +524,12 @@ def _parts(flag: str) -> set[str]:
 
 ARGUMENT = ""
 """In place of a flag: its value is an argument without a flag."""
+
+
+BENCH_WORDS: Mapping[str, str] = MappingProxyType(
+    {"--measurement-iterations": "--iterations", "--num-iterations": "--iterations"}
+)
+"""Flags of the tools with a script run_benchmarks.py -> ours."""
 
 
 def in_our_words(argv: Sequence[str], flags: Mapping[str, str]) -> list[str]:

@@ -85,10 +85,10 @@ class Slot:
 def table_of(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page = PLAIN) -> Table:
     """A row per thing, with the columns in which any thing has a value.
 
-    If the page has a width, they are chosen for `TEXT_WIDTH`. A narrower page gets the same columns, and `table_text`
-    splits the table.
+    If the page has a width, they are chosen for `TEXT_WIDTH`, or a wider terminal. A narrower page gets the same
+    columns, and `table_text` splits the table.
     """
-    room = math.inf if page.width is None else TEXT_WIDTH
+    room = math.inf if page.table_width is None else max(TEXT_WIDTH, page.table_width)
     filled = [_Filled(column, tuple(map(column.text, items))) for column in columns]
     visible_columns = [each for each in filled if any(text is not None for text in each.texts)]
     shared = _shared(visible_columns) if _needed_width(visible_columns, math.inf) > room else []
@@ -140,7 +140,7 @@ def _needed_width(columns: Sequence[_Filled], longest: float = LONG_WORD) -> flo
 
 def table_text(table: Table, page: Page = PLAIN) -> str:
     """The table as lines: headings, a rule, rows. No trailing newline."""
-    room = page.text_width
+    room = page.table_width
     cells = [[visible(cell) for cell in line] for line in (table.headings, *table.rows)]
     unfolded = {*table.numbers, *table.names}
     slots = [_slot([line[place] for line in cells], place in unfolded) for place in range(len(table.headings))]

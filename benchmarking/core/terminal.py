@@ -30,8 +30,8 @@ RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 DEFAULT_WIDTH = 80
 """Columns of a terminal that does not report its width."""
 TEXT_WIDTH = 100
-"""Maximum columns of tables and notes, even in a file or a pipe: wider ones cannot be read side by side with
-code, in a mail or in a CI log."""
+"""Maximum columns of notes, and of tables in a file or a pipe: wider ones cannot be read side by side with code, in a
+mail or in a CI log."""
 REDRAW_S = 0.2
 """Readers need no more, and each redraw takes a millisecond of CPU time."""
 BAR_WIDTH = 30
@@ -52,8 +52,13 @@ class Page:
 
     @property
     def text_width(self) -> int | None:
-        """Columns for tables and notes; None without a limit."""
+        """Columns for notes; None without a limit."""
         return None if self.width is None else min(self.width, TEXT_WIDTH)
+
+    @property
+    def table_width(self) -> int | None:
+        """Columns for tables, all of those of a terminal; None without a limit."""
+        return self.width if self.is_terminal else self.text_width
 
     @property
     def rule(self) -> str:

@@ -70,6 +70,8 @@ FIELDS = {
     "series": "series_id",
 }
 """Word -> column."""
+WORDS = {column: word for word, column in FIELDS.items()}
+"""Column -> word: a field may be named as its column, too."""
 OTHER_FIELDS = ("tag.NAME", "since", "until")
 """Words that are no column."""
 PREFIXED = ("run", "session", "commit", "hardware", "series")
@@ -200,7 +202,7 @@ def _part(word: str) -> Selection:
         return _id_condition(word)
     if field in ("tag", "tags") or field.startswith("tags."):
         raise UsageError(f"{word!r}: a label is selected by its name: tag.{field[5:] or 'NAME'}={text or 'VALUE'}")
-    field, values = field.strip(), [value.strip() for value in text.split("|")]
+    field, values = field_word(field.strip()), [value.strip() for value in text.split("|")]
     if not all(values):
         raise UsageError(f"{word!r}: expected a value after =, such as runtime=eager")
     if field.startswith("tag.") and field != "tag.":
@@ -264,13 +266,18 @@ def _part(word: str) -> Selection:
     return _membership(word, column, values, named=column, stated=field)
 
 
+def field_word(name: str) -> str:
+    """The word of a field that is named as its column, as in the tables and in SQL: batch_size is batch."""
+    return WORDS.get(name, name)
+
+
 OF_SERVERS = re.compile(r"serve(_\w+)?")
 """Settings of servers that a load test started: their command, and the values of --sweep."""
 
 
 def is_setting(word: str) -> bool:
     """Whether a word is a setting of a runtime or server, a key of runtime_mode."""
-    if word in FIELDS or not re.fullmatch(r"\w+", word):
+    if field_word(word) in FIELDS or not re.fullmatch(r"\w+", word):
         return False
     if OF_SERVERS.fullmatch(word):
         return True

@@ -29,7 +29,7 @@ from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
-from db.analysis.selection import EVERYTHING, FIELDS, Selection, is_setting, shared_prefixes
+from db.analysis.selection import EVERYTHING, FIELDS, Selection, field_word, is_setting, shared_prefixes
 from db.commands.arguments import (
     add_database,
     add_shared,
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.profiles and (count != 2 or any(others)):
         raise UsageError("--profiles takes two selections, and no other flag but --json")
     if arguments.by is not None:
-        name = arguments.by
+        name = arguments.by = field_word(arguments.by)
         if name not in BY and (name in FIELDS or is_setting(name)):
             raise UsageError(
                 f"--by takes {', '.join(BY)}: two values of {name} are compared by compare {name}=A {name}=B"
@@ -185,8 +185,10 @@ def _why_empty(comparison: Comparison, by: str | None) -> str:
     if not comparison.after:
         if not comparison.before:
             return "no results are selected"
-        how = "" if by is None else f": store another one first, as benchhouse {BY[by]} --save"
-        return f"there is only {comparison.before}{how}"
+        if by is None:
+            return f"there is only {comparison.before}"
+        how = f"store another one first, as benchhouse {BY[by]} --save"
+        return f"all selected results have one value of {by}, {comparison.before}: {how}"
     sides = (("A", comparison.before, comparison.only_before), ("B", comparison.after, comparison.only_after))
     empty_sides = [f"{name} ({text}) selects no results" for name, text, singles in sides if not singles]
     return "; ".join(empty_sides) or "no point is on both sides"

@@ -21,12 +21,12 @@ from benchmarking.core.settings import PATH, add_settings
 from benchmarking.core.shared_settings import COMMON
 from db.analysis.selection import FIELDS
 from db.commands.arguments import add_database, add_shared, command_parser, open_to_read, selection_in
-from db.exporters.support.exporting import ExportRequest, exporters
+from db.exporters.support.exporting import ExportRequest, exporter_of, exporters
 
 NAME = "benchhouse export"
 EXAMPLES = """
 examples:
-  benchhouse export --format csv --output results.csv
+  benchhouse export --output results.csv
   benchhouse export "runtime=eager,since=2026-01-01" --format markdown
   benchhouse export gpt2 --format onnx --output-dir gpt2_onnx
 """
@@ -54,7 +54,10 @@ def main(argv: Sequence[str]) -> int:
         "selection", nargs="?", default="", metavar="SELECTION", help="results, see below (default: all)"
     )
     content.add_argument(
-        "--format", required=True, choices=(*by_name, *MODEL_FORMATS), metavar="FORMAT", help="see below"
+        "--format",
+        choices=(*by_name, *MODEL_FORMATS),
+        metavar="FORMAT",
+        help="see below (default: by the ending of --output)",
     )
     content.add_argument(
         "--tables",
@@ -80,7 +83,17 @@ def main(argv: Sequence[str]) -> int:
     add_shared(output, json="print the paths as JSON")
     add_database(parser)
     arguments = parser.parse_args(argv)
-    exporter = by_name[arguments.format]
+    file = Path(arguments.selection)
+    if exporter_of(file) is not None and "=" not in arguments.selection:
+        raise UsageError(f"{file} is no selection: did you mean --output {file}?")
+    if arguments.format is not None:
+        exporter = by_name[arguments.format]
+    elif arguments.selection in by_name:
+        raise UsageError(f"{file} is no selection: did you mean --format {file}?")
+    elif arguments.output is None or (of_ending := exporter_of(arguments.output)) is None:
+        raise UsageError("--format FORMAT is missing, such as --format csv; --output results.csv needs none")
+    else:
+        exporter = of_ending
     if arguments.anonymous and not getattr(exporter, "can_be_anonymous", False):
         raise UsageError(f"--anonymous: the format {exporter.name} contains host names: use --format json")
     tables = exporter.tables[0] if arguments.tables is None else arguments.tables

@@ -7,6 +7,7 @@ other files. Times are in UTC.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.argument_types import tag
 from benchmarking.core.command_line import add_aliases, command
 from benchmarking.core.errors import EXIT_OK, FormatError, UsageError
+from benchmarking.core.metrics import METRICS
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.redaction import readable
+from db.analysis.selection import probable_part
 from db.commands.arguments import add_database, command_parser, open_to_read
 from db.query import answers, dictionary
 from db.query.questions import answering
@@ -38,6 +41,8 @@ exit codes: 0 answered; 1 error in the data or the file; 2 error in the statemen
 """
 DEFAULT_TIMEOUT_S = 30.0
 MAX_STATEMENT_BYTES = 1_000_000
+WORD = re.compile(r"\S*[^\s;()]")
+"""A word alone, which is no statement."""
 EVERYTHING = ""
 """The value of `--describe` without a table."""
 
@@ -95,9 +100,25 @@ def main(argv: Sequence[str]) -> int:
                 answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
         return EXIT_OK
     limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
-    with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
-        answers.write(answer, arguments.format, rows=arguments.rows)
+    try:
+        with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
+            answers.write(answer, arguments.format, rows=arguments.rows)
+    except UsageError as error:
+        if not WORD.fullmatch(sql):
+            raise
+        raise UsageError(f"{sql!r} is no statement: {_meant(arguments, sql)}") from error
     return EXIT_OK
+
+
+def _meant(arguments: argparse.Namespace, word: str) -> str:
+    """What a word in place of a statement probably means."""
+    with open_to_read(arguments, for_questions=True) as warehouse:
+        if word in [entry.name for entry in dictionary.entries(warehouse)]:
+            return f'write "SELECT * FROM {word}", or --describe {word} for its columns'
+    if word in METRICS:
+        return f'write "SELECT run_id, model_id, {word} FROM all_results"'
+    part = word if "=" in word else probable_part(word)
+    return f'write "SELECT ..."; stored results are shown by benchhouse show{"" if " " in part else f" {part}"}'
 
 
 def _statement(arguments: argparse.Namespace) -> str:

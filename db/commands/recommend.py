@@ -155,7 +155,8 @@ def main(argv: Sequence[str]) -> int:
     }
     _print(arguments, recommendations, limits, prices)
     if simulated:
-        note(f"{NAME}: left out: {counted(simulated, 'simulated result')}, which say nothing of a device")
+        says = "says" if simulated == 1 else "say"
+        note(f"{NAME}: left out: {counted(simulated, 'simulated result')}, which {says} nothing of a device")
     return (
         EXIT_OK if any(recommendation.best is not None for recommendation in recommendations.values()) else EXIT_FAILED
     )

@@ -68,6 +68,7 @@ class LlamaBenchExporter:
     """A script for `sqlite3 FILE < script.sql`."""
 
     name = "llama_bench_sql"
+    endings = (".sql",)
     summary = "a script like that of llama-bench -o sql, for results on text: sqlite3 FILE < script.sql"
     tables: tuple[Tables, ...] = ("results",)
 

@@ -265,6 +265,7 @@ class BenchmarkReportExporter:
     """One report on stdout or in a file, or several in a folder."""
 
     name = NAME
+    endings = (".yaml", ".yml")
     summary = "llm-d's Benchmark Report 0.2 (yaml) for results on text: FILE.yaml for one, a folder for several"
     tables: tuple[Tables, ...] = ("results",)
 

@@ -121,6 +121,7 @@ class JsonExporter:
     """A folder of run files, one run in a file, or one run per line on stdout."""
 
     name = "json"
+    endings = (".json",)
     summary = "a folder of run files, for benchhouse setup --ingest; FILE.json for one run; stdout: one run per line"
     tables: tuple[Tables, ...] = ("all",)
     can_be_anonymous = True
@@ -175,6 +176,7 @@ class ParquetExporter:
     """A folder with a folder for each table."""
 
     name = "parquet"
+    endings = (".parquet",)
     summary = "a folder with the tables, one file per table and month; with --tables results, without raw samples"
     tables: tuple[Tables, ...] = ("all", "results")
 
@@ -227,6 +229,7 @@ class CsvExporter:
     """A file of results, or with the samples a folder with results.csv and samples.csv."""
 
     name = "csv"
+    endings = (".csv",)
     summary = "one line per result; with --tables all, a folder with results.csv and samples.csv"
     tables: tuple[Tables, ...] = ("results", "all")
 
@@ -290,6 +293,7 @@ class MarkdownExporter:
     """One table, without empty columns."""
 
     name = "markdown"
+    endings = (".md", ".markdown")
     summary = "a table of the results for a page or a pull request"
     tables: tuple[Tables, ...] = ("results",)
 

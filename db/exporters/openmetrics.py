@@ -79,6 +79,7 @@ class OpenMetricsExporter:
     """One text in the OpenMetrics 1.0 exposition format."""
 
     name = "openmetrics"
+    endings = (".prom", ".om")
     summary = "gauges in base units for Prometheus, each with the time of its run"
     tables: tuple[Tables, ...] = ("results",)
 

@@ -366,7 +366,7 @@ def test_compare_to_shows_a_comparison_at_the_end_which_may_be_a_gate(capfd, tmp
     (finding,) = document["comparison"]["findings"]
     assert finding["after"]["run_id"] == document["measured"][0]["run_id"]
     assert finding["judgement"]["reason"].startswith("not comparable")
-    assert "simulated: False / True" in finding["judgement"]["reason"]
+    assert "simulated: no / yes" in finding["judgement"]["reason"]
     assert document["comparison"]["gate"]["text"] == "--fail-on slower: not known at 1 of 1 point"
     at_others = ["64" if word == "32" else word for word in words if word != "--json"]
     assert run_hardware_benchmark.main(at_others) == 3  # no point has a verdict

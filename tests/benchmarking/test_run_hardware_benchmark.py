@@ -46,6 +46,11 @@ def test_fixed_iterations_give_the_scripted_numbers(capsys, null_script):
     assert (result["launches"], result["iterations"], result["stop_reason"]) == (3, 15, "fixed")
 
 
+def test_the_results_of_a_script_are_said_to_be_simulated(capsys):
+    assert main([*NULL, "--batch-sizes", "1", "--sequence-lengths", "32", "--iterations", "3"]) == 0
+    assert "simulated: the numbers come from a script or an emulator, not from a device" in capsys.readouterr().out
+
+
 def test_generation_splits_into_first_and_further_tokens(capsys, null_script):
     null_script(latency_ms={"*": [20.0, 22.0, 18.0]})
     arguments = ["--model-id", "tiny-gpt2", "--batch-sizes", "2", "--sequence-lengths", "32", "--new-tokens", "5"]

@@ -22,7 +22,7 @@ from typing import Literal
 from benchmarking.core.child_process import environment, module_command, pass_on, run_bound
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.suggestions import flags_in
+from benchmarking.core.suggestions import BENCH_WORDS, flags_in, in_our_words
 from benchmarking.core.verdicts.launches import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
@@ -232,7 +232,8 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         folder += ["benches"] if folder and command[1:2] != ["benches"] else []
         raise UsageError(
             f"{letter.upper()}: benchhouse benches cannot be measured in turns: write "
-            f"{shlex.join(('benchhouse', 'batch', *folder, *command[1:]))}, which measures the same benchmarks"
+            f"{shlex.join(('benchhouse', 'batch', *folder, *in_our_words(command[1:], BENCH_WORDS)))}, which measures "
+            "the same benchmarks"
         )
     if words[0] == "benchhouse" and command[:1] == ["load"]:
         raise UsageError(

@@ -22,6 +22,7 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import counted, number, visible, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE, NEXT, launch_notes, next_launch_text, throughput_note
+from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.measure.context import DEFAULT_PROFILE, PROFILES
 from benchmarking.workloads.support.families import family_named
 
@@ -42,7 +43,8 @@ def table(run: Run, page: Page = PLAIN) -> str:
     words = (cell.runtime, cell.precision, *threads, *table.shared)
     title = f"{cell.subject} ({workload.task}) on {cell.device.name}, {', '.join(words)}"
     reason = f" ({workload.weights_reason})" if workload.weights_reason else ""
-    below = [f"weights: {workload.weights}{reason}"]
+    below = [SIMULATED] if run.is_simulated else []
+    below.append(f"weights: {workload.weights}{reason}")
     if run.load_time_s:
         processes = f" (median of {len(run.loads)} processes)" if len(run.loads) > 1 else ""
         below.append(f"load: {number(run.load_time_s)} s{processes}")

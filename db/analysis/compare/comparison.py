@@ -51,6 +51,8 @@ SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
 LOADS_DECIDE = "five loads of each side or more, in turns, each with --repetitions 3, decide"
 """In place of `judging.AB_HINT`, for load tests."""
+NOT_SET = "not set"
+"""The value of --by of results without one, such as threads that are left to the runtime."""
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
 
 
@@ -163,7 +165,7 @@ def compare_within(
     groups: dict[str, list[Measured]] = {}
     (results,) = read_results(warehouse, (selection,), metric)
     for result in sorted(results, key=lambda one: (one.started_at, one.run_id)):
-        groups.setdefault(str(result.columns[column]), []).append(result)
+        groups.setdefault(result.columns[column] or NOT_SET, []).append(result)
     if baseline is None:
         usual: str | None = "float32" if column == "precision" else None
         if column == "runtime":
@@ -174,9 +176,12 @@ def compare_within(
     matches = [
         match(groups.get(baseline, ()), group, may_differ) for value, group in groups.items() if value != baseline
     ]
+    of_baseline = {one.result.result_id: one for each in matches for one in each.only_before}
+    paired = {base.result.result_id for one in matches for base, _ in (*one.pairs, *one.refused)}
     matched = Matched(
         pairs=tuple(pair for one in matches for pair in one.pairs),
         refused=tuple(pair for one in matches for pair in one.refused),
+        only_before=tuple(one for result_id, one in of_baseline.items() if result_id not in paired),
         only_after=tuple(single for one in matches for single in one.only_after),
     )
     others = ", ".join(value for value in groups if value != baseline)

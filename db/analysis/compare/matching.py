@@ -18,7 +18,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import LOOP, SCENARIO, Json, Point, canonical_hash
 from benchmarking.core.text import listed
-from db.analysis.selection import FIELDS, is_setting
+from db.analysis.selection import FIELDS, field_word, is_setting
 
 Keys = Mapping[str, Json]
 MayDiffer = Callable[[str], bool]
@@ -249,6 +249,7 @@ def allowed_across(columns: Iterable[str]) -> Callable[[str], bool]:
 
 def across_column(word: str) -> str:
     """The column of a word of --across, or the key of a setting. Raises UsageError for an unknown one."""
+    word = field_word(word)
     if word not in ACROSS and is_setting(word):
         return f"runtime_mode {word}"
     return FIELDS.get(choice(word, ACROSS, "field of --across"), word)
@@ -357,4 +358,6 @@ def in_words(differing: Mapping[str, tuple[object, object]]) -> dict[str, tuple[
 
 
 def _text(name: str, value: object) -> str:
-    return "none" if value is None else str(value)[: DIGITS if name in HASHES else None]
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return str(value)[: DIGITS if name in HASHES else None]

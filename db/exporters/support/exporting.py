@@ -87,6 +87,11 @@ def exporters() -> tuple[Exporter, ...]:
     return tuple(plugins.by_name(PACKAGE).values())
 
 
+def exporter_of(file: Path) -> Exporter | None:
+    """The exporter for the ending of a file's name, one of its `endings` if it has any; None without one."""
+    return next((one for one in exporters() if file.suffix.lower() in getattr(one, "endings", ())), None)
+
+
 @contextmanager
 def text_output(output: Path | None) -> Iterator[TextIO]:
     """A stream for text: stdout, or a new file. Raises UsageError and StorageError."""

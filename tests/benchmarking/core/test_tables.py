@@ -29,13 +29,15 @@ def test_without_a_width_rows_are_single_lines():
     ]
 
 
-def test_wide_terminals_show_the_same_table_as_a_file():
-    in_a_file = table_text(RESULTS, Page(width=100))
-    assert table_text(RESULTS, Page(width=200, is_terminal=True)) == in_a_file
+def test_a_table_uses_the_width_of_a_terminal_but_not_of_a_file():
+    in_a_file = table_text(RESULTS, Page(width=200))
+    assert max(map(len, in_a_file.splitlines())) == 100
+    assert table_text(RESULTS, Page(width=100, is_terminal=True)) == in_a_file
+    wide = table_text(RESULTS, Page(width=200, is_terminal=True))
+    assert 100 < max(map(len, wide.splitlines())) <= 200
+    assert len(wide.splitlines()) < len(in_a_file.splitlines())
     styled = table_text(RESULTS, Page(width=200, is_terminal=True, has_styles=True))
-    bare = [line.rstrip() for line in ESCAPE.sub("", styled).splitlines()]
-    assert bare == in_a_file.splitlines()
-    assert max(map(len, bare)) == 100
+    assert [line.rstrip() for line in ESCAPE.sub("", styled).splitlines()] == wide.splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 60, 40, 30, 24])

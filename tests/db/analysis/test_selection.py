@@ -55,6 +55,7 @@ def chosen(runs, tmp_path_factory):
         ("runtime=compiled|onnxruntime", [1, 2]),
         (" runtime = eager , batch=4 ", [0, 3]),
         ("batch=2", []),
+        ("model_id=gpt2,batch_size=4", [1]),  # a field by the name of its column
         ("tag.side=a", [0]),
         ("tag.team's=a", []),  # the | parts values
         ("since=2026-01-11", [2, 3]),

@@ -127,7 +127,7 @@ def test_by_splits_one_selection(capsys, stored):
         (["tag.side=a", "tag.side=c"], "the reasons are given above"),
         (["tag.side=a", "tag.side=nowhere"], "B (tag.side=nowhere) selects no results"),
         (["tag.side=a,batch=2", "tag.side=c"], "no point is on both sides"),
-        (["--by", "device"], "there is only cpu"),
+        (["--by", "device"], "all selected results have one value of device, cpu"),
         (["--by", "device", "batch=99"], "no results are selected"),
         (["--by", "runtime", "--baseline", "tensorrt"], "A (tensorrt) selects no results"),
     ],
@@ -217,5 +217,5 @@ def test_of_many_stored_names_the_nearest_are_named_and_the_others_counted(capsy
 )
 def test_one_value_of_a_field_is_answered_with_what_stores_another(field, value, command, capsys, stored):
     assert main(["tag.side=c", "--by", field, *stored]) == 3
-    said = f"there is only {value}: store another one first, as benchhouse {command} --save"
-    assert said in " ".join(capsys.readouterr().err.split())
+    said = f"all selected results have one value of {field}, {value}: store another one first"
+    assert f"{said}, as benchhouse {command} --save" in " ".join(capsys.readouterr().err.split())

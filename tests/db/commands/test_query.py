@@ -32,6 +32,22 @@ def test_a_question_is_answered_as_a_table(command):
     assert out == "runtime      runs\n─────────────────\neager           3\nonnxruntime     1\n"
 
 
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("vit", "stored results are shown by benchhouse show model=vit"),
+        ("model=vit", "stored results are shown by benchhouse show model=vit"),
+        ("all_results", 'write "SELECT * FROM all_results", or --describe all_results'),
+        ("latency_median_ms", 'write "SELECT run_id, model_id, latency_median_ms FROM all_results"'),
+    ],
+)
+def test_a_word_in_place_of_a_statement_is_answered_with_what_to_type(command, word, answer):
+    code, _, err = command("query", word)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"'{word}' is no statement: " in err
+    assert answer in err
+
+
 def test_parameters_and_formats(command):
     sql = "SELECT model_id, tags FROM benchmark_runs WHERE model_id = $m"
     code, out, _ = command("query", sql, "--param", "m=vit", "--format", "json")

@@ -495,6 +495,15 @@ def test_by_compares_each_value_with_the_usual_or_the_given_baseline(store, ware
     assert {one.subject["runtime"][0] for one in named.findings} == {"openvino"}
 
 
+def test_by_tells_what_only_the_baseline_has(store, warehouse):
+    one = {"batch_sizes": (1,), "precision": "float32"}
+    store("a", runtime="eager", sequence_lengths=(16, 32), **one)
+    store("b", runtime="onnxruntime", sequence_lengths=(32, 64), **one)
+    found = compare_within(warehouse, Selection.parse(""), "runtime", LATENCY)
+    assert [single.point for single in found.only_before] == ["b1 s16"]
+    assert [single.point for single in found.only_after] == ["b1 s64"]
+
+
 def test_differing_code_and_versions_are_reported(store, sides):
     def newer(run):
         versions = {**run.provenance.versions, "torch": "2.14.0"}
