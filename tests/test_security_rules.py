@@ -27,6 +27,7 @@ OWN_NAMES = {
         "runs": "conditions on columns of ours",
         "self.sql": "the user's own condition, asked on a confined connection",
     },
+    "commands/query.py": {"word": "a table or metric of ours, in a message"},
     "connection.py": {"options": "constants and `quoted`"},
     "conflicts.py": {
         **dict.fromkeys(("columns", "key", "part_key", "json_columns"), "columns of CONTENTS"),

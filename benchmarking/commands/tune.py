@@ -25,6 +25,7 @@ from benchmarking.core.errors import (
     EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
     BenchhouseError,
+    LockedError,
     StorageError,
     UsageError,
 )
@@ -205,13 +206,16 @@ def _searched(
     ingest: Ingest | None,
     prices: Any,
 ) -> int:
-    """Measure, store, and print the answer; after an interruption the answer so far."""
+    """Measure, store, and print the answer; after an interruption, or where the device stays in use, that so far."""
     try:
         search.run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, LockedError) as stop:
+        if isinstance(stop, LockedError) and not any(track.measurements for track in search.tracks.values()):
+            raise
         again = shlex.join(["benchhouse", "tune", *argv, *([] if arguments.resume else ["--resume"])])
         kept = f"saved; continue with {again}" if arguments.save else "not saved, because of --no-save"
-        note(f"interrupted after {search.spent_s:.0f} s: {kept}; the answer so far:")
+        ended = "interrupted" if isinstance(stop, KeyboardInterrupt) else "stopped"
+        note(f"{ended} after {search.spent_s:.0f} s: {kept}; the answer so far:")
         _print_answer(search, arguments, prices)
         raise
     code = EXIT_OK

@@ -160,6 +160,26 @@ def test_an_interrupted_search_prints_its_answer_and_goes_on_with_resume(capsys,
     assert "--resume: no interrupted search of tiny-bert" in capsys.readouterr().err
 
 
+def test_a_device_that_stays_in_use_ends_a_search_with_its_answer_so_far(capsys, monkeypatch):
+    launches, run_launch = [], supervisor.run_launch
+
+    def in_use(track, launch, *rest):
+        if len(launches) == 3:
+            raise LockedError("null is in use")
+        launches.append(launch)
+        run_launch(track, launch, *rest)
+
+    monkeypatch.setattr(search, "run_launch", in_use)
+    assert cli.main([*TUNE, "--precisions", "float32,int8"]) == 1
+    out, err = capsys.readouterr()
+    assert "recommended: null device, null, int8, batch 2" in " ".join(out.split())
+    assert "saved; continue with benchhouse tune tiny-bert" in err
+    assert "benchhouse tune: error: null is in use" in err
+    launches[:] = [None] * 3
+    assert cli.main([*TUNE, "--precisions", "float32,int8"]) == 1  # nothing was measured: no answer
+    assert capsys.readouterr().out == ""
+
+
 def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monkeypatch):
     start_s, steps = search.time.monotonic(), itertools.count(0, 40)
     clock = SimpleNamespace(monotonic=lambda: start_s + next(steps))  # of the search only: workers end by the real one

@@ -69,7 +69,10 @@ def test_unknown_name_lists_similar_ones_and_how_to_list_all():
 
 @pytest.mark.parametrize(
     ("typed", "first"),
-    [("bert", "bert-base-uncased"), ("qwen", "Qwen/Qwen"), ("openai/gpt2", "gpt2,"), ("Tiny-BERT", "tiny-bert")],
+    [
+        *(("bert", "bert-base-uncased"), ("qwen", "Qwen/Qwen"), ("openai/gpt2", "gpt2,"), ("Tiny-BERT", "tiny-bert")),
+        ("prajjwal1/bert-tiny", "tiny-bert"),  # the same words in another order
+    ],
 )
 def test_the_beginning_of_a_name_is_answered_with_the_model_before_a_tiny_one(typed, first):
     with pytest.raises(UsageError, match=f"Did you mean {first}"):
