@@ -141,8 +141,10 @@ def resolve_target(arguments: argparse.Namespace) -> None:
     elif arguments.use_slurm is not None:
         named = SLURM + arguments.use_slurm
     arguments.cluster = named
-    if named is None and (arguments.setup is not None or arguments.ssh_config is not None):
-        raise UsageError("--setup and --ssh-config require a remote machine: give --remote-host or --use-slurm")
+    if named is None and (arguments.setup, arguments.setup_package, arguments.ssh_config) != (None, PACKAGE, None):
+        raise UsageError(
+            "--setup, --setup-package and --ssh-config require a remote machine: give --remote-host or --use-slurm"
+        )
     if named is not None:
         read_cluster(named, arguments)
 
@@ -159,6 +161,11 @@ def read_cluster(name: str, arguments: argparse.Namespace) -> Start:
     setup = None if arguments.setup is None else read_setup(arguments.setup)
     if setup is not None and not name.startswith((SLURM, SSH)):
         raise UsageError(f"--setup has no effect on {name}: it applies to ssh: and slurm: only")
+    if arguments.ssh_config is not None and not name.startswith(SSH):
+        raise UsageError(f"--ssh-config has no effect on {name.rstrip(':')}: it applies to ssh: only")
+    is_installed = name.startswith(SSH) and setup is not None and setup.kind == "venv"
+    if arguments.setup_package != PACKAGE and not is_installed:
+        raise UsageError("--setup-package has an effect only on machines over SSH with --setup venv: add it")
     local = LOCAL.fullmatch(name)
     has_certificates = any(getattr(arguments, flag, None) for flag in TLS_FLAGS)
     if has_certificates and (local or name.startswith(SSH)):
@@ -200,8 +207,8 @@ def target_flags(arguments: argparse.Namespace) -> tuple[str, ...]:
         words = ["--use-slurm", *filter(None, [arguments.use_slurm])]
     else:
         words = ["--cluster", name]
-    for flag in ("setup", "ssh_config", "tls_ca_file", "tls_cert", "tls_key"):
-        if (value := getattr(arguments, flag, None)) is not None:
+    for flag in ("setup", "setup_package", "ssh_config", *TLS_FLAGS):
+        if (value := getattr(arguments, flag, None)) not in (None, PACKAGE):
             words += [f"--{flag.replace('_', '-')}", value]
     return (*words, *(["--insecure"] if getattr(arguments, "insecure", False) else []))
 

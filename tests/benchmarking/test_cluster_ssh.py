@@ -25,7 +25,9 @@ from benchmarking.cluster.remote_setup import (
 )
 from benchmarking.cluster.remote_workers import Ssh, destination, read_hosts
 from benchmarking.cluster.scheduler import WorkerRequirements
+from benchmarking.cluster.target import add_cluster, resolve_target, target_flags
 from benchmarking.core.child_process import run_program
+from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UsageError
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import check_loaded_plan
@@ -75,7 +77,14 @@ def test_models_and_scripts_are_measured_over_ssh_and_unknown_host_keys_are_refu
             ["--backend", "remote", "--host", "lab", "--use-slurm"],
             "--backend remote and --use-slurm: give only one of them",
         ),
-        (["--setup", "venv"], "--setup and --ssh-config require a remote machine"),
+        (["--setup", "venv"], "--setup, --setup-package and --ssh-config require a remote machine"),
+        (["--setup-package", "mine"], "--setup, --setup-package and --ssh-config require a remote machine"),
+        (["--use-slurm", "--ssh-config", "mine"], "--ssh-config has no effect on slurm: it applies to ssh: only"),
+        (
+            ["--use-slurm", "--setup", "venv", "--setup-package", "mine"],
+            "--setup-package has an effect only on machines",
+        ),
+        (["--backend", "remote", "--host", "lab", "--setup-package", "mine"], "over SSH with --setup venv: add it"),
         (["--use-slurm", "--setup", "docker"], "--setup docker: expected venv, venv:DIR, conda:NAME, or docker:IMAGE"),
         (["--use-slurm", "--setup", "conda:-n"], "--setup conda:-n: expected venv"),
         (
@@ -87,6 +96,15 @@ def test_models_and_scripts_are_measured_over_ssh_and_unknown_host_keys_are_refu
 def test_remote_flags_are_checked_before_connecting(flags, why, capsys):
     assert run_hardware_benchmark.main([*RUN[2:], *flags]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_resumed_command_is_named_with_all_flags_of_its_place():
+    parser = Parser(prog="batch_benchmark")
+    add_cluster(parser)
+    flags = ["--backend", "remote", "--remote-host", "lab", "--setup", "venv:x", "--setup-package", "./benchhouse.whl"]
+    arguments = parser.parse_args([*flags, "--ssh-config", "mine"])
+    resolve_target(arguments)
+    assert target_flags(arguments) == (*flags, "--ssh-config", "mine")
 
 
 def test_errors_in_a_host_file_name_the_line(tmp_path):
