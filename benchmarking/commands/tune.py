@@ -210,7 +210,7 @@ def _searched(
     try:
         search.run()
     except (KeyboardInterrupt, LockedError) as stop:
-        if isinstance(stop, LockedError) and not any(track.measurements for track in search.tracks.values()):
+        if isinstance(stop, LockedError) and not any(track.loads for track in search.tracks.values()):
             raise
         again = shlex.join(["benchhouse", "tune", *argv, *([] if arguments.resume else ["--resume"])])
         kept = f"saved; continue with {again}" if arguments.save else "not saved, because of --no-save"

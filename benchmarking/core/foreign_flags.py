@@ -93,6 +93,8 @@ BY_VALUE = (
     ("-o --output --output-format --format", r"^(md|markdown)$", "--markdown", "Markdown on stdout is --markdown"),
     ("--mode --loop --load-type --type", r"^(open|closed)", "--find-rate", LOOPS),
     ("--n", r"^\d{2,}$", "--num-requests", "so many requests are --num-requests N"),
+    ("--target", r"://|:\d+", "--url", "the address of a server is --url URL"),
+    ("-d", r"^\d+(s|m|h)$", "--duration", "the length of a level is --duration 30s"),
     ("--file", r"\.py$", "--include", "benchmarks of your own are --benches FILE"),
     ("--cpu", r"^\d", "--cpu-list", "processors are --cpu-list 0-1"),
     ("-p", r"^(fp|bf|int|float|tf)\d", "--precision", "a precision is --precision int8"),
@@ -126,10 +128,14 @@ TABLE = """
 --matrix --grid --all-combinations :: if --space: {RACED} :: every combination of the values of --devices, --runtimes
   and --precisions is measured
 --file :: --model-list --output :: {FILES}
---max-seconds --time --run-time --benchmark-duration --measurement-interval --test-duration --max-time --time-limit -z
+--max-seconds --time --run-time --benchmark-duration --test-duration --max-time --time-limit -z
   :: --duration --budget --timeout
---min-duration --min-run-time --min-time --seconds --sec --secs :: --duration :: how long a point takes follows from
-  --profile
+--warmup-time --warmup-duration --warmup-secs --warmup-seconds :: if --profile: calls are warmed up until they are
+  steady; so many calls are --warmup-iterations N :: {WARM_UP} :: every command warms up by itself
+--mem-pool-size --workspace --workspace-size --builder-optimization-level --timing-cache --timing-cache-file --sparsity
+  :: if --iterations: {ENGINE}; those of its settings that are flags are listed by --help-options
+--measurement-interval --min-duration --min-run-time --min-time --seconds --sec --secs :: --duration :: how long a point
+  takes follows from --profile
 # Sizes: vLLM, SGLang, llama-bench, GuideLLM, AIPerf.
 --isl --in-tokens --in-len --prefill --prefill-length --input-len --random-input-len --random-input --input-tokens
   --prompt-tokens --prompt-length --synthetic-input-tokens-mean --n-prompt --num-prompt-tokens --seq-length --seq-len
@@ -200,7 +206,7 @@ TABLE = """
 # Model, device and precision.
 --models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}
 --model --model-name --model-path --model-name-or-path --checkpoint :: {MODELS}
--m :: {MODELS} --note --description
+-m :: if --model-id: the model is the argument MODEL, or --model-id MODEL :: {MODELS} --note --description
 --dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in :: --precision
   --precisions :: benchhouse export-model MODEL --precision exports in a precision
 --backends :: --runtimes
@@ -209,7 +215,8 @@ TABLE = """
 --max-latency --target-latency --latency-limit --latency-budget --max-ttft --max-tpot --max-itl --max-e2e --max-memory
   --memory-limit --max-p90 --max-p95 --max-p99 :: --limit :: {LIMITED}
 --latency --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 --latency-p50
-  --latency-p90 --latency-p95 --latency-p99 :: --limit :: {ALWAYS}
+  --latency-p90 --latency-p95 --latency-p99 :: --limit :: if --metric: a metric is named by --metric, such as
+  latency_median_ms :: {ALWAYS}
 --save-baseline --save-as --benchmark-save --benchmark-autosave :: if --save: a stored run is named by --save --tag
   baseline=NAME, and benchhouse compare tag.baseline=NAME latest compares with it :: if --no-alerts: every stored run is
   history, by which the next ones are judged: benchhouse run MODEL --save stores one :: {STORED}
@@ -446,7 +453,8 @@ TABLE = """
 --title --xlabel --ylabel --x --y --x-axis --y-axis --hue --color-by --log --log-scale --logx --logy :: each chart has
   its own title and axes: benchhouse charts --list; a metric is chosen by --metric
 --dpi --width --height --figsize --size --scale :: an image of any size is --format svg, or pdf
---group-by --groupby --group :: groups are made by SQL in benchhouse query, or with compare --by
+--group-by --groupby --group --group-by-func --group-by-fullname --group-by-class :: groups are made by SQL in
+  benchhouse query, or with compare --by
 --open :: if --find-rate: {LOOPS} :: if --triage: open alerts are --triage new,regression :: no window is opened: open
   the file or the address that is printed; open alerts are listed by benchhouse alert list
 --show --open-browser --browser --no-browser --launch-browser --interactive :: no window is opened: open the

@@ -192,6 +192,7 @@ COMPARISON = re.compile(r"\s*:?\s*[=<>]+\s*")
 LIMITED_BELOW = ("throughput", *(name for name, units in UNITS.items() if units is SHARES))
 """What a limit is the least value of; of all others it is the largest."""
 RATE_WORDS = re.compile(r"(tokens?|samples?|items?|requests?)/s(ec)?")
+OF_REQUESTS = " (which 99 % of the requests must hold; benchhouse recommend --share 95% judges by another share)"
 OF_THROUGHPUT = " (tokens/s if its calls have tokens, else samples/s)"
 AND = re.compile(r"\s+and\s+|\s*&+\s*")
 """Between two limits in one text."""
@@ -265,7 +266,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if name not in names:
             ours = _known_name(name, names)
             problem = unknown_name(name, tuple(names), "limit") if ours is None else f"unknown limit {name!r}"
-            share = " (which 99 % of the requests must hold)" if "e2e" in names else ""
+            share = OF_REQUESTS if "e2e" in names else ""
             share = OF_THROUGHPUT if ours == "throughput" else share
             shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
             meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"

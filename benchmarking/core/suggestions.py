@@ -24,6 +24,8 @@ SIMILAR = 0.6
 """The similarity, from 0 to 1, from which a name is offered as what was meant."""
 CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 """Where a word begins in a flag such as --avgRuns."""
+GLUED = re.compile(r"(-[A-Za-z])(\d\w*)")
+"""A short flag with its number in one word."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
 """How a setting of Hydra begins: backend.device=cpu."""
 JOINING = ("&", "&&", "+", "and", "vs", "vs.", "versus")
@@ -328,6 +330,9 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
         return f"{value!r} is not known before measuring: benchhouse compare-runtimes MODEL measures all, tune searches"
     if "," in value and {one.strip() for one in value.split(",")} <= {*known}:
         return f"takes one {what}: got {value}"
+    is_form = value.lower() in ("csv", "json", "jsonl", "yaml", "txt") and "csv" not in known
+    if what == "format" and is_form and len(known) > MAX_CANDIDATES:
+        return f"{value!r} is no tool: formats here are those of tools, and are recognized without the flag"
     if what == "format" and value.lower() in ("html", "md", "markdown") and value not in known and "png" in known:
         return f"{value!r} is no image: --report FILE.{'html' if value.lower() == 'html' else 'md'} writes a page"
     if what == "metric" and value.lower().startswith(("energy", "joule", "power", "watt")):
@@ -405,6 +410,8 @@ def unknown_flag(
     one in its help; `selection` is what precedes a selection of results in this command: its flag, or nothing;
     None without one; `arguments` are the placeholders of its arguments; `values` are the words that a flag takes,
     `value` is what was typed after this one."""
+    if (glued := GLUED.fullmatch(flag)) is not None:  # -c10 of wrk
+        flag, value = glued.groups()
     if (argument := next((one for one in arguments if flag in ARGUMENTS.get(one, ())), None)) and flag not in shown:
         return f"unknown flag {flag}: it is the argument {argument}, which has no flag"
     for flags, part, needed, advice in BY_VALUE:

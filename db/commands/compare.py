@@ -6,8 +6,9 @@ defines a series is equal, except the fields that both selections name and those
 is split by a field, and each value is compared with the baseline.
 
 Sides that ran interleaved (benchhouse ab, --interleave, several runtimes in one command) are compared round by round.
-Other comparisons need a history of at least five sessions for a verdict; without it only the difference is shown. The
-exit code tells whether any point has a verdict; with --fail-on slower, also which one.
+Other comparisons need a history of at least five sessions for a verdict, of two servers five loads of each in turns;
+without it only the difference is shown. The exit code tells whether any point has a verdict; with --fail-on slower,
+also which one.
 """
 
 from __future__ import annotations

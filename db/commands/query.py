@@ -43,6 +43,8 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_STATEMENT_BYTES = 1_000_000
 WORD = re.compile(r"\S*[^\s;()]")
 """A word alone, which is no statement."""
+LABEL = re.compile(r"\btags?\.([\w-]+)")
+"""A label as selections name it."""
 EVERYTHING = ""
 """The value of `--describe` without a table."""
 
@@ -104,6 +106,8 @@ def main(argv: Sequence[str]) -> int:
         with answering(arguments.db_path, sql, dict(arguments.param), **limits) as answer:
             answers.write(answer, arguments.format, rows=arguments.rows)
     except UsageError as error:
+        if (label := LABEL.search(sql)) is not None and "tag" in str(error):
+            raise UsageError(f"{error}; a label is tags['{label[1]}'] in SQL") from error
         if not WORD.fullmatch(sql):
             raise
         raise UsageError(f"{sql!r} is no statement: {_meant(arguments, sql)}") from error

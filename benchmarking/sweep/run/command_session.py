@@ -301,8 +301,16 @@ def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
 
 
 def note_choices(plans: Iterable[CellPlan]) -> None:
-    """Print what was chosen for the models without being requested, once per model."""
-    for text in dict.fromkeys(text for plan in plans for text in chosen_texts(plan.cell.workload)):
+    """Print what was chosen for the models without being requested, and what was requested and does not apply, once per
+    model."""
+    texts = list[str]()
+    for plan in plans:
+        texts += chosen_texts(plan.cell.workload)
+        if plan.settings.quality is not None:
+            from benchmarking.sweep.run.quality_pass import remark
+
+            texts += filter(None, (remark(plan.cell.workload, plan.settings.quality),))
+    for text in dict.fromkeys(texts):
         note(text)
 
 

@@ -57,6 +57,7 @@ from benchmarking.core.records import (
     Workload,
     canonical_hash,
 )
+from benchmarking.core.text import counted
 from benchmarking.measure.quality_measures import (
     OUTPUT_VALUES,
     WindowScores,
@@ -119,6 +120,24 @@ def kind_of(workload: Workload) -> QualityKind:
     return kind
 
 
+def remark(workload: Workload, settings: QualitySettings) -> str | None:
+    """What was asked of the quality that does not hold for this workload, or does otherwise; None if all holds."""
+    if why_not_quality(workload) is not None or (kind := kind_of(workload)) == "text":
+        return None
+    rows = counted(quality_inputs(kind, settings), "input")
+    asked = [f"--quality-{name}" for name in ("text", "file") if getattr(settings, name) is not None]
+    if asked:
+        return f"{' and '.join(asked)}: of text generation only; the quality of {workload.task} is measured on {rows}"
+    if kind == "latents" and settings.windows == TEXT_WINDOWS:
+        return f"the quality of {workload.task} is measured on {rows} (other numbers than {TEXT_WINDOWS} hold as given)"
+    return None
+
+
+def quality_inputs(kind: QualityKind, settings: QualitySettings) -> int:
+    """The inputs on which the quality is measured, of another kind than text."""
+    return LATENT_OUTPUTS if kind == "latents" and settings.windows == TEXT_WINDOWS else settings.windows
+
+
 def quality_point(workload: Workload, settings: QualitySettings) -> Point:
     """The point of the calls by which quality is measured. Raises UnsupportedError if the model has no such point, or a
     text cannot be tokenized."""
@@ -136,10 +155,8 @@ def quality_point(workload: Workload, settings: QualitySettings) -> Point:
         axes["sequence_length"] = min(length, OUTPUT_LENGTH)
     if "new_tokens" in axes:
         axes["new_tokens"] = OUTPUT_TOKENS
-    is_default = settings.windows == TEXT_WINDOWS
-    rows = LATENT_OUTPUTS if kind == "latents" and is_default else settings.windows
     fields = {name: int(axes.pop(name)) for name in ("sequence_length", "new_tokens") if name in axes}
-    point = Point(batch_size=rows, **fields, axes=axes)
+    point = Point(batch_size=quality_inputs(kind, settings), **fields, axes=axes)
     if (problem := family.check(workload, point)) is not None:
         raise UnsupportedError(problem)
     return point

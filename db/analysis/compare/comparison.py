@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 SUBJECT = ("model_id", "device", "runtime", "precision", "num_threads", SETTINGS)
 """Columns that identify what was measured, besides the point."""
 PROVENANCE = ("git_commit", "tool_version", "host", "driver")
-LOADS_DECIDE = "five loads of each side or more, in turns, each with --repetitions 3, decide"
+LOADS_DECIDE = (
+    "five loads of each side or more, in turns, each with --repetitions 3, decide; benchhouse recommend MODEL "
+    "--request-rate RATE ranks servers by what is stored"
+)
 """In place of `judging.AB_HINT`, for load tests."""
 NOT_SET = "not set"
 """The value of --by of results without one, such as threads that are left to the runtime."""

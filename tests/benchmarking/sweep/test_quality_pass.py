@@ -30,6 +30,7 @@ from benchmarking.sweep.run.quality_pass import (
     measured_quality,
     quality_point,
     quality_points,
+    remark,
     size_step,
     why_not_quality,
 )
@@ -309,6 +310,20 @@ def test_other_tasks_are_measured_on_as_many_inputs_as_windows(
     model: str, task: str | None, windows: int, inputs: int
 ) -> None:
     assert quality_point(resolve(model, task=task), QualitySettings(windows=windows)).batch_size == inputs
+
+
+def test_settings_of_the_quality_that_do_not_hold_for_a_task_are_said(tmp_path: Path) -> None:
+    classifier, diffusion = (
+        replace(resolve(model, task=task), weights="given")
+        for model, task in (("tiny-bert", "text-classification"), ("tiny-unet", None))
+    )
+    text = QualitySettings(text=str(tmp_path / "a.txt"), windows=8)
+    assert "--quality-text: of text generation only" in str(remark(classifier, text))
+    assert "is measured on 8 inputs" in str(remark(classifier, text))
+    assert remark(classifier, QualitySettings()) is None
+    assert "is measured on 4 inputs" in str(remark(diffusion, QualitySettings()))
+    assert remark(diffusion, QualitySettings(windows=8)) is None
+    assert remark(resolve("tiny-gpt2"), text) is None
 
 
 def test_a_classifier_that_always_agrees_shows_the_agreement_that_its_inputs_were_chosen_for(tmp_path: Path) -> None:

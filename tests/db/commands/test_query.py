@@ -48,6 +48,11 @@ def test_a_word_in_place_of_a_statement_is_answered_with_what_to_type(command, w
     assert answer in err
 
 
+def test_a_label_that_is_named_as_in_a_selection_is_answered_with_sql(command):
+    code, _, err = command("query", 'SELECT "tag.suite" FROM benchmark_runs')
+    assert (code, "a label is tags['suite'] in SQL" in err) == (2, True)
+
+
 def test_parameters_and_formats(command):
     sql = "SELECT model_id, tags FROM benchmark_runs WHERE model_id = $m"
     code, out, _ = command("query", sql, "--param", "m=vit", "--format", "json")
