@@ -31,7 +31,7 @@ from db.importers.support.reading import (
     top_fields,
     understood,
 )
-from db.importers.support.serving import Columns, latency_columns, load_mode, load_result, server_host
+from db.importers.support.serving import Columns, latency_columns, load_mode, load_result, same_length, server_host
 
 EXPORTED = ("avg", "p50", "p90", "p95", "p99", "min", "max", "std")
 """Statistics that become metrics; the others (p1, p5, p10, sum, ...) are kept."""
@@ -290,7 +290,7 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
             named = {name.lower(): cell for name, cell in place.items() if name not in ("Endpoint", "Metric")}
             key = f"gpu_{place.get('GPU_Index')}"
             if key in gpus and gpus[key].get("gpu_uuid") != named.get("gpu_uuid"):
-                key = named["gpu_uuid"]  # several machines behind one endpoint have GPUs of the same index
+                key = named.get("gpu_uuid", key)  # several machines behind one endpoint have GPUs of the same index
             gpu = gpus.setdefault(key, {**named, "metrics": {}})
             gpu["metrics"][metric] = {"unit": unit, **numbers}
         else:
@@ -349,9 +349,8 @@ def _model_names(fields: Fields, name: str, value: Any) -> str:
 def _common_value(top: Fields, name: str) -> int | None:
     """The value of a metric if it is the same whole number from 1 for all requests, otherwise None."""
     metric = top.peek(name)
-    if not _is_metric(metric) or metric.get("min") is None or metric.get("min") != metric.get("max"):
-        return None
-    return Fields(top.file, metric, name).count("min") if metric["min"] >= 1 else None
+    fields = Fields(top.file, metric if _is_metric(metric) else {}, name)
+    return same_length(fields.number("min"), fields.number("max"))
 
 
 def _mean_value(top: Fields, name: str) -> float | None:

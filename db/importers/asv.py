@@ -22,7 +22,7 @@ from typing import Any, Literal
 from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Json, Point, Result
-from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of
+from db.importers.support.building import Argument, Arguments, ForeignRun, Format, arguments_of, as_argument
 from db.importers.support.files import ForeignFile, is_beside, read_file
 from db.importers.support.measures import block, foreign_result, in_ms
 from db.importers.support.reading import INT32_MAX, Fields, parsed_number, shifted, shortened, top_fields, understood
@@ -230,7 +230,7 @@ def _argument(text: Any) -> Argument:
         value = ast.literal_eval(str(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return str(text)
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(text)
+    return as_argument(value) if isinstance(value, int | float | str) else str(text)
 
 
 def _result(point: Point, fields: Fields, kind: Kind) -> Result:

@@ -21,6 +21,7 @@ from db.importers.support.reading import (
     csv_header,
     csv_rows,
     has_columns,
+    has_keys,
     mostly,
     parsed_number,
     shortened,
@@ -85,9 +86,7 @@ def recognises(file: ForeignFile) -> bool:
     if not isinstance(data, dict) or not isinstance(data.get("context"), dict):
         return False
     benchmarks = data.get("benchmarks")
-    return isinstance(benchmarks, list) and (
-        not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "name" in one)
-    )
+    return isinstance(benchmarks, list) and (not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {"name"})))
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:

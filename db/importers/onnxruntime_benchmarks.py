@@ -41,6 +41,7 @@ from db.importers.support.reading import (
     json_objects,
     mostly,
     parsed_number,
+    put_at,
     shortened,
     understood,
 )
@@ -415,13 +416,7 @@ def _nested(row: Fields) -> Fields:
     """A row of the CSV, whose columns are paths, as a record of the JSON."""
     record: dict[str, Any] = {}
     for name in row:
-        *path, last = name.split(".")
-        place = record
-        for part in path:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                row.refuse(name, "lies below a column that has a value itself")
-        place[last] = row.peek(name)
+        put_at(record, name.split("."), row.peek(name), row)
     return Fields(row.file, record, row.path, numbers_are_text=True)
 
 

@@ -24,10 +24,28 @@ from typing import Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, to_json
-from db.importers.support.building import Arguments, ForeignRun, Format, arguments_of, is_argument, iso, named_arguments
+from db.importers.support.building import (
+    Arguments,
+    ForeignRun,
+    Format,
+    arguments_of,
+    as_argument,
+    field_of,
+    iso,
+    named_arguments,
+)
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
-from db.importers.support.reading import Fields, mostly, parsed_number, shifted, shortened, top_fields, understood
+from db.importers.support.reading import (
+    Fields,
+    has_keys,
+    mostly,
+    parsed_number,
+    shifted,
+    shortened,
+    top_fields,
+    understood,
+)
 
 FORMAT_VERSION = "1.0"
 UNTIMED = {"byte": ("memory_peak_mb", "MB", 1 / BYTES_PER_MB), "integer": ("value", "1", 1.0)}
@@ -79,7 +97,7 @@ def is_pyperf(file: ForeignFile) -> bool:
     if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
         return False
     benchmarks = data["benchmarks"]
-    return not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "runs" in one)
+    return not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {"runs"}))
 
 
 def read_pyperf(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -111,9 +129,8 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
     # The arguments in the benchmark's name, and those that its author wrote into the metadata.
     base, found = named_arguments(name)
     for field in metadata:
-        if is_argument(field):
-            value = metadata.any(field)
-            found[field] = value if isinstance(value, int | float | str) else str(value)
+        if field_of(field):
+            found[field] = as_argument(metadata.any(field))
     arguments = arguments_of(base, found)
     return ForeignRun(
         key=f"{index} {name}",
@@ -216,13 +233,10 @@ def _started(process: Process) -> str:
 
 
 def is_pytest_benchmark(file: ForeignFile) -> bool:
-    data = file.json
-    if not isinstance(data, dict) or not {"machine_info", "benchmarks", "datetime"} <= data.keys():
+    if not has_keys(file.json, {"machine_info", "benchmarks", "datetime"}):
         return False
-    benchmarks = data["benchmarks"]
-    return isinstance(benchmarks, list) and (
-        not benchmarks or mostly(benchmarks, lambda one: isinstance(one, dict) and "stats" in one)
-    )
+    benchmarks = file.json["benchmarks"]
+    return isinstance(benchmarks, list) and (not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {"stats"})))
 
 
 def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -259,10 +273,7 @@ def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
 
 def _case(benchmark: Fields) -> tuple[Arguments, Result]:
     name, parameters = benchmark.required(benchmark.text, "fullname"), benchmark.section("params")
-    found = {}
-    for parameter in parameters:
-        value = parameters.any(parameter)
-        found[parameter] = value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
+    found = {parameter: as_argument(parameters.any(parameter)) for parameter in parameters}
     arguments = arguments_of(name.partition("[")[0] if found else name, found)
     stats = benchmark.required(benchmark.fields, "stats")
     calls, values = stats.count("iterations") or 1, stats.numbers("data")
@@ -280,7 +291,7 @@ def _case(benchmark: Fields) -> tuple[Arguments, Result]:
 def is_hyperfine(file: ForeignFile) -> bool:
     results = file.json.get("results") if isinstance(file.json, dict) else None
     return isinstance(results, list) and mostly(
-        results, lambda one: isinstance(one, dict) and {"command", "mean", "user", "system"} <= one.keys()
+        results, lambda one: has_keys(one, {"command", "mean", "user", "system"})
     )
 
 

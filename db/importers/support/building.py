@@ -275,11 +275,13 @@ class Format:
         device and processor. Raises FormatError for a run that cannot be stored."""
         found = _within_columns(file, found)
         ids, started_at = (self.name, file.sha256), found.started_at or file.modified_at
-        doubts = (*found.doubts, *(without_zone(found.stated_times) if found.started_at else (undated(file),)))
+        undated = Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
+        doubts = (*found.doubts, *(without_zone(found.stated_times) if found.started_at else (undated,)))
         results = tuple(
             _of_run(one, content_id(*ids, found.key, str(index)), iso(started_at), doubts)
             for index, one in enumerate(found.results)
         )
+        worst: Status = max((one.status for one in results), key=RANK.index, default="ok")
         precision, mode = found.precision, dict(found.runtime_mode)
         if found.precision_word is not None:
             precision = precision_of(found.precision_word)
@@ -296,7 +298,7 @@ class Format:
         run = Run(
             run_id=content_id(*ids, found.key),
             session_id=content_id(*ids),
-            status=found.status or worst_status(results),
+            status=found.status or worst,
             error=found.error,
             started_at=iso(started_at),
             finished_at=None if found.finished_at in (None, started_at) else iso(found.finished_at),
@@ -371,11 +373,6 @@ def is_unnamed(model_id: str) -> bool:
     return model_id == UNNAMED or model_id.startswith(f"{UNNAMED}-")
 
 
-def worst_status(results: Iterable[Result]) -> Status:
-    """The status of a run with these results: ok if all of them are."""
-    return max((result.status for result in results), key=RANK.index, default="ok")
-
-
 def stated(values: Mapping[str, str | None]) -> dict[str, str]:
     """The values that the file has."""
     return {name: value for name, value in values.items() if value}
@@ -405,11 +402,6 @@ def foreign_hardware(
     )
 
 
-def undated(file: ForeignFile) -> Doubt:
-    """The doubt about results in a file without a date: its modification time is used."""
-    return Doubt(kind="undated", severity="info", evidence={"file_modified_at": iso(file.modified_at)})
-
-
 OF_MACHINE: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(("device_memory_bytes", "memory_bytes", "parameter_count"), (0, INT64_MAX)),
     **dict.fromkeys(("cpu_cores", "cpu_threads"), (1, INT32_MAX)),
@@ -436,17 +428,16 @@ def _within_columns(file: ForeignFile, found: ForeignRun) -> ForeignRun:
             name: None for name in COUNTED if beyond(name, getattr(result, name), 0, INT64_MAX)
         }
         results.append(replace(result, **uncounted))
-    sizes = [[name for name in POINT_FIELDS if not _is_size(getattr(one.point, name))] for one in results]
+    sizes = [
+        [name for name in POINT_FIELDS if (size := getattr(one.point, name)) is not None and not 1 <= size <= INT32_MAX]
+        for one in results
+    ]
     if not all(sizes):
         for result, names in zip(results, sizes, strict=True):
             for name in names:
                 beyond(name, getattr(result.point, name), 1, INT32_MAX)
         results = [result for result, names in zip(results, sizes, strict=True) if not names]
     return replace(found, results=results, **unknown)
-
-
-def _is_size(value: int | None) -> bool:
-    return value is None or 1 <= value <= INT32_MAX
 
 
 def check_storable(file: ForeignFile, key: str, run: Run) -> None:
@@ -525,13 +516,15 @@ class Arguments:
         return f"{name} {variant}" + (f" {self.setup['model_id']} {sorted(stored.items())}" if stored or others else "")
 
 
-def _field_of(name: str) -> str:
+def field_of(name: str) -> str:
+    """The field of the point or the run that a parameter of this name is stored in; empty for none."""
     return WORDS_OF_AXES.get(name.lower().replace("-", "_"), "")
 
 
-def is_argument(name: str) -> bool:
-    """Whether a parameter of this name has a field of its own."""
-    return bool(_field_of(name))
+def as_argument(value: Json) -> Argument:
+    """A parameter's value as an argument: a number or a text. Anything else is its text, also true and false, which
+    are no sizes."""
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else str(value)
 
 
 def named_arguments(name: str) -> tuple[str, dict[str, Argument]]:
@@ -545,7 +538,7 @@ def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments
     fields: dict[str, Any] = {}
     others: dict[str, Argument] = {}
     for name, value in arguments.items():
-        field = _field_of(name)
+        field = field_of(name)
         found: Any = None
         if field in (*POINT_FIELDS, "num_threads"):  # a whole number from 1
             number = value if isinstance(value, int | float) else parsed_number(value)

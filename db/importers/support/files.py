@@ -33,6 +33,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import first_few
 from benchmarking.core.untrusted.input_files import (
+    MAX_DEPTH,
     check_json,
     open_regular,
     parse_json,
@@ -175,10 +176,21 @@ class _Search:
 
 
 def _is_document(value: Any) -> bool:
-    """Whether it is an object, or a list of objects; text in brackets is part of a log."""
-    return isinstance(value, dict) or (
-        isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
-    )
+    """Whether it is an object, or a list of objects, and not nested deeper than JSON may be that is read whole; text in
+    brackets is part of a log."""
+    if not isinstance(value, dict) and not (
+        isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
+    ):
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return not any(isinstance(one, dict | list) for one in level)
 
 
 MIN_BYTES = 200

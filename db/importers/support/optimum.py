@@ -21,7 +21,7 @@ from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Result, Samples
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
-from db.importers.support.reading import Fields, csv_rows, parsed_number, understood, yaml_object
+from db.importers.support.reading import Fields, csv_rows, has_keys, parsed_number, put_at, understood, yaml_object
 
 MEASURED = ("memory", "latency", "throughput", "energy", "efficiency")
 TARGETS = (
@@ -44,7 +44,7 @@ OLD_CONFIG_PARTS = {"experiment_name", "backend", "benchmark", "environment", "m
 
 def is_config(data: Any) -> bool:
     """Whether the data is a benchmark's configuration."""
-    return isinstance(data, dict) and {"backend", "scenario", "launcher"} <= data.keys()
+    return has_keys(data, {"backend", "scenario", "launcher"})
 
 
 def is_report(data: Any) -> bool:
@@ -199,12 +199,7 @@ def _nested(row: Fields) -> Fields:
             is_rate = what.startswith("throughput(")
             known = [target, "throughput", "value"] if is_rate else [target, "latency", "mean"]
             path = ["report", *(known if is_rate or what == "latency(s)" else [name])]
-        place = nested
-        for part in path[:-1]:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                row.file.refuse(f"{'.'.join(path)}: {part} has both a value and fields")
-        place[path[-1]] = _list_or_text(cell)
+        put_at(nested, path, _list_or_text(cell), row)
     if is_old and OLD_CONFIG_PARTS & nested.keys():
         config = _old_config({name: nested.pop(name) for name in OLD_CONFIG_PARTS & nested.keys()})
         nested = {**nested, "config": config}

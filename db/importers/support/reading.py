@@ -473,6 +473,17 @@ def csv_rows(
         yield Fields(file, row, f"line {number}", numbers_are_text=True)
 
 
+def put_at(values: dict[str, Any], path: Sequence[str], value: Any, row: Fields) -> None:
+    """Put the value of a column, whose name is a path such as `report.forward.latency`, into nested objects. Raises
+    FormatError if a part of the path has a value itself."""
+    place = values
+    for part in path[:-1]:
+        place = place.setdefault(part, {})
+        if not isinstance(place, dict):
+            row.refuse(".".join(path), f"{short_name(part)} has both a value and fields")
+    place[path[-1]] = value
+
+
 def find_header(file: ForeignFile, fits: Callable[[list[str]], bool] = bool) -> tuple[int, list[str]]:
     """Number and cells of the first line that `fits` as the header of a table; 0 and no cells without one. Programs
     print lines above it."""

@@ -518,3 +518,13 @@ def test_the_gpus_that_worked_are_aiperfs_hardware(tmp_path):
     assert gpus["gpu_0"]["metrics"]["gpu_power_usage"] == {"unit": "W", "avg": 1012.5, "min": 90, "max": 700}
     assert (sorted(gpus), file.left_out) == (["gpu_0", "gpu_1", "gpu_2"], {})
     assert run.results[0].metrics["latency_median_ms"] == 6653.9
+
+
+def test_gpu_rows_of_another_table_without_ids_are_read(tmp_path):
+    rows = """
+Endpoint,GPU_Index,GPU_Name,Metric,avg,min,max
+localhost:9401,0,NVIDIA H100 80GB HBM3,GPU Memory Used (GB),40.00,1.00,60.00
+"""
+    (tmp_path / "table.csv").write_text((IMPORTS / "aiperf/table.csv").read_text() + GPU_ROWS + rows)
+    (run,) = runs(tmp_path / "table.csv")
+    assert run.origin.kept["telemetry_data"]["endpoints"]["localhost:9401"]["gpus"]["gpu_0"]["gpu_uuid"] == "GPU-a"

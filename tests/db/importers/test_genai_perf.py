@@ -201,3 +201,13 @@ def test_each_gpu_keeps_its_numbers_in_a_table(tmp_path):
     run = only_run(GENAI_PERF, tmp_path / CSV.name)
     power = {"unit": "W", "gpu0": {"avg": 190.5, "max": 225}, "gpu1": {"avg": 80, "max": 90}}
     assert run.origin.kept["telemetry_stats"] == {"gpu_power_usage": power}
+
+
+@pytest.mark.parametrize("least", ["a few", [], {"tokens": 1}, True])
+def test_a_length_that_is_no_number_is_left_out_alone(changed, least):
+    def damage(data):
+        data["input_sequence_length"] |= {"min": least, "max": least}
+
+    before, after = only_run(AIPERF, AIPERF_EXPORT), only_run(AIPERF, changed(AIPERF_EXPORT, damage))
+    assert after.results[0].point.sequence_length is None
+    assert after.results[0].metrics["latency_median_ms"] == before.results[0].metrics["latency_median_ms"]

@@ -145,3 +145,9 @@ def test_arguments_in_the_name_and_the_metadata_are_axes(changed):
     assert (first.cell.workload.model_id, first.cell.precision) == ("decode", "float16")
     assert first.results[0].point.label == "b8 layers=2"
     assert (second.cell.workload.model_id, second.results[0].point.label) == ("bert", "b4 s128")
+
+
+def test_true_is_no_size(changed):
+    first, _ = changed(lambda data: data["benchmarks"][0]["metadata"].update(batch_size=True))
+    assert first.results[0].point.label == "b1"
+    assert first.cell.runtime_mode["variant"] == "batch_size=True"

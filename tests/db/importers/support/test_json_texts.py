@@ -18,7 +18,7 @@ from benchmarking.core import plugins
 from benchmarking.core.run_file import LargeSamples
 from db.commands.import_results import main
 from db.importers.support import building, files, measures
-from db.importers.support.files import NoResultsError, extract_lists, read_file
+from db.importers.support.files import NoResultsError, extract_lists, read_file, recognising
 from db.warehouse import Warehouse
 from tests.helpers.imported_files import importer_for
 from tests.helpers.paths import FIXTURES
@@ -205,3 +205,12 @@ def test_importing_many_samples_takes_little_more_memory_than_the_file(tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     peak_mb = int(done.stdout.splitlines()[-1]) * 1024 / 1e6
     assert peak_mb < LIMIT_MB
+
+
+@pytest.mark.parametrize("depth", [64, 65, 400, 900])
+@pytest.mark.parametrize("before", ["", "a line of a log\n"])
+def test_documents_of_a_log_have_the_limit_of_a_whole_file(tmp_path, before, depth):
+    (tmp_path / "log.json").write_text(before + '{"a":' * depth + "1" + "}" * depth + "\n")
+    file = read_file(tmp_path / "log.json")
+    assert (file.json is None) == (depth > 64)
+    assert not recognising(file)
