@@ -20,6 +20,7 @@ from benchmarking.core.temporary import FOLDER
 from db.analysis.gate.alerts import list_alerts
 from db.analysis.selection import EVERYTHING, Selection
 from db.warehouse import Warehouse
+from tests.helpers.databases import write_history
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from tests.visualize.pages.conftest import HOSTILE
@@ -323,6 +324,23 @@ def test_alerts_beyond_the_list_are_counted_and_only_a_server_names_the_command_
     assert "2 more: <code>benchhouse alert list" in served
     assert "2 more</p>" in published
     assert "benchhouse alert list" not in published
+
+
+def test_the_overview_says_which_alerts_are_of_series_that_have_recovered(tmp_path):
+    path = tmp_path / "judged.duckdb"
+    with Warehouse.open(path) as warehouse:
+        for runtime, later in (("eager", [10.1, 9.9]), ("onnxruntime", [12.1, 9.9, 11.9])):
+            write_history(warehouse, [10.0] * 5 + [12.0] + later, runtime=runtime)
+        warehouse.query(
+            """INSERT INTO alerts BY NAME SELECT result_id AS alert_id, series_id, 'latency_median_ms' AS metric,
+            'regression' AS triage, 0.2 AS relative_change, 'gate' AS detector, '1' AS detector_version,
+            '{"centre": 10.0, "results": []}' AS parameters, now() AS created_at, now() AS updated_at, result_id
+            FROM benchmark_results WHERE latency_median_ms = 12"""
+        )
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as data:
+        alerts = views()["overview"].page(data, views()["overview"].parameters()).alerts.rows
+    status = {row[3].text.split(" ")[0]: row[-1].text for row in alerts}
+    assert status == {"eager": "regression, recovered since", "onnxruntime": "regression"}
 
 
 def test_only_charts_live_and_console_need_a_server():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import first_few
-from db.analysis.gate.alerts import OPEN, list_alerts
+from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
 from db.analysis.history.changes import regressions
 from db.analysis.history.histories import histories
 from db.analysis.recommend.measured_options import (
@@ -201,6 +201,9 @@ def _alerts(data: Data) -> tuple[Grid, int]:
     """The newest open alerts, and the number of further changes with one."""
     rows = list_alerts(data.warehouse, EVERYTHING, OPEN)
     changes = _changes(rows, lambda row: (row["run_id"], row["metric"]))
+    shown = changes[:FINDINGS]
+    followed = with_recovery(data.warehouse, [one for change in shown for one in change])
+    lasting = {(one["run_id"], one["metric"]) for one in followed if one["recovered_since"] is None}
     titles = {
         judged_metric.column: judged_metric.words
         for judged_metric in judged_metrics(data.warehouse, {row["metric"] for row in rows})
@@ -208,14 +211,15 @@ def _alerts(data: Data) -> tuple[Grid, int]:
     titles |= {name: metric.title for name, metric in QUALITY_METRICS.items()}
     points = {
         change[0]["alert_id"]: [point_text({**one, "axes": json.dumps(one["axes"])}) for one in change]
-        for change in changes
+        for change in shown
     }
 
     def status(row: Mapping[str, Any]) -> Cell:
         if row["metric"] in QUALITY_METRICS:
             return text_cell(row["triage"])  # not a metric of results, so it has no trend
+        text = row["triage"] + ("" if (row["run_id"], row["metric"]) in lasting else ", recovered since")
         link = _series_link(row["series_id"], row["metric"])
-        return text_cell(row["triage"], link=link, hint="its trend, for triage")
+        return text_cell(text, link=link, hint="its trend, for triage")
 
     columns: Mapping[str, Callable[[Any], Cell]] = {
         "raised (UTC)": lambda row: text_cell(time_text(row["created_at"])),
@@ -229,8 +233,7 @@ def _alerts(data: Data) -> tuple[Grid, int]:
         ),
         "status": status,
     }
-    shown = grid(columns, [change[0] for change in changes[:FINDINGS]], "Open alerts", ("change",))
-    return shown, max(0, len(changes) - FINDINGS)
+    return grid(columns, [change[0] for change in shown], "Open alerts", ("change",)), max(0, len(changes) - FINDINGS)
 
 
 def _setup(runtime: str, precision: str, settings: str | None) -> str:
