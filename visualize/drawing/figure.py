@@ -6,6 +6,7 @@ Both take the words, order, colours and crosses from here, and add none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import groupby
@@ -303,8 +304,8 @@ class NotDrawn:
 
 
 def one_line(text: str) -> str:
-    """A title of several lines as one."""
-    return text.replace("\n", ", ", 1).replace("\n", " ") if text.endswith("is better") else text.replace("\n", " ")
+    """A title of several lines as one: "Time to first token (ms), lower is better"."""
+    return re.sub(r"\s(lower|higher) is better$", r", \1 is better", text.replace("\n", " "))
 
 
 def shown(part: T) -> T:

@@ -14,14 +14,14 @@ from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD, share_holds
+from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, share_holds
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
 from visualize.drawing.figure import Line, Mark
 from visualize.drawing.marks import Series
-from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped
+from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped, trust
 from visualize.drawing.scales import Axis, number, size_axis, ticks
 
 RATE = REQUEST_RATE
@@ -66,15 +66,6 @@ UNLIMITED = "unlimited"
 tool does not say how many were offered. Unknown is not 0."""
 SENT_AT_ONCE, NO_LIMIT = "at_once", "concurrency_unlimited"
 """Arrivals of our own loads, and the doubt of other tools' loads, in which all requests are sent at once."""
-
-
-def too_few_requests(row: Row) -> str:
-    """ " (50 requests do not tell 99%)" of a level with too few requests to tell whether that share of them is within
-    every limit; empty for others, and without limits."""
-    share, count = row["other_metrics"].get("goodput_share"), number_sent(row)
-    if share is None or not count or share_holds(round(share * count), 0, count, LEAST_GOOD) is not None:
-        return ""
-    return f" ({count} requests do not tell {LEAST_GOOD:.0%})"
 
 
 def number_sent(row: Row) -> int:
@@ -128,6 +119,69 @@ def level_names(rows: Sequence[Row]) -> Callable[[Row], str]:
         return ", ".join(filter(None, (level_words(row), own)))
 
     return name
+
+
+GOOD_SHARE = "goodput_share"
+"""Metric of a load level: the share of its requests within every limit."""
+UNSTEADY = frozenset({"unsteady", "short_window"})
+"""Doubts about a level whose rate is that of no steady state."""
+NO_RATE = "no rate is known"
+
+
+def rates_text(rows: Sequence[Row]) -> str:
+    """The highest rate of answers in a steady state, and up to which level the limits hold, by the rule of the load
+    test itself; if neither is known, `NO_RATE` and why."""
+    levels = [row for row in rows if not is_search(row)]
+    name_of = level_names(levels)
+    sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid"]
+    steady = [row for row in sound if not UNSTEADY & {*row["doubts"]}]
+    # What a short window has above the offered rate is chance.
+    answered = [
+        (min(float(rate), row["offered_rate"] or math.inf), row)
+        for row in steady
+        if (rate := row["throughput_samples_per_sec"]) is not None
+    ]
+    parts = []
+    if answered:
+        rate, row = max(answered, key=lambda one: one[0])
+        parts.append(f"at most {number(rate)} request{'' if rate == 1 else 's'}/s answered at {name_of(row)}")
+    if any(row["other_metrics"].get(GOOD_SHARE) is not None for row in levels):
+        parts.append(_within_limits([(row, _holds(row)) for row in levels], name_of))
+    if parts:
+        return "; ".join(parts)
+    every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
+    return f"{NO_RATE}: {'no level states one' if steady or not levels else f'{every} invalid, unsteady or failed'}"
+
+
+def _within_limits(levels: Sequence[tuple[Row, bool | None]], name_of: Callable[[Row], str]) -> str:
+    """Up to which level the limits hold: the highest that holds, if no lower one with such requests misses them."""
+    sizes = ("sequence_length", "new_tokens")
+    held = [
+        row
+        for row, is_held in levels
+        if is_held
+        and not any(
+            is_other_held is False and level(other) < level(row) and all(other[name] == row[name] for name in sizes)
+            for other, is_other_held in levels
+        )
+    ]
+    rule, untold = f"{LEAST_GOOD:.0%} of the requests were within the limits", sum(one is None for _, one in levels)
+    if held:
+        return f"{rule} up to {name_of(max(held, key=level))}"
+    if untold == len(levels):
+        return f"whether {rule} is unknown ({untold} of {len(levels)} levels not judged)"
+    return f"{rule} at no level" + (f" that was judged ({untold} of {len(levels)} were not)" if untold else "")
+
+
+def _holds(row: Row) -> bool | None:
+    """Whether a level holds the limits; None if too few requests tell, or something else than the server disturbed
+    it."""
+    if NOT_MET & {*row["doubts"]}:
+        return False
+    share, count = row["other_metrics"].get(GOOD_SHARE), number_sent(row)
+    if share is None or row["status"] != "ok" or trust(row) == "invalid":
+        return None
+    return share_holds(round(share * count), 0, count, LEAST_GOOD) if count else share >= LEAST_GOOD
 
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:

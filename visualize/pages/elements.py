@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WHOLE = re.compile(r"-?[0-9]{4,}")
 WITH_UNIT = re.compile(r"(?<![\w.,-])[0-9]{4,}(?=(?: (?:tokens|items|requests?))?/s\b| (?:ms|MB|J)\b)")
 """A whole number in a sentence that is no part of a name."""
+MOST_OF_HALF = 14
+"""Most letters of a value and its heading in half the width of a phone."""
 Tone = Literal["", "bad", "warn", "good", "muted"]
 """Colour of a cell, whose text carries the same information."""
 
@@ -72,6 +74,20 @@ class Grid:
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     """For screen readers."""
+
+    def broad(self, row: Sequence[Cell]) -> set[int]:
+        """The places of cells that take the whole width of the row's card on a phone: the first, long ones, and those
+        that would be alone in their line."""
+        found, half = {0}, set[int]()
+        for place, one in enumerate(row[1:], 1):
+            if one.text in (NOTHING, ""):
+                continue  # not in the card
+            if len(one.text) + len(self.headings[place].text) > MOST_OF_HALF:
+                found |= {place, *half}
+                half = set()
+            else:
+                half = set() if half else {place}
+        return found | half
 
 
 def alternatives(
@@ -156,8 +172,8 @@ def separated_in(sentence: str) -> str:
 
 
 def state_cell(word: str, *, hint: str | None = None) -> Cell:
-    """A status, verdict or validity in its colour."""
-    return Cell(text=visible(word), tone=tone_of(word), hint=hint)
+    """A status, verdict or validity in its colour: "timed out"."""
+    return Cell(text=visible(word.replace("_", " ")), tone=tone_of(word), hint=hint)
 
 
 def tone_of(word: str) -> Tone:

@@ -221,7 +221,7 @@ def launches_of(row: Row) -> Cell:
 
 def state_of(row: Row) -> Cell:
     if row["status"] != "ok":
-        return state_cell(row["status"].replace("_", " "), hint=row["error"])
+        return state_cell(row["status"], hint=row["error"])
     return state_cell(row["validity"] or "ok")
 
 

@@ -8,22 +8,19 @@ simulated results never win.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 
 from benchmarking.core.axes import POINT_COLUMNS
-from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, share_holds
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
 from benchmarking.core.text import counted, first_few, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from db.values import reason_words
 from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
-from visualize.drawing.loads import as_level, is_load, is_search, level, level_names, number_sent
+from visualize.drawing.loads import NO_RATE, as_level, is_load, rates_text
 from visualize.drawing.rows import Row, grouped, measured_apart, trust
-from visualize.pages.result_rows import OTHERS
 
 MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
 """Columns that all results of a table share."""
@@ -35,10 +32,6 @@ LEAST_ROUND = 1.01
 """Ratios closer to 1 get one more digit, so they do not read "1"."""
 LEAST_LAUNCHES = 3
 """Minimum launches of an interval."""
-GOOD_SHARE = "goodput_share"
-"""Metric of a load level: the share of its requests within every limit."""
-UNSTEADY = frozenset({"unsteady", "short_window"})
-"""Doubts about a level whose rate is that of no steady state."""
 APART = "; not judged: different commands measured the setups"
 CLOSE = 0.02
 """Relative difference up to which memory and energy readings count as equal, since runs vary as much."""
@@ -74,65 +67,15 @@ def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
 
 
 def _highest_rates(rows: Sequence[Row]) -> list[str]:
-    """One sentence per model and server: the highest rate of answers in a steady state, and up to which level the
-    limits hold, by the rule of the load test itself."""
+    """One sentence per model and server: its rates (`loads.rates_text`), those without one last."""
     known_rates: list[str] = []
     unknown: list[str] = []
     for key, members in grouped(rows, ("model_id", "setup")):
-        levels = [row for row in map(as_level, members) if not is_search(row)]
-        name_of = level_names(levels)
-        sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid"]
-        steady = [row for row in sound if not UNSTEADY & {*row["doubts"]}]
-        # What a short window has above the offered rate is chance.
-        answered = [
-            (min(float(rate), row["offered_rate"] or math.inf), row)
-            for row in steady
-            if (rate := row["throughput_samples_per_sec"]) is not None
-        ]
-        parts = []
-        if answered:
-            rate, row = max(answered, key=lambda one: one[0])
-            parts.append(f"at most {number(rate)} requests/s answered at {name_of(row)}")
-        if any(row[OTHERS].get(GOOD_SHARE) is not None for row in levels):
-            parts.append(_within_limits([(row, _holds(row)) for row in levels], name_of))
-        name = f"{key['model_id']}: {key['setup']}"
-        if parts:
-            known_rates.append(visible(f"{name}: {'; '.join(parts)}."))
-        else:
-            every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
-            why = "no level states one" if steady or not levels else f"{every} invalid, unsteady or failed"
-            unknown.append(visible(f"{name}: no rate is known: {why}."))
-    return [*known_rates, *unknown]
-
-
-def _within_limits(levels: Sequence[tuple[Row, bool | None]], name_of: Callable[[Row], str]) -> str:
-    """Up to which level the limits hold: the highest that holds, if no lower one with such requests misses them."""
-    sizes = ("sequence_length", "new_tokens")
-    held = [
-        row
-        for row, is_held in levels
-        if is_held
-        and not any(
-            is_other_held is False and level(other) < level(row) and all(other[name] == row[name] for name in sizes)
-            for other, is_other_held in levels
+        text = rates_text([as_level(row) for row in members])
+        (unknown if text.startswith(NO_RATE) else known_rates).append(
+            visible(f"{key['model_id']}: {key['setup']}: {text}.")
         )
-    ]
-    rule, untold = f"{LEAST_GOOD:.0%} of the requests within the limits", sum(one is None for _, one in levels)
-    if held:
-        return f"{rule} up to {name_of(max(held, key=level))}"
-    not_judged = f" ({untold} of {len(levels)} not judged)" if untold else ""
-    return f"{rule} {'unknown' if untold == len(levels) else 'at no level'}{not_judged}"
-
-
-def _holds(row: Row) -> bool | None:
-    """Whether a level holds the limits; None if too few requests tell, or something else than the server disturbed
-    it."""
-    if NOT_MET & {*row["doubts"]}:
-        return False
-    share, count = row[OTHERS].get(GOOD_SHARE), number_sent(row)
-    if share is None or row["status"] != "ok" or trust(row) == "invalid":
-        return None
-    return share_holds(round(share * count), 0, count, LEAST_GOOD) if count else share >= LEAST_GOOD
+    return [*known_rates, *unknown]
 
 
 def _fastest(rows: Sequence[Row]) -> Iterable[str]:

@@ -100,9 +100,13 @@ def test_the_caption_says_where_an_axis_does_not_start_at_zero():
     assert caption(scales.value_axis("ms", [20.0, 50.0])) == ()
     assert caption(scales.close_axis("ms", [20.0, 21.0])) == ("The axis does not start at 0.",)
     assert caption(scales.value_axis("ms", [2.0, 50.0])) == ("Logarithmic axis.",)
-    axes = scales.value_axis("Time\n(ms)", [2.0, 50.0]), scales.value_axis("requests/s", [0.0, 50.0])
+    axes = (
+        scales.value_axis("Time to first\ntoken (ms)\nlower is better", [2.0, 50.0]),
+        scales.value_axis("requests/s", [0.0, 50.0]),
+    )
     panels = tuple(figure.Panel(x=scales.name_axis(("a",)), y=axis, elements=()) for axis in axes)
-    assert figure.Figure(title="t", panels=panels).caption == ("Logarithmic axis: Time (ms).",), "the other is linear"
+    said = "Logarithmic axis: Time to first token (ms), lower is better."
+    assert figure.Figure(title="t", panels=panels).caption == (said,), "the other is linear"
 
 
 def test_darker_is_faster_in_every_heat_map():

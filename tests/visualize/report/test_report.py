@@ -380,10 +380,10 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
     many = make_load(engine="other", rates=(2.0,), metrics={"requests_sent": 200.0}, **SESSION)
     store(make_load(rates=(1.0, 4.0), **SESSION), many)
     text = report(name="r.md")
-    limits = "99% of the requests within the limits"
+    limits = "99% of the requests were within the limits"
     assert sorted(line.split(": ", 2)[2] for line in section(text, "Under load")) == [
         f"at most 2 requests/s answered at 2 requests/s; {limits} at no level.",
-        f"at most 4 requests/s answered at 4 requests/s; {limits} unknown (2 of 2 not judged).",
+        f"at most 4 requests/s answered at 4 requests/s; whether {limits} is unknown (2 of 2 levels not judged).",
     ]
     assert "### Fastest" not in text
     assert section(text, "Next steps") == ["- No action needed: every result is valid."]
@@ -394,16 +394,22 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
 @pytest.mark.parametrize(
     ("levels", "words"),
     [  # (requests, share, kinds of doubt) at 1, 2, ... requests/s
-        ([(100, 1.0), (100, 0.99), (100, 0.5)], "at 3 requests/s; 99% of the requests within the limits up to 2 re"),
-        ([(100, 1.0), (50, 1.0)], "at 2 requests/s; 99% of the requests within the limits up to 1 request/s."),
-        ([(100, 0.5), (100, 1.0)], "at 2 requests/s; 99% of the requests within the limits at no level."),
-        ([(6, 1.0), (100, 0.33)], "the limits at no level (1 of 2 not judged)."),
+        (
+            [(100, 1.0), (100, 0.99), (100, 0.5)],
+            "at 3 requests/s; 99% of the requests were within the limits up to 2 re",
+        ),
+        ([(100, 1.0), (50, 1.0)], "at 2 requests/s; 99% of the requests were within the limits up to 1 request/s."),
+        ([(100, 0.5), (100, 1.0)], "at 2 requests/s; 99% of the requests were within the limits at no level."),
+        ([(6, 1.0), (100, 0.33)], "the limits at no level that was judged (1 of 2 were not)."),
         (
             [(100, 1.0), (100, 1.0, "unsteady")],
-            "at most 1 requests/s answered at 1 request/s; 99% of the requests within",
+            "at most 1 request/s answered at 1 request/s; 99% of the requests were within",
         ),
         ([(100, 1.0), (100, 1.0, "over_saturated")], "within the limits up to 1 request/s."),
-        ([(100, 1.0, "unsteady")], "some-engine · float32: 99% of the requests within the limits up to 1 request/s."),
+        (
+            [(100, 1.0, "unsteady")],
+            "some-engine · float32: 99% of the requests were within the limits up to 1 request/s.",
+        ),
     ],
 )
 def test_the_limits_hold_in_a_report_by_the_rule_of_the_load_test(store, report, levels, words):

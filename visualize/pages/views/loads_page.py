@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
+from benchmarking.core.text import visible
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
@@ -24,7 +25,6 @@ from visualize.pages.elements import (
     filled,
     grid,
     number_cell,
-    number_text,
     started_text,
     state_cell,
     text_cell,
@@ -70,7 +70,7 @@ NEWEST = f"""{IMPORTED}, tests AS (
         max(throughput_tokens_per_sec) FILTER (WHERE is_sound) AS most_tokens,
         max(other_metrics['goodput_requests_per_sec']) FILTER (WHERE is_sound) AS most_goodput,
         max_by({{'axes': axes, 'concurrency': concurrency, 'validity': validity}}, result_id)
-            FILTER (WHERE CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
+            FILTER (WHERE is_sound AND CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
         count(*) FILTER (WHERE validity = 'invalid') AS invalid,
         count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful,
         list_distinct(flatten(list(doubts))) AS doubts,
@@ -262,7 +262,8 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         run=run_link(run_id),
         is_simulated=bool(run["is_simulated"]),
         error=run["error"],
-        facts=_facts(run, mode, rows, named),
+        answer=_answer(rows),
+        facts=_facts(run, mode, rows),
         levels=grid(columns, levels, "Levels of the load", [name for name in columns if name in NUMBERS]),
         failures=[(named(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
         doubts=noted_doubts(rows, named, is_import=is_import),
@@ -307,23 +308,12 @@ def _figures(data: Data, name: str, levels: Sequence[Row]) -> tuple[Chart, ...]:
     return vega.charts(chart.draw(chart.rows(data.warehouse, selection)))
 
 
-def _facts(
-    run: Row, mode: Mapping[str, Any], rows: Sequence[Row], named: Callable[[Row], str]
-) -> tuple[tuple[str, str], ...]:
+def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     others = {name: value for name, value in sorted(mode.items()) if name not in (LOOP, SCENARIO, "arrivals", "slo")}
     points = dict.fromkeys(
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
     )
-    searches = (HighestRate.of(row[OTHERS], _load(row)) for row in rows)
-    highest = next((search for search in searches if search is not None), None)
-    # The highest rate of requests that met every limit, with its level; None without limits.
-    stated = [row for row in rows if row[OTHERS].get(GOODPUT) is not None and row["state"] != "invalid"]
-    best = max(stated, key=lambda row: float(row[OTHERS][GOODPUT]), default=None)
-    most_goodput = None
-    if best is not None:
-        at = f"{named(best)}{loads.too_few_requests(best)}"
-        most_goodput = f"{number_text(best[OTHERS][GOODPUT])} requests/s, at {at}"
     url = next((load["url"] for load in map(_load, rows) if load.get("url")), None)
     server = _server({**run, "url": url}, words.device({**run, "simulated": run["is_simulated"]}))
     given = {
@@ -333,13 +323,19 @@ def _facts(
         "load": ", ".join(filter(None, [loads.LOOPS.get(mode[LOOP], mode[LOOP]), _arrivals(mode)])),
         "requests": "; ".join(filter(None, points)),
         "limits": (mode.get("slo") or ("none" if run["origin_format"] is None else "")).replace(",", ", "),
-        "highest rate within the limits": None if highest is None else highest.text,
-        "most requests within the limits": most_goodput,
         "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
         "started": run_started_text(run, rows),
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
     return known_facts(run, given)
+
+
+def _answer(rows: Sequence[Row]) -> str:
+    """What the load test says about the rate to deploy: of a search for it, else of its levels."""
+    searches = (HighestRate.of(row[OTHERS], _load(row)) for row in rows)
+    found = next((search.advice for search in searches if search is not None), None)
+    text = visible(found or loads.rates_text(rows))
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _load(row: Row) -> Mapping[str, Any]:
