@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
+from benchmarking.core.tables import NOTHING
 from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.comparison_text import ComparisonWords, comparison_words
 from db.analysis.compare.matching import across_column
@@ -171,7 +172,7 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
 
 def _chart(words: ComparisonWords) -> Chart | None:
     """Changes with their intervals, below the sentence about them; None without changes."""
-    names = [" · ".join(row[: words.table.keys]) for row in words.table.rows]
+    names = [" · ".join(text for text in row[: words.table.keys] if text != NOTHING) for row in words.table.rows]
     shown = [(name, one.judgement) for name, one in zip(names, words.findings, strict=True)][:MOST_BARS]
     if not shown:
         return None
