@@ -13,7 +13,6 @@ from tests.helpers.new_secret_texts import NEW_SECRETS
 
 MIXED = "aB3dE6gH1jK4mN7pQ9sT2vW5xY8zC0fL"
 HEX = "3fa85f6457174562b3fc2c963f66afa6"
-DIGITS = "1234567890"
 WORDS = "correct-horse-battery"
 
 KNOWN = {

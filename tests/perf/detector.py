@@ -91,7 +91,6 @@ def run_by_run(noise: str, histories: int) -> tuple[float, float]:
 
 
 SHAPED = 80
-LEAK = 0.002 * np.arange(SHAPED)
 
 
 @dataclass(frozen=True, kw_only=True)

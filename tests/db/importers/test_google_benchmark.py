@@ -12,7 +12,6 @@ from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
 
 FILE = FIXTURES / "imports/google_benchmark/repetitions.json"
-ENTRIES = json.loads(FILE.read_text())["benchmarks"]
 
 
 @pytest.fixture(scope="module")
