@@ -148,7 +148,8 @@ def file_to_write(text: str) -> Path:
 def folder_to_write(text: str) -> str:
     """A folder, which may not exist yet, but is not a file."""
     path = Path(text).expanduser()
-    if text.isdecimal() and not path.exists():  # meant for another flag, such as the depth that is -d in llama-bench
+    # A number is meant for another flag, such as the depth that is -d in llama-bench, or the duration in wrk.
+    if (text.isdecimal() or DURATION.fullmatch(text)) and not path.exists():
         raise argparse.ArgumentTypeError(f"takes a folder: got the number {text}; a folder of that name is ./{text}")
     for place in (path, *path.parents):
         if place.is_dir():

@@ -94,7 +94,6 @@ BY_VALUE = (
     ("--mode --loop --load-type --type", r"^(open|closed)", "--find-rate", LOOPS),
     ("--n", r"^\d{2,}$", "--num-requests", "so many requests are --num-requests N"),
     ("--target", r"://|:\d+", "--url", "the address of a server is --url URL"),
-    ("-d", r"^\d+(s|m|h)$", "--duration", "the length of a level is --duration 30s"),
     ("--file", r"\.py$", "--include", "benchmarks of your own are --benches FILE"),
     ("--cpu", r"^\d", "--cpu-list", "processors are --cpu-list 0-1"),
     ("-p", r"^(fp|bf|int|float|tf)\d", "--precision", "a precision is --precision int8"),
