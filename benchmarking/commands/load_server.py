@@ -357,8 +357,6 @@ def _levels(arguments: argparse.Namespace) -> list[Level]:
     shared = {"number": arguments.num_requests, "duration_s": arguments.duration}
     if arguments.request_rates == (math.inf,) and arguments.num_requests is None:
         raise UsageError("--request-rate inf requires --num-requests: the requests that start at once")
-    if len(arguments.request_rates or ()) > 1 and math.inf in arguments.request_rates:
-        raise UsageError("--request-rate inf starts all requests at once: measure it without another rate")
     if arguments.request_rates:
         return [Level(rate=float(rate), **shared) for rate in arguments.request_rates]
     return [Level(concurrency=one, **shared) for one in arguments.concurrency or (1,)]

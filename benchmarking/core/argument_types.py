@@ -93,7 +93,12 @@ def positive_rates(text: str) -> tuple[float, ...]:
     if text.strip().lower() in SEARCHED:
         how = "the highest within limits is found by --request-rate 1,32 --find-rate --limit LIMITS"
         raise argparse.ArgumentTypeError(f"takes numbers above 0: got {text!r}: {how}")
-    return (math.inf,) if text.strip().lower() == "inf" else positive_numbers(_per_second(text))
+    if "inf" in (found := text.strip().lower().split(",")):
+        if len(found) > 1:
+            how = "inf starts all requests at once: measure it by itself, --request-rate inf --num-requests N"
+            raise argparse.ArgumentTypeError(f"got {text!r}: {how}")
+        return (math.inf,)
+    return positive_numbers(_per_second(text))
 
 
 def _per_second(text: str) -> str:

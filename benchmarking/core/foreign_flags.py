@@ -26,6 +26,10 @@ OF_SERVER = (
     "it is a setting of the server: start it with that, also by benchhouse load --serve, and record it with --tag "
     "NAME=VALUE"
 )
+OF_MEASURING = (
+    "it is a flag of commands that measure, such as benchhouse run MODEL; for ab and bisect it is part of the command "
+    "that they run: ab A B takes each in quotes, bisect the one after --"
+)
 RESULT_FILES = "results go to stdout: add > FILE; run files go to the folder --output-dir of commands that save"
 ENGINE = "it is left to the engine, which decides as it does without a flag"
 ONE_ANSWER = "requests ask for one greedy answer of exactly --output-length tokens"
@@ -470,9 +474,9 @@ TABLE = """
 --restore --from-backup :: a backup is a warehouse: use it as --db-path, or copy it back
 --check --validate --verify --integrity --doctor :: --verify :: benchhouse setup --verify checks a warehouse,
   benchhouse check judges the newest results; an export is always compared with torch
---runtime --runtimes --device --devices --precision --precisions --batch-sizes --sequence-lengths --new-tokens
-  --num-threads :: it is a flag of commands that measure, such as benchhouse run MODEL; for ab and bisect it is part
-  of the command that they run: ab A B takes each in quotes, bisect the one after --
+--new-tokens :: --output-length :: {OF_MEASURING}
+--sequence-lengths :: --input-length :: {OF_MEASURING}
+--runtime --runtimes --device --devices --precision --precisions --batch-sizes --num-threads :: {OF_MEASURING}
 --import --load --add :: --ingest :: {FILES}
 --dynamic --dynamic-axes --dynamic-batch --dynamic-shapes :: batch and lengths are free in every export
 --no-validation --skip-validation --no-check --skip-verify :: every export is compared with torch
