@@ -18,7 +18,7 @@ SHARED = {"benchmarking.core"}
 """What every floor may use: records, errors, tables of words, statistics and small helpers that measure nothing."""
 DOORS = {"benchmarking/sweep/run/warehouse_process.py": {"db.service"}}
 """File -> the modules above it that it may start as a process: the one door from measuring to the warehouse."""
-FRONT_DOORS = {"benchmarking/cli.py", "benchmarking/console_scripts.py"}
+FRONT_DOORS = {"benchmarking/core/command_names.py", "benchmarking/console_scripts.py"}
 """They name the commands of every floor: nothing but modules with a `main`."""
 NAME_IN_STRING = re.compile(rf"(?:^|-m )((?:{'|'.join(ROOMS)})(?:\.[a-z_][a-z0-9_]*)+)\.?(?=$|[: ])")
 SLOW = "dataclasses.dataclass"
@@ -205,7 +205,7 @@ def test_the_package_list_is_the_folders():
 
 
 def test_every_command_of_the_front_door_exists_under_both_spellings():
-    from benchmarking.cli import SCRIPT_ALIASES, SCRIPTS
+    from benchmarking.core.command_names import SCRIPT_ALIASES, SCRIPTS
 
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     names = {"benchhouse": "benchhouse", "profiler": "profiler", "profiler.py": "profiler"}

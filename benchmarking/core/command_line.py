@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
 from importlib.abc import MetaPathFinder
@@ -16,7 +18,7 @@ from itertools import pairwise, zip_longest
 from typing import Any, NoReturn
 
 from benchmarking.core.child_process import signals_interrupt
-from benchmarking.core.command_names import running, shown_name
+from benchmarking.core.command_names import ALIASES, COMMANDS, as_typed, running, shown_name, typed_as
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_USAGE,
@@ -80,6 +82,47 @@ _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", defa
 """Arguments of the running command that are too long for an error message, as messages contain them."""
 
 
+_IS_ASKED_FOR: ContextVar[bool] = ContextVar("is_asked_for", default=False)
+
+
+class _Reached(BaseException):
+    """Ends a command at the point where it would parse its arguments."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
+def parser_of(command: str, *words: str) -> argparse.ArgumentParser:
+    """The parser that a command of `benchhouse` has for these words; the command is stopped before it does anything.
+    Raises ImportError if a package of it is not installed."""
+    module = importlib.import_module(COMMANDS[ALIASES.get(command, command)].module)
+    token = _IS_ASKED_FOR.set(True)
+    try:
+        with typed_as(f"benchhouse {command}"):
+            module.main(list(words))
+    except _Reached as reached:
+        return reached.parser
+    finally:
+        _IS_ASKED_FOR.reset(token)
+    raise LookupError(f"command {command} parses no arguments")
+
+
+def commands_with(flag: str) -> Iterator[str]:
+    """The commands, as the user types them, whose help shows a flag. All parsers take about a second to make: for a
+    flag that nothing else is known of."""
+    for name in COMMANDS:
+        with suppress(ImportError):  # without its package, nobody types a flag of it here
+            parser = parser_of(name)
+            of_actions = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+            parsers = {name: parser} | {
+                f"{name} {word}": own for one in of_actions for word, own in one.choices.items()
+            }
+            for words, own in parsers.items():
+                if getattr(own._option_string_actions.get(flag), "help", argparse.SUPPRESS) != argparse.SUPPRESS:
+                    yield as_typed(words)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that takes no abbreviations, and reports a usage error in one line with what was meant."""
 
@@ -91,6 +134,11 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if _IS_ASKED_FOR.get():
+            raise _Reached(self)
+        return super().parse_args(args, namespace)
 
     def format_help(self) -> str:
         """The flags that most people need."""
@@ -197,6 +245,7 @@ class Parser(argparse.ArgumentParser):
                     arguments=arguments,
                     values=self._taken_words(),
                     value=value or following,
+                    elsewhere=commands_with,
                 )
             )
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 
 from benchmarking.core import plugins
@@ -22,6 +23,8 @@ MISTYPED = 0.8
 """The similarity, from 0 to 1, from which one flag is another with a mistake."""
 SIMILAR = 0.6
 """The similarity, from 0 to 1, from which a name is offered as what was meant."""
+MOST_COMMANDS = 3
+"""That are named for a flag which they have."""
 CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 """Where a word begins in a flag such as --avgRuns."""
 GLUED = re.compile(r"(-[A-Za-z])(\d\w*)")
@@ -405,11 +408,12 @@ def unknown_flag(
     arguments: Collection[str] = (),
     values: Mapping[str, Sequence[str]] = MappingProxyType({}),
     value: str = "",
+    elsewhere: Callable[[str], Iterable[str]] = lambda flag: (),
 ) -> str:
     """The message for a flag that a command does not have. `shown` maps every spelling that the command reads to the
     one in its help; `selection` is what precedes a selection of results in this command: its flag, or nothing;
     None without one; `arguments` are the placeholders of its arguments; `values` are the words that a flag takes,
-    `value` is what was typed after this one."""
+    `value` is what was typed after this one; `elsewhere` are the other commands that have it."""
     if (glued := GLUED.fullmatch(flag)) is not None:  # -c10 of wrk
         flag, value = glued.groups()
     if (argument := next((one for one in arguments if flag in ARGUMENTS.get(one, ())), None)) and flag not in shown:
@@ -438,11 +442,16 @@ def unknown_flag(
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=MISTYPED)
     if near := list(dict.fromkeys(shown[by_word[word]] for word in similar)):
         return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
+    beginnings = {name.partition("-")[0]: name for name in by_word if "-" in name}  # --ouput for --output-dir
+    if near := [shown[by_word[beginnings[one]]] for one in nearest(word, beginnings, similar=MISTYPED)]:
+        return f"unknown flag {flag}: did you mean {near[0]}?"
     parts = _parts(flag)
     for wanted, by_part in BY_PART:
         answers = (by_part,) if isinstance(by_part, str) else by_part
         if wanted <= parts and (answer := _answer(flag, answers, shown)) is not None:
             return answer
+    if others := list(islice(elsewhere(flag), MOST_COMMANDS)):
+        return f"unknown flag {flag}: it is a flag of {' and '.join(others)}"
     alike = [name for name in nearest(flag.lstrip("-"), by_word, similar=SIMILAR) if _parts(name) & parts]
     if near := list(dict.fromkeys(shown[by_word[word]] for word in alike[:3])):
         return f"unknown flag {flag}: did you mean {' or '.join(near)}?"

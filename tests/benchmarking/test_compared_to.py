@@ -10,6 +10,7 @@ import pytest
 
 from benchmarking import run_hardware_benchmark
 from benchmarking.commands import ab
+from benchmarking.core.command_line import parser_of
 from benchmarking.core.errors import UsageError
 from benchmarking.core.provenance import MeasuredRun
 from benchmarking.core.records import Device, Point
@@ -18,7 +19,6 @@ from benchmarking.devices.support import host as host_module
 from benchmarking.devices.support.host import hashed_keys
 from benchmarking.sweep.run.command_turns import DEFAULT_COMMAND
 from db import setup_benchmark_db
-from tests.docs.cli_page import parser_of
 
 pytestmark = pytest.mark.forked_children
 

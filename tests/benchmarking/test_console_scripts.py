@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from benchmarking import console_scripts
-from benchmarking.cli import COMMANDS, SCRIPTS
+from benchmarking.core.command_names import COMMANDS, SCRIPTS
 
 MODULES = {"benchhouse": "benchmarking.cli"} | {script: COMMANDS[name].module for name, script in SCRIPTS.items()}
 MODULES["profiler"] = "benchmarking.commands.ml_runtime_profiler"  # `profile` with other defaults

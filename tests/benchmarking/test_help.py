@@ -11,8 +11,8 @@ import pytest
 
 from benchmarking import cli
 from benchmarking.core.child_process import module_command, start
+from benchmarking.core.command_line import parser_of
 from benchmarking.core.errors import EXIT_FAILED
-from tests.docs.cli_page import parser_of
 
 COMMANDS = (
     "run_hardware_benchmark",

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from safetensors.numpy import save_file
 
 from benchmarking.commands import load_server
+from benchmarking.core.command_line import parser_of
 from benchmarking.core.help_texts import series_flags
 from benchmarking.core.provenance import provenance, utc_now
 from benchmarking.core.shared_settings import SHARED, parse_limits
@@ -24,7 +25,6 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.request import plan_cell
 from benchmarking.sweep.run.supervisor import finished_run
 from db.rows import series_id, series_keys
-from tests.docs.cli_page import parser_of
 
 pytestmark = pytest.mark.usefixtures("_own_files")
 GRAPH, SAVED = "graph.onnx", "saved"

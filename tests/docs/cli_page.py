@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from unittest import mock
 
 from benchmarking import cli
+from benchmarking.core import command_names
+from benchmarking.core.command_line import parser_of
 from benchmarking.core.help_texts import series_flags
 from tests.helpers.paths import ROOT
 
@@ -39,14 +41,6 @@ as `benchhouse NAME` only. Results go to stdout and progress to stderr;
 """
 
 
-class _Parsed(BaseException):
-    """Ends a command at the point where it parses its arguments."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        super().__init__()
-        self.parser = parser
-
-
 def main() -> int:
     PAGE.write_text(page(), encoding="utf-8")
     return 0
@@ -59,20 +53,6 @@ def page() -> str:
         return "\n".join([HEAD, _contents(), *(command(name, parser) for name, parser in commands.items())])
 
 
-def parser_of(command: str, *arguments: str) -> argparse.ArgumentParser:
-    """The parser that a command has for these arguments. The command is stopped before it does anything."""
-
-    def stop(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        raise _Parsed(parser)
-
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", stop):
-        try:
-            cli.main([command, *arguments])
-        except _Parsed as parsed:
-            return parsed.parser
-    raise LookupError(f"command {command} parses no arguments")
-
-
 @contextlib.contextmanager
 def _without_defaults_of_this_machine() -> Iterator[None]:
     kept = {name: value for name, value in os.environ.items() if name not in FOUND_BY_THE_MACHINE}
@@ -82,8 +62,12 @@ def _without_defaults_of_this_machine() -> Iterator[None]:
 
 def _contents() -> str:
     rows = [
-        (f"[`{name}`](#{name})", f"`{cli.SCRIPTS[name]}`" if name in cli.SCRIPTS else "", f"{group}: {one.summary}")
-        for group, commands in cli.GROUPS.items()
+        (
+            f"[`{name}`](#{name})",
+            f"`{command_names.SCRIPTS[name]}`" if name in command_names.SCRIPTS else "",
+            f"{group}: {one.summary}",
+        )
+        for group, commands in command_names.GROUPS.items()
         for name, one in commands.items()
     ]
     return _table(("benchhouse", "script", "does"), rows)

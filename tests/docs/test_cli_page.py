@@ -10,6 +10,8 @@ import shlex
 import pytest
 
 from benchmarking import cli
+from benchmarking.core import command_names
+from benchmarking.core.command_line import parser_of
 from tests.docs import cli_page
 from tests.helpers.doc_pages import blocks
 
@@ -32,7 +34,7 @@ def test_the_page_does_not_depend_on_this_machines_settings(monkeypatch):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_of_a_command_is_on_the_page(command):
     page = cli_page.PAGE.read_text(encoding="utf-8")
-    flags = {flag for flag in flags_of(cli_page.parser_of(command)) if flag not in ("-h", "--help")}
+    flags = {flag for flag in flags_of(parser_of(command)) if flag not in ("-h", "--help")}
     assert flags
     assert [flag for flag in flags if f"`{flag}" not in page] == []
 
@@ -45,23 +47,23 @@ def flags_of(parser: argparse.ArgumentParser) -> set[str]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_example_of_a_help_text_is_accepted_by_the_parser_it_is_for(command):
-    for line in examples(cli_page.parser_of(command)):
+    for line in examples(parser_of(command)):
         words = shlex.split(line, comments=True)
         name, arguments = (words[1], words[2:]) if words[0] == "benchhouse" else (words[0], words[1:])
         arguments = list(itertools.takewhile(lambda word: word != "--", arguments))  # behind it: another command
-        parser = cli_page.parser_of(name, *arguments)
+        parser = parser_of(name, *arguments)
         parser.parse_args(arguments)  # exits where they are refused
 
 
 def examples(parser: argparse.ArgumentParser) -> list[str]:
     """The command lines in the description and at the end of a help text."""
     text = f"{parser.description}\n{parser.epilog}".replace("\\\n", " ")
-    names = "|".join([*cli.SCRIPTS.values(), "benchhouse"])
+    names = "|".join([*command_names.SCRIPTS.values(), "benchhouse"])
     return re.findall(rf"^ +((?:{names})(?:\.py)? .+)$", text, re.MULTILINE)
 
 
 def test_every_command_that_measures_or_draws_has_examples():
-    assert all(examples(cli_page.parser_of(command)) for command in cli.SCRIPTS)
+    assert all(examples(parser_of(command)) for command in command_names.SCRIPTS)
 
 
 def test_only_the_page_about_commands_has_generated_blocks():

@@ -11,10 +11,10 @@ import pytest
 from benchmarking import BenchmarkConfig, run_hardware_benchmark
 from benchmarking.cli import COMMANDS
 from benchmarking.core import plugins
+from benchmarking.core.command_line import parser_of
 from benchmarking.core.plugins import runtime_of_device_alias
 from benchmarking.sweep.plan.request import runtime_named
 from db.warehouse import Warehouse
-from tests.docs.cli_page import parser_of
 from tests.documents import test_lines
 from tests.documents.lines import LINES
 from tests.documents.promises_page import PAGE, page

@@ -14,7 +14,7 @@ import pytest
 from benchmarking import api, cli
 from benchmarking.batch.model_list import BUILT_IN, readers
 from benchmarking.core.axes import FURTHER
-from benchmarking.core.command_line import Parser
+from benchmarking.core.command_line import Parser, parser_of
 from benchmarking.core.errors import EXIT_USAGE, UsageError
 from benchmarking.core.settings import (
     COUNT,
@@ -33,7 +33,6 @@ from benchmarking.core.suggestions import with_defaults
 from benchmarking.load.load_settings import LOAD
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, measured_by, runtime_options
 from benchmarking.sweep.plan.request import FIELDS, Request, request_fields
-from tests.docs.cli_page import parser_of
 from tests.helpers.paths import ROOT
 
 MEASURING_COMMANDS = ("run", "batch", "compare-runtimes", "profile", "script", "ab", "bisect")

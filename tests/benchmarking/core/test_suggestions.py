@@ -11,14 +11,13 @@ import pytest
 
 from benchmarking import cli
 from benchmarking.core.argument_types import percent, positive_ints, positive_rate, positive_seconds, share
-from benchmarking.core.command_line import Parser, add_aliases, add_model_id
+from benchmarking.core.command_line import Parser, add_aliases, add_model_id, parser_of
 from benchmarking.core.command_names import as_typed, running, typed_as, words_as_typed
 from benchmarking.core.errors import EXIT_USAGE
 from benchmarking.core.foreign_flags import BY_PART, JUDGED_BY, other_words
 from benchmarking.core.help_texts import fitted
 from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
 from db.analysis.gate.gate import DEFAULTS
-from tests.docs.cli_page import parser_of
 from tests.helpers.paths import ROOT
 
 FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
@@ -714,6 +713,22 @@ def test_durations_take_units():
     for text in ("1h30", "m", "PT1M", "1x2m"):
         with pytest.raises(argparse.ArgumentTypeError, match="such as 90 or 2m"):
             positive_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("recommend gpt2 --across model", "it is a flag of benchhouse charts and benchhouse compare"),
+        ("check --arrivals poisson", "it is a flag of benchhouse load"),
+        ("run gpt2 --num-requests 5", "it is a flag of benchhouse load"),
+        ("show --host-name x", "it is a flag of benchhouse dashboard"),
+        ("run gpt2 --dest-inaton x", "--help-all lists every flag"),
+        ("run gpt2 --ouput x", "did you mean --output-dir?"),
+    ],
+)
+def test_a_flag_of_another_command_is_answered_with_that_command(capsys, words, answer):
+    assert cli.main(words.split()) == EXIT_USAGE
+    assert answer in capsys.readouterr().err
 
 
 def test_a_list_may_end_with_a_comma():

@@ -8,8 +8,8 @@ import shlex
 import pytest
 
 from benchmarking import cli
+from benchmarking.core.command_line import parser_of
 from db.commands.recommend import OLD_LIMITS
-from tests.docs.cli_page import parser_of
 
 COMMANDS = (
     *("setup_benchmark_db", "compare", "history", "regressions", "series", "check", "alert", "annotate", "recommend"),
