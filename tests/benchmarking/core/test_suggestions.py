@@ -718,7 +718,7 @@ def test_durations_take_units():
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ("recommend gpt2 --across model", "it is a flag of benchhouse charts and benchhouse compare"),
+        ("tune gpt2 --rebuild-from x", "it is a flag of benchhouse setup"),
         ("check --arrivals poisson", "it is a flag of benchhouse load"),
         ("run gpt2 --num-requests 5", "it is a flag of benchhouse load"),
         ("show --host-name x", "it is a flag of benchhouse dashboard"),
