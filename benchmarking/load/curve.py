@@ -51,6 +51,8 @@ LEAST_CLUSTERS = 10.0
 makes the answer look certain."""
 CERTAIN = 0.99
 MOST_INVALID = 8
+WIDEST = 4.0
+"""Ratio of the ends of the interval above which levels say too little, or contradict one another, to deploy by."""
 LEAST_REQUESTS = 20
 """Requests of which none met the limits, with which a search ends."""
 NEAR_THE_TOP, TOP_LEVELS = 0.97, 2
@@ -390,6 +392,12 @@ class _Search:
             answer = least
         low, high = (posterior.quantile(share) for share in (0.025, 0.975))
         is_open = is_at_top or any(rate > max(map(offered, self.used)) for rate in self.invalid)
+        if high > WIDEST * low and not is_open:
+            disturbed = f" (other levels were invalid: {whys})" if (whys := self.whys()) else ""
+            return self.failed(
+                f"not found: by all levels it may be anything from {low:.3g} to {high:.3g} requests/s: they are too "
+                f"few, or disagree{disturbed}; search again with a longer --duration, when nothing disturbs the server"
+            )
         metrics = {HIGHEST_RATE: float(f"{answer:.4g}"), RATE_LOW: low, **({} if is_open else {RATE_HIGH: high})}
         valid = [result for result in self.used if result.validity != "invalid"] or self.used
         nearest = min(valid, key=lambda one: abs(math.log(offered(one) / answer)))

@@ -220,6 +220,27 @@ def test_a_disturbed_level_below_a_valid_one_does_not_limit_the_rates():
     assert outcome.metrics[HIGHEST_RATE] == pytest.approx(TRUTH, rel=0.08)
 
 
+def test_levels_that_contradict_one_another_are_no_answer():
+    """As on a machine where a level in five is so disturbed that no request is in time, whatever its rate."""
+
+    def outcome(seed):
+        chance = np.random.default_rng(seed)
+
+        def measured(level):
+            is_slow = chance.random() < 0.2
+            serve = (lambda draws, starts: starts + 2 * LIMIT_MS / 1e3) if is_slow else QUEUES["M/D/1"]
+            return look(level, serve, seed=seed * 100 + int(level.rate * 10))
+
+        return search(measured, Level(rate=1.0, duration_s=4.0), 50.0, lambda text: None)[-1]
+
+    outcomes = [outcome(seed) for seed in range(8)]
+    contradicting = [one for one in outcomes if "they are too few, or disagree" in (one.error or "")]
+    assert len(contradicting) > 2
+    assert not any(HIGHEST_RATE in one.metrics for one in contradicting)
+    answers = [one.metrics for one in outcomes if one.status == "ok" and RATE_HIGH in one.metrics]
+    assert all(found[RATE_HIGH] < 4 * found[RATE_LOW] for found in answers)
+
+
 def test_levels_that_are_invalid_above_a_rate_limit_the_answer_to_measured_rates():
     def measured(level):
         return look(level, QUEUES["M/D/1"], doubts=[doubt("rate_not_achieved")] if level.rate > 20 else [])
