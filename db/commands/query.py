@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
     except UsageError as error:
         if (label := LABEL.search(sql)) is not None and "tag" in str(error):
             raise UsageError(f"{error}; a label is tags['{label[1]}'] in SQL") from error
-        if not WORD.fullmatch(sql):
+        if not WORD.fullmatch(sql) or sql.startswith("-"):
             raise
         raise UsageError(f"{sql!r} is no statement: {_meant(arguments, sql)}") from error
     return EXIT_OK

@@ -66,7 +66,7 @@ def test_an_empty_warehouse_has_nothing_to_export(database, capsys):
     assert "nothing is stored: nothing to export" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "begins"), [("a.csv", "run_id,"), ("a.MD", "| ")])
+@pytest.mark.parametrize(("name", "begins"), [("a.csv", '"result_id",'), ("a.MD", "| ")])
 def test_the_ending_of_the_file_is_the_format(command, tmp_path, name, begins):
     assert command("--output", tmp_path / name)[0] == 0
     assert (tmp_path / name).read_text(encoding="utf-8").startswith(begins)
