@@ -16,17 +16,8 @@ OF_SERVERS = frozenset(
 """Words after another tool's command with which a server is meant, as in guidellm benchmark --target."""
 WITHOUT_PANDAS = frozenset(
     (
-        "alert",
-        "annotate",
-        "check",
-        "compare",
-        "delete",
-        "history",
-        "query",
-        "recommend",
-        "regressions",
-        "series",
-        "show",
+        *("alert", "annotate", "check", "compare", "delete", "history"),
+        *("query", "recommend", "regressions", "series", "show"),
     )
 )
 """Commands that need no package that uses pandas, unlike charts and the MLflow exporter."""

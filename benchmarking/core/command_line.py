@@ -83,6 +83,7 @@ _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", defa
 
 
 _IS_ASKED_FOR: ContextVar[bool] = ContextVar("is_asked_for", default=False)
+"""Whether a command is run for its parser alone."""
 
 
 class _Reached(BaseException):
@@ -114,10 +115,10 @@ def commands_with(flag: str) -> Iterator[str]:
     for name in COMMANDS:
         with suppress(ImportError):  # without its package, nobody types a flag of it here
             parser = parser_of(name)
-            of_actions = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
-            parsers = {name: parser} | {
-                f"{name} {word}": own for one in of_actions for word, own in one.choices.items()
-            }
+            parsers = {name: parser}
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    parsers |= {f"{name} {word}": own for word, own in action.choices.items()}
             for words, own in parsers.items():
                 if getattr(own._option_string_actions.get(flag), "help", argparse.SUPPRESS) != argparse.SUPPRESS:
                     yield as_typed(words)

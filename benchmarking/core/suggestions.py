@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
 from types import MappingProxyType
 
 from benchmarking.core import plugins
 from benchmarking.core.errors import UsageError
 from benchmarking.core.foreign_flags import BY_PART, BY_VALUE, Answer, other_words
+from benchmarking.core.text import first_few
 
 MIN_PLURAL = 5
 """Characters of a flag, with its dashes, that is not also read without a final "s"."""
@@ -442,19 +442,22 @@ def unknown_flag(
     similar = nearest(flag.lstrip("-"), by_word, number=3, similar=MISTYPED)
     if near := list(dict.fromkeys(shown[by_word[word]] for word in similar)):
         return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
-    beginnings = {name.partition("-")[0]: name for name in by_word if "-" in name}  # --ouput for --output-dir
-    if near := [shown[by_word[beginnings[one]]] for one in nearest(word, beginnings, similar=MISTYPED)]:
-        return f"unknown flag {flag}: did you mean {near[0]}?"
     parts = _parts(flag)
     for wanted, by_part in BY_PART:
         answers = (by_part,) if isinstance(by_part, str) else by_part
         if wanted <= parts and (answer := _answer(flag, answers, shown)) is not None:
             return answer
-    if others := list(islice(elsewhere(flag), MOST_COMMANDS)):
-        return f"unknown flag {flag}: it is a flag of {' and '.join(others)}"
+    if others := list(elsewhere(flag)):
+        return f"unknown flag {flag}: it is a flag of {first_few(others, MOST_COMMANDS)}"
     alike = [name for name in nearest(flag.lstrip("-"), by_word, similar=SIMILAR) if _parts(name) & parts]
     if near := list(dict.fromkeys(shown[by_word[word]] for word in alike[:3])):
         return f"unknown flag {flag}: did you mean {' or '.join(near)}?"
+    begun: dict[str, set[str]] = {}  # --ouput for --output-dir, if only that begins so
+    for name in by_word:
+        begun.setdefault(name.partition("-")[0], set()).add(shown[by_word[name]])
+    for beginning in nearest(word, begun, number=1, similar=MISTYPED):
+        if len(begun[beginning]) == 1:
+            return f"unknown flag {flag}: did you mean {begun[beginning].pop()}?"
     return f"unknown flag {flag}: --help-all lists every flag"
 
 

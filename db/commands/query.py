@@ -43,6 +43,8 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_STATEMENT_BYTES = 1_000_000
 WORD = re.compile(r"\S*[^\s;()]")
 """A word alone, which is no statement."""
+NO_STATEMENT = ("is no statement", "syntax error")
+"""What is said of such a word, unlike of CHECKPOINT, which is a statement that is refused."""
 LABEL = re.compile(r"\btags?\.([\w-]+)")
 """A label as selections name it."""
 EVERYTHING = ""
@@ -108,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
     except UsageError as error:
         if (label := LABEL.search(sql)) is not None and "tag" in str(error):
             raise UsageError(f"{error}; a label is tags['{label[1]}'] in SQL") from error
-        if not WORD.fullmatch(sql) or sql.startswith("-"):
+        if not WORD.fullmatch(sql) or not any(words in str(error) for words in NO_STATEMENT):
             raise
         raise UsageError(f"{sql!r} is no statement: {_meant(arguments, sql)}") from error
     return EXIT_OK

@@ -724,6 +724,8 @@ def test_durations_take_units():
         ("show --host-name x", "it is a flag of benchhouse dashboard"),
         ("run gpt2 --dest-inaton x", "--help-all lists every flag"),
         ("run gpt2 --ouput x", "did you mean --output-dir?"),
+        ("run gpt2 --draft x", "did you mean --draft-model?"),
+        ("check --cache x", "it is a flag of benchhouse run, benchhouse batch, benchhouse script and "),
     ],
 )
 def test_a_flag_of_another_command_is_answered_with_that_command(capsys, words, answer):

@@ -48,6 +48,11 @@ def test_a_word_in_place_of_a_statement_is_answered_with_what_to_type(command, w
     assert answer in err
 
 
+def test_a_statement_of_one_word_that_is_refused_is_not_called_no_statement(command):
+    code, _, err = command("query", "COMMIT")
+    assert (code, "is not read-only" in err) == (2, True)
+
+
 def test_a_label_that_is_named_as_in_a_selection_is_answered_with_sql(command):
     code, _, err = command("query", 'SELECT "tag.suite" FROM benchmark_runs')
     assert (code, "a label is tags['suite'] in SQL" in err) == (2, True)
