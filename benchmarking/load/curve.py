@@ -396,7 +396,8 @@ class _Search:
             disturbed = f" (other levels were invalid: {whys})" if (whys := self.whys()) else ""
             return self.failed(
                 f"not found: by all levels it may be anything from {low:.3g} to {high:.3g} requests/s: they are too "
-                f"few, or disagree{disturbed}; search again with a longer --duration, when nothing disturbs the server"
+                f"few, or disagree{disturbed}; search again with a longer --duration or more --num-requests, when "
+                "nothing disturbs the server"
             )
         metrics = {HIGHEST_RATE: float(f"{answer:.4g}"), RATE_LOW: low, **({} if is_open else {RATE_HIGH: high})}
         valid = [result for result in self.used if result.validity != "invalid"] or self.used
