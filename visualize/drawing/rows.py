@@ -13,6 +13,7 @@ from benchmarking.core.axes import AXES
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.text import counted
+from db.analysis.newer_results import newer_doubtful
 from visualize.drawing.figure import Figure, NotDrawn
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class ChartPlugin:
         """The rows for `draw`: those of the query, with only the intervals that may be drawn."""
         sql = self.statement(selection)
         rows = [drawable(row) for row in warehouse.query(sql, bound(sql, selection)).dicts()]
+        if self.newest != "latest":
+            rows = with_newer(warehouse, rows)
         if not self.is_judged:
             return rows
         from visualize.drawing.configurations import with_launches
@@ -272,6 +275,13 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
 def is_ok(row: Row) -> bool:
     """Whether the point was measured."""
     return bool(row["status"] == "ok")
+
+
+def with_newer(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
+    """The rows with `newer`: words about the newest result of the row's series where it is not valid and the row is of
+    an older one; else None."""
+    found = newer_doubtful(warehouse, [row["result_id"] for row in rows])
+    return [{**row, "newer": found[row["result_id"]].text if row["result_id"] in found else None} for row in rows]
 
 
 def trust(row: Row) -> Literal["valid", "doubtful", "invalid"]:

@@ -186,6 +186,10 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Cro
         of_points = f"{counted(len(drawn), 'point')} {'is' if len(rows) == 1 else 'are'}"
         named = f"{mark.lower() if parts else mark}: " if mark else ""
         parts.append(f"{named}{len(rows)} of {of_points} {state}{why}")
+    if older := [row for row in drawn if row.get("newer")]:
+        more = f", and {len(older) - 1} more" if len(older) > 1 else ""
+        shown = f"{len(older)} of {counted(len(drawn), 'point')} {'is' if len(older) == 1 else 'are'}"
+        parts.append(f"{shown} not of the newest result: {older[0]['newer']}{more}; the newest valid one is shown")
     return "; ".join(parts) + "." if parts else None
 
 

@@ -18,6 +18,7 @@ from benchmarking.core.text import listed
 from db.analysis.compare.matching import model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
+from db.analysis.newer_results import newer_doubtful
 from db.analysis.recommend.recommendation import Option
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
@@ -158,6 +159,7 @@ def options_by_workload(
     found = launch_values(warehouse, [row["result_id"] for row in rows], METRICS["throughput_samples_per_sec"])
     rates = {name: tuple(launches.values()) for name, launches in found.items()}
     known = qualities(warehouse, sorted({row["run_id"] for row in rows}))
+    newer = newer_doubtful(warehouse, [row["result_id"] for row in rows])
     by_workload: dict[Workload, list[Option]] = {}
     for row in rows:
         point = Point.from_columns(row)
@@ -177,6 +179,7 @@ def options_by_workload(
             else None,
             runtime_mode=runtime_mode,
             doubts=doubt_kinds(row["extra"]),
+            newer=newer.get(row["result_id"]),
             is_between=row["ci_scope"] == "between",
             throughput=row["throughput_samples_per_sec"] if tokens is None else tokens,
             throughput_half_width=_rate_half_width(rates.get(row["result_id"], ())),

@@ -31,6 +31,7 @@ from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_ME
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
+from db.analysis.newer_results import Newer
 
 Quantity = Literal[
     "latency",
@@ -161,6 +162,8 @@ class Option:
     """The same -> the worse end of its 95 % interval, where it has one."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """Column -> reason for a missing number."""
+    newer: Newer | None = None
+    """The newest result of its series, where this is an older one because that is not valid."""
 
     @property
     def cost(self) -> float | None:
@@ -175,9 +178,9 @@ class Miss:
     quantity: Quantity
     limit: float
     value: float | None
-    """The value compared with the limit; None if it was not measured."""
+    """The value compared with the limit; None if it is not known."""
     why: str | None = None
-    """Why it was not measured."""
+    """Why it is not known; of a value that is the best that it can be, what that is of."""
 
     @property
     def excess(self) -> float:
@@ -324,9 +327,29 @@ def misses(option: Option, limits: Mapping[Quantity, float]) -> tuple[Miss, ...]
     missed = []
     for quantity, limit in limits.items():
         value, reason = limited_value(option, quantity)
-        if value is None or (value < limit if quantity in AT_LEAST else value > limit):
+        if value is None and (best := _at_best(option, quantity)) is not None and _is_beyond(best[0], limit, quantity):
+            value, reason = best
+        if value is None or _is_beyond(value, limit, quantity):
             missed.append(Miss(quantity=quantity, limit=limit, value=value, why=reason))
     return tuple(missed)
+
+
+def _is_beyond(value: float, limit: float, quantity: Quantity) -> bool:
+    return value < limit if quantity in AT_LEAST else value > limit
+
+
+def _at_best(option: Option, quantity: Quantity) -> tuple[float, str] | None:
+    """The best that an unknown value can be, and what that is of: a percentile is no lower than the median and lower
+    percentiles, and a value without an interval is no better than measured. None if nothing is known of it."""
+    if quantity not in PERCENTILES:
+        value = measured_value(option, quantity)
+        return None if value is None else (value, "as measured")
+    lower = {"the median": option.latency_high_ms or option.latency_ms}
+    for name in PERCENTILES[: PERCENTILES.index(quantity)]:
+        if (value := limited_value(option, name)[0]) is not None:
+            lower[f"the {name.removeprefix('latency_')}"] = value
+    of = max(lower, key=lower.__getitem__)
+    return lower[of], of
 
 
 def limited_value(option: Option, quantity: Quantity) -> tuple[float | None, str | None]:

@@ -122,6 +122,11 @@ def recommendation_words(
         for option in doubted
         for kind in option.option.doubts
     )
+    notes += [
+        f"not the newest: {_name(one, recommendation)}: {one.option.newer.text}; the newest valid result is shown"
+        for one in recommendation.rated
+        if one.option.newer is not None
+    ]
     if any("slow_calls" in option.option.doubts for option in recommendation.rated):
         notes.append(f"{unit}: over the time of all calls, slow ones included; the latency is that of the median call")
     return RecommendationWords(
@@ -160,6 +165,8 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     else:
         figures = throughput
     doubts = f"; {first.option.validity}, see below" if first.option.validity != "valid" else ""
+    if first.option.newer is not None:
+        doubts += f"; a newer result {first.option.newer.state}, see below"
     among = "of all" if recommendation.is_of_all else "of those measured"
     if limits:
         among = f"of those {'' if recommendation.is_of_all else 'measured '}that meet the limits"
@@ -305,12 +312,14 @@ def _missed(miss: Miss, option: Option, unit: str) -> str:
     shown = _unit(miss.quantity, unit)
     if miss.value is None:
         return f"{WORDS[miss.quantity]} unknown ({miss.why})"
-    side, bound = ("below", "down to") if miss.quantity in AT_LEAST else ("over", "up to")
+    side, bound, best = ("below", "down to", "most") if miss.quantity in AT_LEAST else ("over", "up to", "least")
     off = abs(miss.value / miss.limit - 1) if miss.limit else None
     share = "" if off is None else f"{off:.1%} "
     measured = measured_value(option, miss.quantity)
     value, limit, found = (f"{number(one)} {shown}".rstrip() for one in (miss.value, miss.limit, measured or 0.0))
-    if measured is not None and found != value:
+    if miss.why is not None:  # the best that an unknown value can be
+        value = f"at {best} {value} ({miss.why})"
+    elif measured is not None and found != value:
         is_of_median = miss.quantity in OF_MEDIAN or (miss.quantity == "ttft" and option.ttft_high_ms is None)
         uncertain = "with the uncertainty of the median" if is_of_median else "with its uncertainty"
         if option.latency_high_ms is None and miss.quantity in ("latency", "throughput"):
@@ -352,8 +361,8 @@ def _columns(
     several = any(option.option.point.concurrency > 1 for option in recommendation.rated)
 
     def spare(order: int, quantity: Quantity) -> int:
-        """Order in which the column may be dropped; 0 for a limit or the aim, which stay."""
-        return 0 if quantity in limits or quantity == recommendation.aim else order
+        """Order in which the column may be dropped; 0 for a limit, the aim and the axes of the front, which stay."""
+        return 0 if quantity in limits or quantity in (recommendation.aim, *recommendation.axes) else order
 
     words, numbers = Column[Rated], partial(Column[Rated], is_number=True)
 
@@ -453,8 +462,10 @@ def _runtime(option: Option, recommendation: Recommendation) -> str:
 
 
 def _doubts(one: Rated) -> str | None:
-    """One word; the kinds of doubt are explained below the table."""
-    return None if one.option.validity == "valid" else str(one.option.validity)
+    """In few words; the notes below the table explain them."""
+    words = [] if one.option.validity == "valid" else [one.option.validity]
+    words += [] if one.option.newer is None else [f"a newer one {one.option.newer.state}"]
+    return ", ".join(words) or None
 
 
 LIMIT_WORDS: Mapping[Limit, str] = {
@@ -494,6 +505,18 @@ def servers_words(
             f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
             "the highest measured rate that holds together with all lower ones, in load tests that can tell, or what a "
             "search with the same limits found (--find-rate); several machines share the requests evenly",
+            *(
+                f"not known at {number(level.request_rate)}/s: {_server_name(server, servers, ' ')}: {level.why_unknown}"
+                for server in servers
+                if (level := server.first_failing) is not None and level.why_unknown is not None
+            ),
+            *(
+                f"not the newest: {_server_name(server, servers, ' ')} at {number(level.request_rate)}/s: "
+                f"{level.newer.text}; the newest valid result is shown"
+                for server in servers
+                for level in server.levels
+                if level.newer is not None
+            ),
             *doubt_notes(doubted, told),
         ),
     )
@@ -588,4 +611,4 @@ def _first_failing(one: Server) -> str | None:
     failing = one.first_failing
     if failing is None:
         return None
-    return number(failing.request_rate) + ("" if failing.holds is False else " (unknown)")
+    return number(failing.request_rate) if failing.holds is False else f"not known at {number(failing.request_rate)}"

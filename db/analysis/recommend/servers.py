@@ -37,6 +37,7 @@ from benchmarking.core.load_doubts import (
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from db.analysis.gate.candidates import doubt_kinds
+from db.analysis.newer_results import Newer, newer_doubtful
 from db.analysis.recommend.measured_options import Computed, stated_mode, stated_value, unusable_words, workload_config
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
@@ -162,6 +163,8 @@ class Level:
     """Whether the required share met every limit; None if unknown."""
     why_unknown: str | None = None
     """Why `holds` is unknown."""
+    newer: Newer | None = None
+    """The newest load test of its series, where this is an older one because that is not valid."""
     is_try_out: bool = False
     """Whether it has too few requests to tell: it counts only where nothing holds, and nothing else is known of it."""
 
@@ -268,6 +271,7 @@ def servers_by_traffic(
     # By result_id, the share of the requests that met every limit.
     limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
     ids = [row["result_id"] for row in rows]
+    newer = newer_doubtful(warehouse, ids)
     shares = {
         row["result_id"]: Share(**{name: row[name] for name in ("n", "met", "unknown")})
         for row in warehouse.query(SHARES, {"ids": ids, "earlier": 0, **limits}).dicts()
@@ -291,8 +295,9 @@ def servers_by_traffic(
         holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
         why = _why_unknown(row, share, demand) if holds is None else None
         rate = float(json.loads(row["axes"])[REQUEST_RATE])
+        is_try_out = share is not None and share.tells_little(demand.share)
         level = _level_at(row, rate, share, holds=holds, why_unknown=why)
-        level = replace(level, is_try_out=share is not None and share.tells_little(demand.share))
+        level = replace(level, is_try_out=is_try_out, newer=newer.get(row["result_id"]))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     # By traffic and server, the newest search for exactly the demanded limits and share.
     searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}

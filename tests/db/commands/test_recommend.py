@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.quality import Quality, QualityValue
+from db.analysis.newer_results import newer_doubtful
 from db.analysis.recommend.measured_options import model_and_quantization, models_by_name
 from db.commands import recommend
 from db.warehouse import Warehouse
 from tests.helpers.run_changes import Alter
+from visualize.drawing.rows import Selection, charts
 
 CACHE = {}
 
@@ -259,3 +261,32 @@ def test_the_perplexity_of_files_without_a_reference_is_in_the_table(empty_datab
     (head,) = (line for line in lines if "tokens/s" in line and "perplexity" in line and ":" not in line)
     below = lines[lines.index(head) :]
     assert [any(value in line for line in below) for value in ("12.75", "18.04")] == [True, True]
+
+
+def test_a_newer_result_that_was_passed_over_is_named_wherever_an_older_one_is_shown(
+    empty_database, tmp_path, make_run, capsys
+):
+    """The newest valid result is shown; that a newer one is slower, and doubtful, is not for the reader to find."""
+    path = shutil.copy(empty_database, tmp_path / "newer.duckdb")
+    small = {"batch_sizes": (1,), "sequence_lengths": (32,), "iterations": 3}
+    other = Alter.on_device(make_run(started_at="2026-03-01T00:00:00Z", slowdown=2, **small), "Other CPU")
+    with Warehouse.open(path) as warehouse:
+        for one in (make_run(started_at="2026-03-01T00:00:00Z", **small), other):
+            warehouse.ingest(one)
+        assert newer_doubtful(warehouse, ["no-such-result"]) == {}
+        newest = make_run(started_at="2026-03-02T10:30:00Z", slowdown=3, **small)
+        warehouse.ingest(Alter.results(newest, Alter.noisy))
+    assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert " at 8 ms; a newer result is noisy, see below" in out
+    says = "a newer result, 24 ms, of 2026-03-02 10:30 UTC, is noisy (cpu_pressure)"
+    assert f"not the newest: Test CPU, eager, float32, batch 1: {says}; the newest valid result is shown" in out
+    assert out.count("not the newest:") == 1
+
+    with Warehouse.open(path) as warehouse:
+        chart = charts()["hardware_comparison"]
+        (figure,) = chart.draw(chart.rows(warehouse, Selection()))
+        assert f"1 of 2 points is not of the newest result: {says}" in " ".join(figure.notes)
+        warehouse.ingest(make_run(started_at="2026-03-03T00:00:00Z", slowdown=1.5, **small))
+    assert recommend.main(["bert-base-uncased", "--db-path", str(path)]) == 0
+    assert "newer" not in capsys.readouterr().out

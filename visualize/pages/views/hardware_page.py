@@ -17,7 +17,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
-from visualize.drawing.rows import COMMAND, PLACES, distinct_names, drawable, trust
+from visualize.drawing.rows import COMMAND, PLACES, distinct_names, drawable, trust, with_newer
 from visualize.drawing.scales import row_axis, value_axis
 from visualize.pages import vega
 from visualize.pages.elements import (
@@ -206,7 +206,7 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
         ]  # fmt: skip
     x = value_axis(words.value_title("latency_median_ms"), [row["latency_median_ms"] for _, row in shown], room=1.3,
                    may_be_log=False)  # fmt: skip
-    doubtful = words.doubts([row for _, row in shown])
+    doubtful = words.doubts(with_newer(data.warehouse, [row for _, row in shown]))
     # The fastest setup against the baseline: by the judge, or the readings of different commands.
     latency = {"value": "latency_median_ms", "low": "latency_ci_low_ms", "high": "latency_ci_high_ms"}
     real = {

@@ -136,6 +136,40 @@ def test_a_throughput_limit_applies_at_that_latency():
     assert miss.excess == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(
+    ("limit", "fields", "missed"),
+    [
+        (("latency_p95", 8.0), {}, "p95 latency at least 11 ms (the median), 37.5% over 8 ms"),
+        (("latency_p95", 8.0), {"high_ms": None}, "p95 latency at least 10 ms (the median), 25.0% over 8 ms"),
+        (("latency_p99", 8.0), {"latency_p90_ms": 20.0}, "p99 latency at least 22 ms (the p90), 175.0% over 8 ms"),
+        (("latency", 8.0), {"high_ms": None}, "latency at least 10 ms (as measured), 25.0% over 8 ms"),
+        (
+            ("throughput", 125.0),
+            {"high_ms": None},
+            "throughput at most 100 tokens/s (as measured), 20.0% below 125 tokens/s",
+        ),
+        (("latency_p95", 12.0), {}, "p95 latency unknown (not measured)"),
+    ],
+)
+def test_an_unknown_value_that_cannot_be_within_the_limit_misses_it(limit, fields, missed):
+    """Where already the median is over a limit on the p95, nothing about it is unknown."""
+    limits = dict([limit])
+    one = option("a", **fields)
+    words = recommendation_words(WORKLOAD, recommend([one], limits), limits)
+    assert words.advice.endswith(f": {missed}")
+    (row,) = words.table.rows
+    assert any("(unknown)" in cell for cell in row) is ("unknown" in missed)
+
+
+def test_the_columns_that_decide_the_front_are_in_the_table_however_narrow_the_page():
+    options = [
+        option("a", memory_mb=100.0, energy_j=1.0, energy_of="gpu", output_error=0.1),
+        option("b", latency_ms=20.0, high_ms=21.0, memory_mb=50.0, energy_j=2.0, energy_of="gpu", output_error=0.2),
+    ]
+    words = recommendation_words(WORKLOAD, recommend(options, {}), {}, page=Page(width=60, is_terminal=True))
+    assert {"median ms", "tokens/s", "peak MB", "J/item"} <= {*words.table.headings}
+
+
 def test_an_unmeasured_quantity_meets_no_limit_and_has_a_reason():
     one = option("a", high_ms=None, missing={"latency_p99_ms": "too_few_samples"})
 
