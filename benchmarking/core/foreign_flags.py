@@ -61,7 +61,10 @@ SHARE = (
     "stored loads by another share"
 )
 HYPERFINE = "its two commands get no input and are shown as A and B: put what prepares them into a script of your own"
-LOSS = "a loss of quality is limited by --limit agreement:99% (or kl:0.02, or perplexity_increase:1%)"
+LOSS = (
+    "a loss of quality is limited by --limit agreement:99% (or kl:0.02, or perplexity_increase:1%), of a model with "
+    "trained weights"
+)
 WORKTREE = (
     "A is the baseline; the code of another commit is a folder: git worktree add ../base main, --worktree-a ../base"
 )
@@ -533,8 +536,7 @@ TABLE = """
 --max-errors --max-error-rate --max-failures --fail-fast :: if --junit: all series are judged together, and one that
   regressed is exit code 1 :: if --url: requests that fail are counted by kind, and a level with too many of them
   is invalid :: what fails is listed, and the rest goes on
---quality --kl --max-kl --agreement :: --quality :: if --objective: quality is limited by --limit kl:0.02 or --limit
-  agreement:0.99 :: {QUALITY}
+--quality --kl --max-kl --agreement :: --quality :: if --objective: {LOSS} :: {QUALITY}
 --bench-dir --bench-folder --benches-dir --benchmark-dir --benchmarks-dir :: --benches
 --perplexity --ppl :: --quality :: if --objective: {LOSS} :: --max-perplexity-increase :: {QUALITY}
 --across :: if --share: all options at a point are ranked, whatever they differ in: --among SELECTION restricts them

@@ -506,7 +506,8 @@ def servers_words(
             "the highest measured rate that holds together with all lower ones, in load tests that can tell, or what a "
             "search with the same limits found (--find-rate); several machines share the requests evenly",
             *(
-                f"not known at {number(level.request_rate)}/s: {_server_name(server, servers, ' ')}: {level.why_unknown}"
+                f"not known at {number(level.request_rate)}/s: {_server_name(server, servers, ' ')}: "
+                f"{level.why_unknown}"
                 for server in servers
                 if (level := server.first_failing) is not None and level.why_unknown is not None
             ),

@@ -810,7 +810,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
         ("show --runs", "what is stored is not measured again"),
         ("check --repeat 3", "check judges a result by the runs of its series"),
         ("benches --bench-dir D", "it is called --benches here"),
-        ("tune tiny-bert --quality", "quality is limited by --limit kl:0.02"),
+        ("tune tiny-bert --quality", "or perplexity_increase:1%), of a model with trained weights"),
         ("alert dismiss 1234", "a triage is set by benchhouse alert set 1234 intended --note WHY"),
         ("github-action", "benchhouse check --github gates the newest results"),
         ("alert set 01a2", "benchhouse alert set 01a2 intended --note WHY"),
