@@ -190,9 +190,9 @@ def resolution(values: Sequence[float], all_values: Sequence[float]) -> float:
     """
     centre = fmean(values)
     for digits in range(MOST_DIGITS):
-        scaled = [value * 10**digits for value in all_values]
+        scaled = (value * 10**digits for value in all_values)  # mostly the first value has more digits
         if all(abs(one - round(one)) < 1e-9 * max(1.0, abs(one)) for one in scaled):
-            distinct = {round(one) for one in scaled}
+            distinct = {round(value * 10**digits) for value in all_values}
             unit = math.gcd(*distinct) if len(distinct) >= FEWEST_STEPS else 1
             step = float(unit / 10**digits / centre)
             return min(step, 0.01) if len(distinct) == 1 else step
