@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 NAME = "benchhouse load"
 BARE = re.compile(r"[\w.-]+(:\d+)?(/[\w./-]*)?")
 """An address without its scheme."""
+ADDRESSES = re.compile(r"[,;\s]https?://")
+"""Where a further address begins."""
 MOST_PAIRS = 256
 """Pairs of lengths in a grid."""
 EXAMPLES = """\
@@ -422,6 +424,11 @@ def _address(flag: str, url: str) -> str:
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # of an IPv6 address or a port
         is_address = False
+    if ADDRESSES.search(url):
+        raise UsageError(
+            f"{flag} takes one server: got {url!r}: load each by a command of its own, named by --tag deployment=NAME, "
+            "and then benchhouse compare tag.deployment=NAME tag.deployment=OTHER"
+        )
     if not is_address:
         bare = url.rstrip("/")
         hint = f": write http://{bare}{'' if '/' in bare else '/v1'}" if BARE.fullmatch(bare) else ""

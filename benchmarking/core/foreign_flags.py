@@ -310,8 +310,8 @@ TABLE = """
   if --only-changes: the newest runs are selected by their date, as in benchhouse history since=30d :: --rows --since
   :: {JUDGED_BY}
 --top --max-rows --head :: --rows :: all that is selected is shown: | head -9 cuts it
---candidate --new --old --before --after :: two selections are compared: benchhouse compare A B; dates are in them:
-  since=DATE, until=DATE
+--candidate --contender --current --new --old --before --after :: two selections are compared: benchhouse compare A B;
+  dates are in them: since=DATE, until=DATE
 --good --bad :: two commits are arguments: benchhouse bisect GOOD BAD -- COMMAND
 --cmd --script --exec :: a command follows -- in bisect; ab takes two, each in quotes
 --a --b --side-a --side-b :: two commands are arguments, each in quotes: benchhouse ab A B
@@ -376,7 +376,8 @@ TABLE = """
   --output-dir --save :: results go to stdout: add > FILE
 --result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir :: --output-dir
 --save-result --save-results --save-detailed --store :: --save :: {STORED}
---output :: --junit --markdown --report :: {RESULT_FILES}
+--output :: if --chart: pictures go to the folder --output-dir, those of --chart NAME or all; --report FILE.html is a
+  page with all :: --junit --markdown --report :: {RESULT_FILES}
 -oe --json --save-json --json-output --json-file --output-json :: --json
 --db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri --tracking-uri ::
   --db-path
@@ -405,16 +406,20 @@ TABLE = """
 -q :: --request-rate --quiet :: {STATEMENTS}
 --readonly --read-only --ro :: benchhouse query and sql only read, and so does dashboard --read-only
 --tables --table --schema --dictionary --views :: --describe
---input --inputs --input-dir --input-path --path --dir --directory --folder --results -i -f :: --ingest --json-path
+-f :: --file --ingest --model-list :: if --examples: statements in a file are run by benchhouse query --file FILE
+  :: if --worktree-a: {HYPERFINE} :: {FILES}
+--input --inputs --input-dir --input-path --path --dir --directory --folder --results -i :: --ingest --json-path
   --model-list :: if --worktree-a: {HYPERFINE} :: {FILES}
 --recursive -R :: folders are searched at any depth
---as --source --tool --from --from-tool --importer --input-format --source-format :: --from-format
+--as --source --from --from-tool --importer --input-format --source-format :: --from-format
+--tool --profiler :: --from-format :: a call is profiled by the profiler of its runtime: benchhouse profile MODEL
 --update --upsert --overwrite --replace :: --replace --overwrite :: no file is overwritten: give a new name
 --force --assume-yes --no-confirm --non-interactive --noconfirm --no-input -y :: --yes --replace --overwrite :: no
   file is overwritten: give a new name
 --preview --dry --simulate --what-if --no-act --plan --plan-only --show-plan --explain :: --dry-run :: the reasons are
   part of what is printed
---reason --message --comment --why --notes --note :: --note --description :: the reasons are part of what is printed
+--comment --pr-comment :: --note --markdown
+--reason --message --why --notes --note :: --note --description :: the reasons are part of what is printed
 --env --environment --set-env :: a variable is set in front of a command: NAME=VALUE benchhouse run MODEL
 --pipeline :: --task
 --offline --local-files-only --download --no-download :: folders and models of the catalog need no network;

@@ -214,6 +214,7 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
             "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune MODEL"
         ),
         "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
+        "watch monitor": "benchhouse top watches the sweeps that run on this machine",
         "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
         "github-action github-actions github gitlab jenkins ci": (
             "benchhouse check --github gates the newest results; ab needs no history"
@@ -273,7 +274,6 @@ ARGUMENTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         argument: frozenset(flags.split())
         for argument, flags in {
-            "SQL": "-f --file",
             "DIR": "--to --output --output-dir --out --outdir --out-dir --dir --directory --folder --dest --site -o",
             "OTHER.duckdb": "--from --source --src --input --file --files --other --database --warehouse -i",
             "ID": "--run --run-id --id --alert --alert-id --note-id",

@@ -168,7 +168,7 @@ class Http1Client(Client):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         lines = [f"POST {self._path} HTTP/1.1", f"host: {self._authority}", *map(": ".join, self._headers)]
-        self._head = "\r\n".join(lines).encode() + b"\r\ncontent-length: %d\r\n\r\n"
+        self._head = "\r\n".join((*lines, "content-length: ")).encode()
         self._idle: list[_Http1Connection] = []
         self._open: set[_Http1Connection] = set()
 
@@ -183,7 +183,7 @@ class Http1Client(Client):
         had closed it before the request arrived, so the request is sent over another one, like in curl and browsers.
         Some servers close connections that they promised to keep alive."""
         exchange = _Exchange(take)
-        connection.ask(self._head % len(body) + body, exchange)
+        connection.ask(b"%b%d\r\n\r\n%b" % (self._head, len(body), body), exchange)
         try:
             await exchange.done
         except RequestError:

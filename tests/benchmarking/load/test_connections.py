@@ -291,6 +291,24 @@ def test_a_request_over_a_connection_that_the_server_was_just_ending_is_sent_ove
     assert connections == [1, 1, 0]
 
 
+def test_a_path_with_percent_signs_is_asked_for_as_it_is():
+    asked = []
+
+    async def answer(reader, writer):
+        asked.append((await reader.readuntil(b"{}")).split(b"\r\n")[0])
+        writer.write(HEAD + SIZED)
+        writer.close()
+
+    async def run():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a%20b,%Cd/v1"
+        async with server:
+            return await results(Target(url=url, model="m"), [b"{}"])
+
+    assert asyncio.run(run()) == [EVENTS]
+    assert asked == [b"POST /a%20b%2C%Cd/v1/completions HTTP/1.1"]
+
+
 @pytest.mark.parametrize("named", [{"headers": {"authorization": "Bearer a\r\nx: y"}}, {"url": "http://x/v1?é"}])
 def test_characters_invalid_in_a_request_head_are_refused(named):
     with pytest.raises(UsageError, match="characters that are invalid in an HTTP header"):
