@@ -110,6 +110,13 @@ class Metric:
         name = PER_SECOND.sub("", self.column.removesuffix(ending)).replace("_", " ")
         return f"{name} ({self.unit})" if self.unit else name
 
+    @property
+    def noun(self) -> str:
+        """Its name within a sentence, without its unit: "median latency per call"."""
+        name = self.words.removesuffix(f" ({self.unit})")
+        named, _, statistic = f"{name[0].lower()}{name[1:]}".partition(", ")
+        return f"{statistic} {named}".strip()
+
     def is_worse(self, relative_change: float) -> bool:
         """Whether a change (after / before - 1) is for the worse."""
         return relative_change > 0 if self.better == "lower" else relative_change < 0

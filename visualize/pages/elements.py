@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WHOLE = re.compile(r"-?[0-9]{4,}")
 WITH_UNIT = re.compile(r"(?<![\w.,-])[0-9]{4,}(?=(?: (?:tokens|items|requests?))?/s\b| (?:ms|MB|J)\b)")
 """A whole number in a sentence that is no part of a name."""
+KIND = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+(?= \()")
+"""A kind of doubt at the beginning of a command's note, before its places."""
 MOST_OF_HALF = 14
 """Most letters of a value and its heading in half the width of a phone."""
 Tone = Literal["", "bad", "warn", "good", "muted"]
@@ -166,9 +168,11 @@ def separated(text: str) -> str:
     return f"{int(text):,}" if WHOLE.fullmatch(text) else text
 
 
-def separated_in(sentence: str) -> str:
-    """A sentence of a command, whose numbers with a unit have thousands separators as in the tables of pages."""
-    return WITH_UNIT.sub(lambda found: separated(found[0]), sentence)
+def on_pages(sentence: str) -> str:
+    """A sentence of a command as pages write it: numbers with a unit have thousands separators as in their tables, and
+    kinds of doubt are words."""
+    sentence = KIND.sub(lambda found: found[0].replace("_", " "), sentence)
+    return WITH_UNIT.sub(lambda found: separated(found[0]), sentence).replace("<=", "≤").replace(">=", "≥")
 
 
 def state_cell(word: str, *, hint: str | None = None) -> Cell:

@@ -44,15 +44,18 @@ LAUNCH_KEYS = ("launch", "launches", "of")
 MODELS = """
 SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
 JOIN hardware_info hardware ON hardware.hardware_id = series.hardware_id
+LEFT JOIN benchmark_results accepted ON accepted.result_id = heads.accepted_result_id
 GROUP BY heads.model_id
 ORDER BY
-    count(*) FILTER (WHERE {calls} AND series.definition IS NULL) DESC, count(*) FILTER (WHERE {calls}) DESC,
-    count(*) DESC, heads.model_id
-""".format(calls="series.runtime_mode->>'loop' IS NULL AND NOT coalesce(simulated, FALSE)")
+    count(*) FILTER (WHERE {calls} AND series.definition IS NULL) DESC,
+    count(*) FILTER (WHERE {calls} AND accepted.latency_median_ms > 0 AND accepted.throughput_samples_per_sec > 0) DESC,
+    count(*) FILTER (WHERE {calls}) DESC, count(*) DESC, heads.model_id
+""".format(calls="series.runtime_mode->>'loop' IS NULL AND NOT coalesce(hardware.simulated, FALSE)")
 
 
 def models_by_calls(data: Data) -> tuple[str, ...]:
-    """All models, that with the most series of calls measured here first: pages begin with it."""
+    """All models, that with the most series of calls measured here first, then with the most imported ones that have a
+    latency and a throughput: pages begin with it."""
     return data.once("models", lambda: tuple(row["model_id"] for row in data.warehouse.query(MODELS).dicts()))
 
 
@@ -168,7 +171,7 @@ def _number(name: str, hint: str | None = None) -> Callable[[Row], Cell]:
 
 ITEMS, TOKENS = "throughput_samples_per_sec", "throughput_tokens_per_sec"
 RATE_NOTE = (
-    "Throughput counts all calls: it is the work of a call over the mean latency, while p50 is the median call. A star "
+    "Throughput counts all calls: it is the work of a call over the mean latency, not over the median one. A star "
     f"marks rates whose mean call differs from the median by more than {THROUGHPUT_APART - 1:.0%}, because some calls "
     "were much slower or faster."
 )
@@ -181,7 +184,7 @@ def rate_of(name: str) -> Callable[[Row], Cell]:
         # The mean latency that the throughput stands for; None for load tests, in which requests overlap, and for other
         # tools, which count items in their own ways.
         rate = row[ITEMS]
-        is_of_calls = row["origin_format"] is None and row["concurrency"] == 1 and "request_rate" not in row["axes"]
+        is_of_calls = row["origin_format"] is None and row["concurrency"] == 1 and "requests_sent" not in row[OTHERS]
         mean_ms = 1000 * row["batch_size"] / rate if is_of_calls and rate and row[FIRST] else None
         if mean_ms is None or row[name] is None or 1 / THROUGHPUT_APART <= mean_ms / row[FIRST] <= THROUGHPUT_APART:
             return number_cell(row[name])

@@ -20,7 +20,7 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible_except_space
 from visualize.pages import parameters as params
-from visualize.pages.elements import Link, separated_in
+from visualize.pages.elements import Link, on_pages
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -215,7 +215,7 @@ def environment() -> Environment:
         # space stays, as in a statement that is shown again; markup is a subclass of str.
         finalize=lambda value: visible_except_space(value) if type(value) is str else value,
     )
-    jinja.filters["separated_in"] = separated_in
+    jinja.filters["on_pages"] = on_pages
     jinja.globals["navigation"] = [view for view in views().values() if view.is_in_navigation]
     return jinja
 

@@ -351,6 +351,7 @@ def in_words(differing: Mapping[str, tuple[object, object]]) -> dict[str, tuple[
         name: values for name, values in differing.items() if not (name == "config_hash" and "model_id" in differing)
     }
     names = {"model_id": "model", "config_hash": "configuration of the model", "num_threads": "threads"}
+    names |= {name: name.replace("_", " ") for name in shown if name.startswith("hardware ")}
     return {
         names.get(name, name.removeprefix("runtime_mode ")): (_text(name, one), _text(name, other))
         for name, (one, other) in shown.items()

@@ -48,7 +48,7 @@ from benchmarking.core.verdicts.judging import MIN_SESSIONS, SD_OF_MEDIAN_ABSOLU
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value
-from db.values import SETTINGS, precision_words, settings_words
+from db.values import SETTINGS, precision_words, reason_words, settings_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -249,7 +249,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
             kinds = [doubt["kind"] for doubt in doubts if doubt["severity"] == "invalid"]
             unfit = f"invalid ({', '.join(kinds) or 'no doubt stored'})"
         elif row["value"] is None:
-            unfit = f"no {metric.column}: {why_missing or 'not measured'}"
+            unfit = f"no {metric.noun}: {reason_words(why_missing or 'not measured')}"
         return Measured(
             **{name: row[name] for name in ("result_id", "run_id", "series_id", "value", "validity")},
             **{name: run[name] for name in ("session_id", "ab", "started_at", "finished_at", "history_time")},

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from tests.visualize.pages.conftest import HOSTILE, STORE, serving
-from visualize.pages.elements import separated_in
+from visualize.pages.elements import on_pages
 from visualize.pages.site import STATIC, views
 from visualize.pages.snapshot import CHECKED_S
 
@@ -57,11 +57,12 @@ def test_the_sentence_of_a_recommendation_writes_numbers_as_its_table(server):
     [
         ("7407 tokens/s at 1234 ms, 999 MB", "7,407 tokens/s at 1,234 ms, 999 MB"),
         ("at 12345/s, 1000 requests/s", "at 12,345/s, 1,000 requests/s"),
+        ("cpu_pressure (b1 s32): 2 of a_model <= 5 ms", "cpu pressure (b1 s32): 2 of a_model ≤ 5 ms"),
         ("Xeon 8481, a-1234, batch 2048, 0.1234 ms, s4096", "Xeon 8481, a-1234, batch 2048, 0.1234 ms, s4096"),
     ],
 )
-def test_numbers_with_a_unit_are_separated_and_names_are_kept(sentence, shown):
-    assert separated_in(sentence) == shown
+def test_a_sentence_of_a_command_has_separated_numbers_and_words_for_kinds_of_doubt(sentence, shown):
+    assert on_pages(sentence) == shown
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "127.0.0.1.evil.example", "", "[evil]"])

@@ -16,10 +16,11 @@ import pytest
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.errors import UsageError
 from benchmarking.core.live_status import LiveSnapshot
+from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, SEARCHED
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Doubt, Origin, Samples
-from db.analysis.gate.alerts import raise_alerts
+from db.analysis.gate.alerts import OPEN, list_alerts, raise_alerts, set_triage
 from db.analysis.history.changes import regressions, update_changes
 from db.analysis.selection import EVERYTHING, judged_metric
 from db.importers.support.files import read_file
@@ -112,6 +113,67 @@ def test_the_default_model_to_recommend_has_results_of_calls(tmp_path):
     with snapshots.reading() as found:
         assert page_of(found, "recommend").model == "bert-base-uncased"
     snapshots.close()
+
+
+def test_pages_begin_with_an_imported_model_that_has_something_to_show(tmp_path):
+    """Not with the one of most series, whose files state neither a latency nor a rate."""
+    origin = Origin(format="llama_bench", definition="llama_bench")
+    lacking = dataclasses.replace(make_run(model_id="lacking", batch_sizes=(1, 2, 4)), origin=origin)
+    results = [
+        dataclasses.replace(one, metrics={}, missing=dict.fromkeys(one.metrics, "not_stated"))
+        for one in lacking.results
+    ]
+    lacking = dataclasses.replace(lacking, results=tuple(results))
+    full = dataclasses.replace(make_run(model_id="full", batch_sizes=(1, 2), sequence_lengths=(32,)), origin=origin)
+    with Warehouse.open(tmp_path / "imports.duckdb") as warehouse:
+        warehouse.ingest_all([lacking, full])
+    with closing(Snapshots(tmp_path / "imports.duckdb")) as snapshots, snapshots.reading() as found:
+        assert (page_of(found, "recommend").model, page_of(found, "charts").model) == ("full", "full")
+        assert page_of(found, "charts").charts
+
+
+def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
+    load = make_load(rates=(1.0, 2.0))
+    late = Doubt(kind="late_generator", severity="invalid", evidence={})
+    first, second = load.results
+    search = dataclasses.replace(
+        first,
+        result_id="search",
+        point=dataclasses.replace(first.point, axes={}),
+        metrics={**first.metrics, HIGHEST_RATE: 1.5, RATE_LOW: 1.25, RATE_HIGH: 3.0},
+        extra={"load": {SEARCHED: [1.0, 16.0]}},
+    )
+    levels = (dataclasses.replace(first, doubts=(late,), validity="invalid"), second)
+    with Warehouse.open(tmp_path / "search.duckdb") as warehouse:
+        warehouse.ingest(dataclasses.replace(load, results=(*levels, search)))
+    with closing(Snapshots(tmp_path / "search.duckdb")) as snapshots, snapshots.reading() as found:
+        shown = page_of(found, "load", run_id=load.run_id)
+        assert shown.answer == (
+            "Deploy for up to 1.5 requests/s: the highest rate within the limits is 1.5 requests/s "
+            "(95 % interval 1.25 to 3). But 1 of its 2 levels is invalid: see the doubts below."
+        )
+        rates = [cell.text for row in page_of(found, "run", run_id=load.run_id).results.rows for cell in row]
+        assert not [text for text in rates if text.endswith("*")], "requests of a load are no calls"
+
+
+def test_the_points_of_a_load_are_in_the_order_of_their_rates(tmp_path):
+    load = make_load(rates=(10.0, 2.0, 2.5))
+    with Warehouse.open(tmp_path / "load.duckdb") as warehouse:
+        warehouse.ingest(load)
+    with closing(Snapshots(tmp_path / "load.duckdb")) as snapshots, snapshots.reading() as found:
+        rows = page_of(found, "run", run_id=load.run_id).results.rows
+    assert [row[0].text for row in rows] == [f"b1 s32 n2, {rate} requests/s" for rate in ("2", "2.5", "10")]
+
+
+def test_an_alert_of_several_points_has_the_triage_of_all(database, tmp_path):
+    path = tmp_path / "triage.duckdb"
+    shutil.copy(database, path)
+    with Warehouse.open(path) as warehouse:
+        update_changes(warehouse, judged_metric(warehouse, "latency_median_ms"))
+        raise_alerts(warehouse, regressions(warehouse, [judged_metric(warehouse, "latency_median_ms")]))
+        set_triage(warehouse, [list_alerts(warehouse, EVERYTHING, OPEN)[0]["alert_id"]], "regression", None)
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        assert "new and regression" in [row[-1].text for row in page_of(found, "overview").alerts.rows]
 
 
 def test_quantizations_of_one_model_are_one_choice_of_the_page(tmp_path):
@@ -883,7 +945,7 @@ def test_a_rate_that_does_not_follow_from_the_median_is_marked(data):
         "latency_median_ms": 1.038,
         "batch_size": 1,
         "concurrency": 1,
-        "axes": "{}",
+        "other_metrics": {},
         "origin_format": None,
     }
     cell = rate_of("throughput_samples_per_sec")(row)

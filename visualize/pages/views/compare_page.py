@@ -165,7 +165,7 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
         grid=replace(grid_of(table, "Points of both sides, worst first"), rows=tuple(rows)),
         chart=_chart(words),
         notes=tuple(note for note in words.notes if note != comparison.sentence),
-        is_empty=comparison.is_empty,
+        is_empty=comparison.is_empty and not comparison.findings,  # else the sentence says it
         command=command,
     )
 

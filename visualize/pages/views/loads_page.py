@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HighestRate
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
-from benchmarking.core.text import visible
+from benchmarking.core.text import counted, visible
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
@@ -335,6 +335,11 @@ def _answer(rows: Sequence[Row]) -> str:
     searches = (HighestRate.of(row[OTHERS], _load(row)) for row in rows)
     found = next((search.advice for search in searches if search is not None), None)
     text = visible(found or loads.rates_text(rows))
+    measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
+    invalid = sum(row["state"] == "invalid" for row in measured)
+    if found and invalid:
+        verb = "is" if invalid == 1 else "are"
+        text += f". But {invalid} of its {counted(len(measured), 'level')} {verb} invalid: see the doubts below"
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -209,15 +209,17 @@ def _alerts(data: Data) -> tuple[Grid, int]:
         for judged_metric in judged_metrics(data.warehouse, {row["metric"] for row in rows})
     }
     titles |= {name: metric.title for name, metric in QUALITY_METRICS.items()}
-    points = {
-        change[0]["alert_id"]: [point_text({**one, "axes": json.dumps(one["axes"])}) for one in change]
-        for change in shown
-    }
+    points, triages = dict[str, list[str]](), dict[str, str]()
+    for change in shown:
+        first = change[0]["alert_id"]
+        points[first] = [point_text({**one, "axes": json.dumps(one["axes"])}) for one in change]
+        triages[first] = " and ".join(sorted({one["triage"] for one in change}))
 
     def status(row: Mapping[str, Any]) -> Cell:
+        text = triages[row["alert_id"]]
         if row["metric"] in QUALITY_METRICS:
-            return text_cell(row["triage"])  # not a metric of results, so it has no trend
-        text = row["triage"] + ("" if (row["run_id"], row["metric"]) in lasting else ", recovered since")
+            return text_cell(text)  # not a metric of results, so it has no trend
+        text += "" if (row["run_id"], row["metric"]) in lasting else ", recovered since"
         link = _series_link(row["series_id"], row["metric"])
         return text_cell(text, link=link, hint="its trend, for triage")
 

@@ -64,7 +64,9 @@ ORDER BY run_id <> $run LIMIT 2
 LEAST_PREFIX = 8
 RESULTS = """
 SELECT r.*, run.origin_format FROM benchmark_results r JOIN benchmark_runs run USING (run_id) WHERE run_id = $run
-ORDER BY sequence_length, new_tokens, axes, concurrency, batch_size, result_id
+ORDER BY
+    sequence_length, new_tokens, json_keys(axes), map_values(axes::JSON::MAP(VARCHAR, DOUBLE)), concurrency, batch_size,
+    result_id
 """
 METRIC = "latency_wall"
 SAMPLED = """

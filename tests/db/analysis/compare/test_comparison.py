@@ -176,7 +176,7 @@ def test_another_machine_is_not_comparable_and_the_reason_has_both_values(store,
     store("b", batch_sizes=(1,), sequence_lengths=(32,), change=elsewhere)
     (finding,) = sides().findings
     assert finding.judgement.reason == (
-        "not comparable: hardware cpu_model: Test CPU 3000 / Test CPU 4000 (allow it with --across hardware)"
+        "not comparable: hardware cpu model: Test CPU 3000 / Test CPU 4000 (allow it with --across hardware)"
     )
     assert sides().is_empty
     assert verdicts(sides(across=["hardware_id"])) == {"b1 s32": "equivalent"}
@@ -276,7 +276,7 @@ def test_a_missing_metric_has_its_stored_reason(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
     store("b", batch_sizes=(1,), sequence_lengths=(32,))
     (finding,) = sides(metric=JUDGED["latency_p99_ms"]).findings
-    assert finding.judgement.reason == ("not comparable: A and B: no latency_p99_ms: too_few_samples")
+    assert finding.judgement.reason == ("not comparable: A and B: no latency p99: too few samples")
 
 
 def test_a_pooled_percentile_has_no_verdict(store, sides):
@@ -287,7 +287,7 @@ def test_a_pooled_percentile_has_no_verdict(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,), iterations=40)
     store("b", batch_sizes=(1,), sequence_lengths=(32,), iterations=10, change=pooled)
     (finding,) = sides(metric=JUDGED["latency_p90_ms"]).findings
-    assert finding.judgement.reason == f"not comparable: B: no latency_p90_ms: {POOLED}"
+    assert finding.judgement.reason == f"not comparable: B: no latency p90: {POOLED}"
     (finding,) = sides(metric=JUDGED["latency_median_ms"]).findings
     assert finding.judgement.change is not None
 
