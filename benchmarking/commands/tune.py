@@ -360,14 +360,12 @@ def _text(
     named += [one for one in others if one not in named][: max(0, LEAST_ROWS - 1 - len(named))]
     shown = [first, *(one for one in others if one in named)][:MOST_ROWS]
     chosen = (limits, None if prices is None else prices.currency, page, EQUAL_NOTE)
-    of_all = recommendation_words(workload, recommendation, *chosen)
-    equal = tuple(one for one in recommendation.equal if one in shown)
-    words = recommendation_words(workload, replace(recommendation, rated=tuple(shown), equal=equal), *chosen)
+    words = recommendation_words(workload, recommendation, *chosen, shown=shown)
     fits = sum(one.fits for one in recommendation.rated)
     counts = f"{len(options)} of {len(search.configurations)} configurations measured in {search.spent_s:.0f} s"
     limits = f"; {fits} meet{'s' * (fits == 1)} the limits" if search.goal.limits else ""
     title = f"{workload.text}: {counts} of {search.budget_s:g} s{limits}"
-    words = replace(words, advice=of_all.advice, title=title, precisions=None)
+    words = replace(words, title=title, precisions=None)
     parts = [recommendation_text(words, page)]
     if len(shown) < len(options):
         parts.append(f"{len(options) - len(shown)} more were measured (--json lists them)")

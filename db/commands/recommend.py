@@ -136,7 +136,7 @@ def main(argv: Sequence[str]) -> int:
         return _servers(arguments, selection, limits)
     prices = _prices(arguments)
 
-    from db.analysis.recommend.measured_options import options_by_workload, simulated_results, why_no_options
+    from db.analysis.recommend.measured_options import judged, options_by_workload, simulated_results, why_no_options
     from db.analysis.recommend.recommendation import recommend, with_prices
 
     with open_to_read(arguments) as warehouse:
@@ -148,11 +148,10 @@ def main(argv: Sequence[str]) -> int:
             reason = why_no_options(warehouse, found, selection)
             note(f"{NAME}: not enough data: no result of {arguments.model_id} can be compared: {reason}")
             return EXIT_NOT_ENOUGH_DATA
-
-    recommendations = {
-        workload: recommend([with_prices(member, prices) for member in members], limits, arguments.prefer)
-        for workload, members in options.items()
-    }
+        recommendations = {}
+        for workload, members in options.items():
+            ranked = recommend([with_prices(member, prices) for member in members], limits, arguments.prefer)
+            recommendations[workload] = judged(warehouse, ranked, has_tokens=workload.has_tokens)
     _print(arguments, recommendations, limits, prices)
     if simulated:
         says = "says" if simulated == 1 else "say"

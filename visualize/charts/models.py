@@ -19,6 +19,7 @@ from visualize.drawing.rows import (
     ChartPlugin,
     Drawing,
     Row,
+    detail,
     details,
     distinct_names,
     grouped,
@@ -89,10 +90,11 @@ class ArchitectureComparison(ChartPlugin):
         missing = f"Measured only at other points: {'; '.join(elsewhere)}." if elsewhere else None
         sound = set(map(id, measured))
         lost = [row for row in members if id(row) not in sound]
+        bound = [detail(column, key[column]) for column in ("num_threads", "cpu_list") if key[column] is not None]
         entries = [Entry(label=family, colour=style, shape=style) for family, style in styles.items()]
         return Figure(
             title=self.title,
-            subtitle=words.cell(key),
+            subtitle=words.SEPARATOR.join([words.cell(key), *bound]),
             source=words.provenance(drawn),
             notes=words.caption(
                 [*drawn, *lost],

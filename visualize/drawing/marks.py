@@ -33,6 +33,7 @@ from visualize.drawing.rows import (
     ChartPlugin,
     Row,
     axis_values,
+    detail,
     details,
     trust,
 )
@@ -141,13 +142,15 @@ def figure(
     """The figure of a model or one of its cells.
 
     The title is the finding after the model's name, or else the chart's title; the subtitle has `about`, by default the
-    task, and `place`. `names` ends the file name, and `parts` are further fields.
+    task, the threads and processors if all results are bound to the same, and `place`. `names` ends the file name, and
+    `parts` are further fields.
     """
     title = f"{key['model_id']}: {finding}" if finding else f"{chart.title}: {key['model_id']}"
     cell = [words.cell(key)] if chart.of_cell else []
+    bound = [detail(column, key[column]) for column in ("num_threads", "cpu_list") if key.get(column) is not None]
     own: dict[str, Any] = {
         "title": title,
-        "subtitle": words.subtitle(title, chart.title, *cell, *(about or [str(key["task"])]), *place),
+        "subtitle": words.subtitle(title, chart.title, *cell, *(about or [str(key["task"])]), *bound, *place),
         "source": words.provenance(list(drawn)),
         "panels": tuple(panels),
         "name_parts": (*(str(key[column]) for column in (CELL_COLUMNS if chart.of_cell else ("model_id",))), *names),

@@ -10,7 +10,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import listed, markdown_escaped, markdown_table, wrapped
+from benchmarking.core.text import counted, listed, markdown_escaped, markdown_table, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Scope
@@ -103,7 +103,7 @@ def _head(comparison: Comparison) -> list[str]:
 def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) -> Table:
     """A row per comparable finding, without the subjects that all of them share."""
     findings = _listed_findings(comparison, only_changes=only_changes)
-    several = [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
+    several = _several(comparison)
     unit = comparison.unit
     number_column = partial(Column[Finding], is_number=True)
     columns = [
@@ -174,18 +174,23 @@ def _notes(comparison: Comparison) -> list[str]:
             f"a change has q <= {MAX_Q:g} (Benjamini-Hochberg, over this comparison) and is at least {MIN_CHANGE:.0%}; "
             "detectable: the smallest change that would be found with a probability of 80%"
         )
+    if without := [finding for finding in findings if finding.judgement.change is None]:
+        have = "has" if len(without) == 1 else "have"
+        lines.append(f"{len(without)} of {counted(len(findings), 'point')} {have} no figures, and no row in the table")
+    several = _several(comparison)
     points: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.judgement.reason is not None:
-            points.setdefault((finding.judgement.verdict, finding.judgement.reason), []).append(_label(finding))
+            label = _label(finding, several)
+            points.setdefault((finding.judgement.verdict, finding.judgement.reason), []).append(label)
     if len(points) > 1 or len(findings) > len(next(iter(points.values()), ())):  # else the sentence has the reason
         lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
     # Where the launches lie on two levels, and where another launch of each side would be
     launches = {
-        f"{name} {_label(finding)}": side.launch_values
+        _side_label(finding, place, several): (finding.before, finding.after)[place].launch_values
         for finding in findings
         if finding.judgement.change is not None
-        for name, side in (("A", finding.before), ("B", finding.after))
+        for place in (0, 1)
     }
     ends = [f"{label} {text}" for label, values in launches.items() if (text := next_launch_text(values))]
     what = (
@@ -193,11 +198,11 @@ def _notes(comparison: Comparison) -> list[str]:
     )
     lines += [*level_notes(launches), *([f"{what}: {listed(ends, MAX_NAMES, '; ')}"] if ends else [])]
     lines += doubt_notes(
-        (kind, f"{name} {finding.point}")
+        (kind, _side_label(finding, place, several))
         for finding in findings
         if finding.judgement.change is not None
-        for name, side in (("A", finding.before), ("B", finding.after))
-        for kind in side.doubts
+        for place in (0, 1)
+        for kind in (finding.before, finding.after)[place].doubts
     )
     lines += _result_counts("A", [finding.before for finding in findings]) + _result_counts(
         "B", [finding.after for finding in findings]
@@ -235,9 +240,21 @@ def _only_in(name: str, singles: Sequence[Single]) -> list[str]:
     return lines
 
 
-def _label(finding: Finding) -> str:
-    model = _pair_text(*finding.subject["model_id"])
-    return f"{model} {finding.point}"
+def _several(comparison: Comparison) -> list[str]:
+    """The columns in which the findings differ, which tell points of one name apart."""
+    return [name for name, values in _subjects(comparison).items() if len(set(values)) > 1]
+
+
+def _label(finding: Finding, several: Sequence[str]) -> str:
+    """ "gpt2 b1 s128", with what else distinguishes it: "gpt2 eager / onnxruntime b1 s128"."""
+    names = dict.fromkeys(("model_id", *several))
+    return " ".join([*(_pair_text(*finding.subject[name]) for name in names), finding.point])
+
+
+def _side_label(finding: Finding, place: int, several: Sequence[str]) -> str:
+    """A side of a point: "B b1 s128", or "B onnxruntime b1 s128" where the findings are of several."""
+    own = (finding.subject[name][place] for name in several)
+    return " ".join(["AB"[place], *(value for value in own if value is not None), finding.point])
 
 
 def _subjects(comparison: Comparison) -> dict[str, list[str]]:

@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.axes import POINT_COLUMNS
+from benchmarking.core.axes import POINT_COLUMNS, POINT_FIELDS
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
 from benchmarking.core.records import LOOP, NOT_APPLICABLE, Point, Result, Run, canonical_hash
 from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN, between_launches_interval
 from benchmarking.core.text import listed
-from db.analysis.compare.matching import model_and_quantization
+from db.analysis.compare.comparison import compare
+from db.analysis.compare.matching import ALL, model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.newer_results import newer_doubtful
-from db.analysis.recommend.recommendation import Option
+from db.analysis.recommend.recommendation import WITHOUT_INTERVAL, Option, Recommendation
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
 
@@ -196,6 +197,34 @@ def options_by_workload(
     return {
         workload: tuple(options) for workload, options in sorted(by_workload.items(), key=lambda item: item[0].text)
     }
+
+
+def judged(warehouse: Warehouse, found: Recommendation, *, has_tokens: bool) -> Recommendation:
+    """The recommendation with what the judge of `benchhouse compare` says of its best option and the next best."""
+    if found.aim in WITHOUT_INTERVAL or found.equal or len(found.rated) < 2 or not found.rated[1].fits:
+        return found
+    best, following = (rated.option for rated in found.rated[:2])
+    if found.aim == "cost" and best.price_per_hour != following.price_per_hour:
+        return found  # the ratio of their costs is not that of their throughputs
+    rate = "throughput_tokens_per_sec" if has_tokens else "throughput_samples_per_sec"
+    metric = METRICS["latency_median_ms" if found.aim == "latency" else rate]
+    before, after = (
+        Selection(
+            text=one.result_id,
+            words="result_id = ?",
+            values=(one.result_id,),
+            run_condition="run_id = ?",
+            run_values=(one.run_id,),
+        )
+        for one in (best, following)
+    )
+    compared = compare(warehouse, before, after, metric, (ALL, *POINT_FIELDS))
+    if not compared.findings:
+        return found
+    judgement = compared.findings[0].judgement
+    why = f": {judgement.reason}" if judgement.reason is not None else ""
+    how = "as measured, and not judged" if judgement.verdict == "not judged" else f"judged {judgement.verdict}"
+    return replace(found, how=f"{how}{why}")
 
 
 def models(warehouse: Warehouse) -> tuple[str, ...]:

@@ -227,6 +227,8 @@ class Recommendation:
     """Further options that meet the limits and cannot be told apart from the recommended one; they follow it."""
     is_of_all: bool = True
     """Whether every option that could run was measured."""
+    how: str = "as measured"
+    """How it is known that the next option is worse, in words."""
 
     @property
     def best(self) -> Rated | None:
@@ -275,7 +277,8 @@ def decided(
     first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
     others = sorted((option for option in found.rated if option not in first), key=lambda one: _place(one, aim))
     rated, equal_ones = (*first, *others), tuple(first[1:])
-    return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all)
+    how = "by launches in turns"
+    return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all, how=how)
 
 
 def _place(rated: Rated, aim: Aim) -> tuple[object, ...]:

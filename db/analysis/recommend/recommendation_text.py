@@ -15,7 +15,6 @@ from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import listed, number, wrapped
-from benchmarking.core.verdicts.judging import FEW_LAUNCHES
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from db.analysis.recommend.measured_options import Workload
 from db.analysis.recommend.recommendation import (
@@ -94,9 +93,10 @@ def recommendation_words(
     currency: str | None = None,
     page: Page = PLAIN,
     equal_note: str = EQUAL_NOTE,
+    shown: Sequence[Rated] | None = None,
 ) -> RecommendationWords:
-    """The recommended option for a workload and why, and the table of its options. `equal_note` says what equal
-    means."""
+    """The recommended option for a workload and why, and the table of its options, or of those `shown`. `equal_note`
+    says what equal means."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     fitting, total = sum(option.fits for option in recommendation.rated), len(recommendation.rated)
     required = ", ".join(  # "latency <= 20 ms"
@@ -113,9 +113,10 @@ def recommendation_words(
     notes = [f"front: no other option is at least as good in {joined} and better in one"]
     notes += [equal_note] if recommendation.equal else []
     notes += [LIMITS_NOTE + IMPORTED_LIMITS_NOTE * (workload.definition is not None)] if limits else []
-    doubted = [option for option in recommendation.rated if _doubts(option) is not None]
+    shown = recommendation.rated if shown is None else shown
+    doubted = [option for option in shown if _doubts(option) is not None]
     # What distinguishes a doubted option from the others, without commas of its own: its place in a list of them.
-    everywhere = set.intersection(*(set(_words(option.option, recommendation)) for option in recommendation.rated))
+    everywhere = set.intersection(*(set(_words(option.option, recommendation)) for option in shown))
     names = {id(option): _words(option.option, recommendation) for option in doubted}
     notes += doubt_notes(
         (kind, " ".join([word for word in names[id(option)] if word not in everywhere] or names[id(option)]))
@@ -124,15 +125,15 @@ def recommendation_words(
     )
     notes += [
         f"not the newest: {_name(one, recommendation)}: {one.option.newer.text}; the newest valid result is shown"
-        for one in recommendation.rated
+        for one in shown
         if one.option.newer is not None
     ]
-    if any("slow_calls" in option.option.doubts for option in recommendation.rated):
+    if any("slow_calls" in option.option.doubts for option in shown):
         notes.append(f"{unit}: over the time of all calls, slow ones included; the latency is that of the median call")
     return RecommendationWords(
         title=f"{workload.text}: {met}",
         advice=_advice(recommendation, unit, currency, limits),
-        table=table_of(_columns(recommendation, unit, currency, limits), recommendation.rated, page),
+        table=table_of(_columns(recommendation, unit, currency, limits), shown, page),
         notes=tuple(notes),
         precisions=_by_precision(recommendation, unit),
     )
@@ -261,7 +262,9 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
         clauses.append(f"{clause} ({quality})" if quality else clause)
     # A measure that compares with nothing says little without that of the other side.
     own = _quality_words(base, recommendation) if _is_without_reference(base) else None
-    where = f"Against {order[0]}{f' with {own}' if own else ''} on {device}, each at its best option, as measured"
+    what = f"{order[0]} by {_runtime(base, recommendation)} at {number(base.throughput)} {unit}"
+    what += f" with {own}" if own else ""
+    where = f"Against {what} on {device}, each at its first option in the table, as measured"
     is_apart = len({first[name].option.session_id for name in order}) > 1
     apart = " Not all of them were measured in one session: the load of the machine may have changed between them."
     return table, f"{where}: {'; '.join(clauses)}.{apart * is_apart}"
@@ -300,10 +303,7 @@ def _certainty(recommendation: Recommendation) -> str:
     is_better = following > best if recommendation.aim in AT_LEAST else following < best
     if is_better:  # decided by launches in turns, at the same load
         return f"; {name} is better as measured, by a factor of {factor}, but worse in launches in turns"
-    how = "as measured" if recommendation.aim in WITHOUT_INTERVAL else "beyond both intervals"
-    if not (first.option.is_between and others[0].option.is_between) and recommendation.aim not in WITHOUT_INTERVAL:
-        how = f"as measured, and not judged: {FEW_LAUNCHES}"
-    return f"; the next best, {name}, is worse by a factor of {factor}, {how}"
+    return f"; the next best, {name}, is worse by a factor of {factor}, {recommendation.how}"
 
 
 def _missed(miss: Miss, option: Option, unit: str) -> str:
@@ -445,10 +445,13 @@ def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
 
 
 def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
-    """The runtime, with the settings in which options with the same runtime differ."""
+    """The runtime, with the settings in which options with the same runtime differ, and threads and processors if any
+    options differ in them."""
     modes = [other.runtime_mode for other in all_of_them if other.runtime == one.runtime]
+    bound = [{name: other.runtime_mode.get(name) for name in ("threads", "processors")} for other in all_of_them]
     in_precision = "quantization" if precision_words(one.precision, one.runtime_mode) != one.precision else None
-    named = (name for name in differing_names(modes) if name in one.runtime_mode and name != in_precision)
+    differing = sorted({*differing_names(modes), *differing_names(bound)})
+    named = (name for name in differing if name in one.runtime_mode and name != in_precision)
     settings = ", ".join(f"{name} {one.runtime_mode[name]}" for name in named)
     return f"{one.runtime} ({settings})" if settings else one.runtime
 

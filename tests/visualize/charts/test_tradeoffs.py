@@ -123,6 +123,18 @@ def test_a_device_has_the_same_colour_in_every_chart(at_128, on_card, figures, s
     assert len(colours) == 1
 
 
+@pytest.mark.parametrize("name", ["runtime_precision", "architecture_comparison"])
+def test_pictures_of_different_threads_say_which(name, at_128, charts_of, alter, make_run):
+    runs = []
+    for threads in (1, None):
+        for run in (at_128(), at_128(runtime="onnxruntime"), make_run(model_id="gpt2", family="decoder-only")):
+            runs.append(alter.renewed(replace(run, cell=replace(run.cell, num_threads=threads))))
+    drawn = charts_of(*runs)(name)
+    subtitles = [one.subtitle for one in drawn if hasattr(one, "subtitle")]
+    assert len(subtitles) == len(set(subtitles))
+    assert any("1 thread" in one for one in subtitles)
+
+
 def test_runtime_precision_cells_have_latency_and_error_and_invalid_cells_are_crossed(at_128, figures, see, alter):
     half = alter.results(at_128(precision="bfloat16", slowdown=0.5), alter.metrics(output_error=0.003))
     wrong = alter.results(at_128(runtime="openvino", precision="int8", slowdown=0.1), alter.invalid)

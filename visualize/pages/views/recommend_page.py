@@ -22,6 +22,7 @@ from benchmarking.core.text import counted, visible
 from db.analysis.recommend.measured_options import (
     Workload,
     found_name,
+    judged,
     models_by_name,
     options_by_workload,
     to_choose,
@@ -153,6 +154,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     chosen = None if workload is None else by_title[workload]
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
+        found = judged(data.warehouse, found, has_tokens=chosen.has_tokens)
         words = recommendation_words(chosen, found, parameters.limits)
         links = [run_link(option.option.run_id, option.option.result_id) for option in found.rated]
         recommended = {
@@ -162,7 +164,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             "chart": _chart(words, found, chosen),
             "precisions": None
             if words.precisions is None
-            else grid_of(words.precisions[0], "Each precision at its best"),
+            else grid_of(words.precisions[0], "Each precision at its first option"),
         }
     current = RecommendParameters(model=model)
     of_models = ((one, replace(current, model=one)) for one in sorted(by_name))

@@ -16,7 +16,10 @@ from benchmarking.core.verdicts.words import Judgement
 from db.analysis.compare.comparison import compare, compare_within, with_what_decides
 from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
 from db.analysis.compare.matching import across_column, allowed_across, differences, keys_of
-from db.analysis.selection import POOLED, Selection
+from db.analysis.recommend.measured_options import judged, options_by_workload
+from db.analysis.recommend.recommendation import recommend
+from db.analysis.recommend.recommendation_text import recommendation_words
+from db.analysis.selection import EVERYTHING, POOLED, Selection
 from tests.helpers.run_changes import Alter
 
 UNJUDGED = Judgement(verdict="not judged", reason=f"too few sessions; {AB_HINT}")
@@ -118,6 +121,36 @@ def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     assert (worst.before.launches, worst.after.launches, worst.before.results) == (5, 5, 1)
     assert found.counts == {"slower": 1, "equivalent": 3}
     assert not found.is_empty
+
+
+def test_a_recommendation_has_the_verdict_of_a_comparison(store, sides, warehouse):
+    """One judge: what a comparison does not judge is not beyond doubt in a recommendation."""
+    one_point = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    store("a", **one_point)
+
+    def recommended(metric):
+        ((workload, options),) = options_by_workload(warehouse, ("bert-base-uncased",), EVERYTHING).items()
+        found = judged(warehouse, recommend(options, {}, metric), has_tokens=workload.has_tokens)
+        return recommendation_words(workload, found, {}).advice
+
+    store("d", day=1, runtime="onnxruntime", slowdown=0.5, **one_point)
+    (finding,) = sides("tag.side=d", "tag.side=a", across=("all",)).findings
+    assert finding.judgement.verdict == "not judged"
+    for aim in ("latency", "throughput"):
+        found = recommended(aim)
+        assert "by a factor of 2, as measured, and not judged: " in found
+        assert found.endswith(finding.judgement.reason)
+
+
+def test_a_recommendation_of_launches_in_turns_is_judged(store, sides, warehouse):
+    one_point = {"batch_sizes": (1,), "sequence_lengths": (32,)}
+    store("a", **one_point)
+    store("b", runtime="onnxruntime", slowdown=0.5, **one_point)
+    ((_, options),) = options_by_workload(warehouse, ("bert-base-uncased",), EVERYTHING).items()
+    (finding,) = sides("tag.side=b", "tag.side=a", across=("all",)).findings
+    assert finding.judgement.verdict == "slower"
+    found = judged(warehouse, recommend(options, {}, "latency"), has_tokens=False)
+    assert found.how == "judged slower"
 
 
 def test_a_session_that_is_stored_twice_counts_once(store, sides, warehouse):

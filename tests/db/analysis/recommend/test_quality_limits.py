@@ -165,10 +165,11 @@ def test_each_precision_at_its_best_is_compared_with_the_most_precise_one(
 ) -> None:
     assert recommend(["bert-base-uncased", "--db-path", database]) == 0
     words = " ".join(capsys.readouterr().out.split())
+    assert "Against bfloat16 by eager" in words
     assert (
-        "Against bfloat16 on Test CPU, each at its best option, as measured: int8 has 0.25 times the throughput and "
-        "the same peak memory (KL 0.01 nats, top-1 0.99); int4 has 0.5 times the throughput and the same peak memory "
-        "(KL 0.05 nats, top-1 0.9). Not all of them were measured in one session: the load of the machine may have "
+        "/s on Test CPU, each at its first option in the table, as measured: int8 has 0.25 times the throughput and the "
+        "same peak memory (KL 0.01 nats, top-1 0.99); int4 has 0.5 times the throughput and the same peak memory (KL "
+        "0.05 nats, top-1 0.9). Not all of them were measured in one session: the load of the machine may have "
         "changed between them."
     ) in words
     assert recommend(["bert-base-uncased", "--prefer", "latency", "--max-kl", "0.02", "--db-path", database]) == 0

@@ -11,7 +11,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.terminal import Page
 from db.analysis.recommend.measured_options import Workload, option_of
 from db.analysis.recommend.recommendation import Option, Prices, decided, misses, recommend, with_prices
-from db.analysis.recommend.recommendation_text import recommendation_words
+from db.analysis.recommend.recommendation_text import recommendation_words, runtime_words
 
 WORKLOAD = Workload(
     task="feature-extraction", weights="given", config_hash="c", model_revision=None, definition=None,
@@ -168,6 +168,20 @@ def test_the_columns_that_decide_the_front_are_in_the_table_however_narrow_the_p
     ]
     words = recommendation_words(WORKLOAD, recommend(options, {}), {}, page=Page(width=60, is_terminal=True))
     assert {"median ms", "tokens/s", "peak MB", "J/item"} <= {*words.table.headings}
+
+
+def test_the_options_of_a_shorter_table_are_named_as_among_all():
+    """What only other options differ in is no less true of those shown."""
+    one, other = (replace(option(str(n)), runtime_mode={"attention": "sdpa", "threads": n}) for n in (1, 2))
+    found = recommend([replace(one, latency_ms=5.0, latency_high_ms=5.5, throughput=200.0), other], {})
+    words = recommendation_words(WORKLOAD, found, {}, shown=found.rated[:1])
+    (row,) = words.table.rows
+    assert "threads 1" in " ".join((*row, *words.table.shared))
+
+
+def test_threads_are_named_where_runtimes_differ_in_them():
+    one, other = option("a"), replace(option("b"), runtime="openvino", runtime_mode={"threads": 1, "dynamic": True})
+    assert runtime_words(other, [one, other]) == "openvino (threads 1)"
 
 
 def test_an_unmeasured_quantity_meets_no_limit_and_has_a_reason():
@@ -337,18 +351,6 @@ def test_an_interval_that_was_stored_beside_its_median_is_none(make_run):
 
     assert high_of(latency_ci_low_ms=7.9, latency_ci_high_ms=12.9) == (None, None)
     assert high_of(latency_ci_low_ms=7.9, latency_ci_high_ms=38.0) == (7.9, 38.0)
-
-
-def test_the_next_best_of_fewer_than_three_launches_is_not_said_to_be_beyond_the_intervals():
-    """As compare-runtimes, which does not judge them."""
-    slow, fast = (
-        option(name, high_ms=10.05, throughput=rate, is_between=True) for name, rate in (("a", 50), ("b", 100))
-    )
-    for options, words in (
-        ((slow, fast), "beyond both intervals"),
-        ((slow, replace(fast, is_between=False)), "as measured, and not judged: fewer than 3 launches"),
-    ):
-        assert words in recommendation_words(WORKLOAD, recommend(options, {}), {}).advice
 
 
 def test_throughput_has_the_interval_of_its_own_launches_not_that_of_the_median_latency():
