@@ -167,7 +167,8 @@ def test_each_precision_at_its_best_is_compared_with_the_most_precise_one(
     words = " ".join(capsys.readouterr().out.split())
     assert "Against bfloat16 by eager" in words
     assert (
-        "/s on Test CPU, each at its first option in the table, as measured: int8 has 0.25 times the throughput and the "
+        "/s on Test CPU, each at its first option in the table, as measured: "
+        "int8 has 0.25 times the throughput and the "
         "same peak memory (KL 0.01 nats, top-1 0.99); int4 has 0.5 times the throughput and the same peak memory (KL "
         "0.05 nats, top-1 0.9). Not all of them were measured in one session: the load of the machine may have "
         "changed between them."
