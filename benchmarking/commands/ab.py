@@ -35,6 +35,7 @@ from benchmarking.core.command_line import (
     Parser,
     choice,
     command,
+    default_database,
     note,
     notes,
 )
@@ -242,6 +243,8 @@ class ABResult:
 
     exit_code: int
     """1 if a point failed."""
+    name: str = ""
+    """The tag `ab` of all its runs."""
     run_ids: Mapping[Letter, Sequence[str]]
     rounds: int
     comparison: StoredComparison
@@ -263,6 +266,11 @@ def run_comparison(
             where = "" if one.folder is None else f" (in {one.folder})"
             print(f"{one.name}  {one.typed}{where}")
         print(f"\n{found.comparison.text}")
+    if output.output_dir is not None:
+        selections = [f"tag.ab={found.name},tag.ab_side={letter}" for letter in LETTERS]
+        there = [] if output.db_path == default_database() else ["--db-path", output.db_path]
+        again = shlex.join(["benchhouse", "compare", *selections, *there])
+        notes(quiet=output.quiet)(f"both are stored: {again} shows this again, for a pull request with --markdown")
     return found.exit_code or found.comparison.exit_code
 
 
@@ -294,6 +302,10 @@ def measure_and_compare(
     with _working_folder(output, name, keep_partial=keep_partial) as folder:
         db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
         ingest = warehouse_process.database(db_path, output.lock_timeout_s, quiet=True)
+        say = notes(quiet=output.quiet)
+        more = "" if len(looks) == 1 else f", and up to {looks[-1]} while they do not decide"
+        limit = "" if budget_s is None or len(looks) == 1 else f" and --budget {budget_s:g} leaves time"
+        say(f"{looks[0]} rounds of one launch of A and one of B{more}{limit}; the first shows how long they take")
         for count in looks:
             if rounds and not needs_more_rounds(_compare(runs, db_path, output, "--json").document):
                 break
@@ -314,7 +326,7 @@ def measure_and_compare(
                     turns,
                     part,
                     {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS},
-                    notes(quiet=output.quiet),
+                    say,
                     name,
                 ),
             )
@@ -324,7 +336,7 @@ def measure_and_compare(
                     runs[letter].append(_run_id(path))
             rounds = count
         last = _compare(runs, db_path, output, *_fail_on_flags(output.fail_on), *format_flags)
-        return ABResult(exit_code=code, run_ids=runs, rounds=rounds, comparison=last)
+        return ABResult(exit_code=code, name=name, run_ids=runs, rounds=rounds, comparison=last)
 
 
 def _compare(

@@ -319,6 +319,7 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *,
         arguments.objective,
         None if standing is None else ids[standing.best],
         [] if standing is None else [ids[key] for key in standing.equal],
+        {} if standing is None else {ids[key]: one for key, one in standing.judged.items()},
         is_of_all=all(entrant.launches or entrant.out == "failed" for entrant in search.race.entrants.values()),
     )
     if arguments.json:
@@ -419,10 +420,11 @@ def _reasons(search: Search, equal: Collection[str] = ()) -> list[str]:
     for entrant in left:
         if entrant.out == "failed" or entrant in unfinished:
             by_reason.setdefault(str(entrant.reason), []).append(entrant.key)
-    lost_s = sum(search.lost_s.values())
+    lost_s, waited_s = sum(search.lost_s.values()), sum(track.waited_s for track in search.tracks.values())
     each = [f"{name} {lost:.0f} s" for name, lost in sorted(search.lost_s.items(), key=lambda item: -item[1])]
     return [
         *([", ".join(lines)] if lines else []),
+        *([f"{waited_s:.0f} s passed in waiting for the device, which was in use"] * (waited_s >= 1)),
         *([f"{lost_s:.0f} s went into launches without a result: {listed(each, MOST_LOST, '; ')}"] * (lost_s >= 1)),
         *(f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in by_reason.items()),
     ]

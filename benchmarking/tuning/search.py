@@ -83,9 +83,12 @@ class Contender(Track):
     """Time of a launch after which no further process is started."""
     last_s: float = float("inf")
     """The time (`time.monotonic`) that ends the budget."""
+    waited_s: float = 0.0
+    """Time that it waited for its device."""
 
     def waited(self, asked_s: float, began_s: float) -> None:
         """The wait is none of its share of the time left: it gets the same share of what the wait left."""
+        self.waited_s += began_s - asked_s
         if asked_s < self.last_s < float("inf"):
             left = max(0.0, (self.last_s - began_s) / (self.last_s - asked_s))
             self.ends_s = self.last_s - (self.last_s - self.ends_s) * left
@@ -204,9 +207,12 @@ class Search:
         try:
             self._race()
         except LockedError as error:
-            if self.left_s > 0 or not any(entrant.launches for entrant in self.race.entrants.values()):
+            if self.left_s > 0:
                 raise
-            self._say(f"{error}: the budget is used")
+            message = _of_budget(str(error))
+            if not any(entrant.launches for entrant in self.race.entrants.values()):
+                raise LockedError(message) from error
+            self._say(f"{message}: the budget is used")
         self._leave_untried()
 
     def _race(self) -> None:
@@ -438,7 +444,8 @@ class Search:
         self._tried.add(name)
         track.begin()
         wait_s = DEVICE_WAIT_S if self._device_wait_s is None else self._device_wait_s
-        run_launch(track, number, self._observer, min(wait_s, max(0.0, self.left_s)))
+        self._observer.is_budget = wait_s > left_s
+        run_launch(track, number, self._observer, min(wait_s, left_s))
         took_s, launch_s = time.monotonic() - now_s, track.spent_s.get(number, 0.0)
         self._took_s.setdefault(name, (max(0.0, took_s - launch_s), launch_s))
         self._record(name, number)
@@ -505,6 +512,9 @@ class Search:
 class _Builds(Observer):
     """Says which builds are made or looked up, and why a device is waited for."""
 
+    is_budget = False
+    """Whether a wait ends with the budget, before --lock-timeout."""
+
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
@@ -513,7 +523,12 @@ class _Builds(Observer):
             self._say(f"      preparing {what}")
 
     def waiting(self, message: str) -> None:
-        self._say(message)
+        self._say(_of_budget(message) if self.is_budget else message)
+
+
+def _of_budget(message: str) -> str:
+    """A message about the wait for a device that names the flag that limits it: here the time left of the budget."""
+    return message.replace("--lock-timeout", "--budget")
 
 
 def race_plan(candidate: Candidate, tags: dict[str, str]) -> Candidate:

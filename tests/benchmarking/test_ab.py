@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,8 +18,9 @@ import pytest
 
 from benchmarking import cli, run_hardware_benchmark
 from benchmarking.commands import ab
-from benchmarking.core.errors import BenchhouseError, UsageError
+from benchmarking.core.errors import BenchhouseError, Interrupted, UsageError
 from benchmarking.core.records import dumps
+from benchmarking.sweep.run import command_turns
 from benchmarking.sweep.run.command_turns import (
     COMMANDS,
     DEFAULT_COMMAND,
@@ -269,6 +271,42 @@ def test_rounds_are_added_until_the_difference_is_decided(monkeypatch, capsys):
     measured = looked_at(monkeypatch, [False, True])
     assert ab.main([FLAGS, FLAGS, "--quiet"]) == 0
     assert measured == [(0, 5), (5, 8)]
+
+
+def test_the_number_of_rounds_is_said_first_and_their_time_after_the_first(monkeypatch, capsys, tmp_path):
+    looked_at(monkeypatch, [False])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BENCHMARK_DB_PATH", raising=False)
+    assert ab.main([FLAGS, FLAGS, "--budget", "0"]) == 0
+    err = capsys.readouterr().err
+    said = "5 rounds of one launch of A and one of B, and up to 20 while they do not decide and --budget 0 leaves time"
+    assert err.startswith(said)
+    assert re.search(r"compare tag\.ab=([\w-]+),tag\.ab_side=a tag\.ab=\1,tag\.ab_side=b shows this again", err)
+
+    def turn(words, variables, folder):
+        clock.append(clock[-1] + 15.0)
+        return 0
+
+    clock, lines = [0.0], []
+    monkeypatch.setattr(command_turns, "run_bound", turn)
+    monkeypatch.setattr(command_turns, "monotonic", lambda: clock[-1])
+    for letter in "ab":
+        (tmp_path / letter / "run").mkdir(parents=True)
+    sides = [arm(letter, FLAGS) for letter in "ab"]
+    measure_in_turns(sides, range(5), tmp_path, {"a": [], "b": []}, lines.append, "seed")
+    assert lines[2] == "the first round took 30 s, so 5 rounds about 2 min, or less where a build is in it"
+    assert len(lines) == 11
+    measure_in_turns(sides, range(5, 8), tmp_path, {"a": [], "b": []}, lines.append, "seed")
+    assert len(lines) == 17
+
+
+def test_an_interrupted_turn_leaves_the_word_to_the_command_that_was_typed(monkeypatch, capfd, tmp_path):
+    def stopped(*_, **__):
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr("benchmarking.sweep.run.supervisor.sweep_one_launch", stopped)
+    assert run_hardware_benchmark.main([*FLAGS.split(), "--turn", str(tmp_path / "a"), "--quiet"]) == 143
+    assert "interrupted" not in capfd.readouterr().err
 
 
 def test_rounds_end_with_the_budget(monkeypatch, capsys):

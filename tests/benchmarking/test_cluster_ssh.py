@@ -47,7 +47,7 @@ def test_models_and_scripts_are_measured_over_ssh_and_unknown_host_keys_are_refu
         (run,) = json.loads(shown.out)
         found = run["environment"]["values"]
         assert (run["status"], found["cluster"], found["cluster_worker"]) == ("ok", "ssh://gpu-box", "gpu-box")
-        assert "point 1/1  tiny-bert" in shown.err
+        assert "1 of 1 done  tiny-bert" in shown.err
         monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
         script = tmp_path / "net.py"
         script.write_text("import torch\ntorch.manual_seed(0)\ntorch.nn.Linear(4, 4)(torch.ones(2, 4))")

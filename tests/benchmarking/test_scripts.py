@@ -199,7 +199,7 @@ def test_a_script_is_measured_before_the_next_one_runs_with_a_line_for_each(tmp_
     document = json.loads(captured.out)
     assert [run["cell"]["workload"]["model_id"] for run in document["runs"]] == ["first.Linear", "second.Linear"]
     assert [Path(one["request"]["path"]).stem for one in document["scripts"]] == ["first", "second"]
-    order = ["running first.py", "first.py: 1 model in", "point 1/1", "running second.py", "second.py: 1 model in"]
+    order = ["running first.py", "first.py: 1 model in", "1 of 1 done", "running second.py", "second.py: 1 model in"]
     places = [captured.err.index(text) for text in order]
     assert places == sorted(places)
 

@@ -13,16 +13,19 @@ import os
 import re
 import shlex
 import shutil
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import Literal
 
 from benchmarking.core.child_process import environment, module_command, pass_on, run_bound
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import BENCH_WORDS, flags_in, in_our_words
+from benchmarking.core.text import duration
 from benchmarking.core.verdicts.launches import random_order
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
@@ -49,7 +52,8 @@ def take_turn(
     arguments: Mapping[str, object] | None = None,
     device_wait_s: float | None = None,
 ) -> int:
-    """Measure the next launch of the runs in the folder; if it is empty, the runs are created from `plans`.
+    """Measure the next launch of the runs in the folder; if it is empty, the runs are created from `plans`. An
+    interruption ends the process without a word: the command that measures in turns is the one that the user typed.
 
     Runs without remaining launches are finished, and their run files written. `arguments` are those of the command: see
     `Track.resume`. Returns the exit code, 0 if no launch is left.
@@ -66,10 +70,13 @@ def take_turn(
         finished = [recover_finished(file) for file in completed]
         unfinished = [Track.resume(file, arguments) for file in files if file not in completed]
         tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
-        with closing(tracks), observed(tracks, quiet=quiet) as observer:
-            sweep_one_launch(
-                tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
-            )
+        try:
+            with closing(tracks), observed(tracks, quiet=quiet, is_turn=True) as observer:
+                sweep_one_launch(
+                    tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
+                )
+        except KeyboardInterrupt as stop:
+            raise SystemExit(128 + (stop.number if isinstance(stop, Interrupted) else signal.SIGINT)) from None
     return EXIT_FAILED if any(run.has_failures for run in finished) else EXIT_OK
 
 
@@ -186,7 +193,7 @@ def measure_in_turns(
     TurnError for a side whose command fails, or ends without a file of its launch.
     """
     by_letter = {side.letter: side for side in arms}
-    code = EXIT_OK
+    code, began_s = EXIT_OK, monotonic()
     for turn, letter in enumerate(order(rounds, seed)):
         side = by_letter[letter]
         say(f"round {rounds.start + turn // 2 + 1}/{rounds.stop}: {side.name}")
@@ -201,6 +208,10 @@ def measure_in_turns(
         if not any((folder / letter).rglob("*")):  # not even of its first launch
             raise _nothing_measured(letter)
         code = max(code, ended)
+        if turn == 1 and rounds.start == 0 and len(rounds) > 1:
+            round_s = monotonic() - began_s
+            whole = f"{len(rounds)} rounds about {duration(round_s * len(rounds))}"
+            say(f"the first round took {duration(round_s)}, so {whole}, or less where a build is in it")
     return code
 
 

@@ -87,8 +87,11 @@ class PointTime:
 class Progress(Observer):
     """Shows the finished points, the current cell, its live median with its interval, and the time left."""
 
-    def __init__(self, tracks: Sequence[Track], stream: TextIO | None = None, *, quiet: bool = False) -> None:
+    def __init__(
+        self, tracks: Sequence[Track], stream: TextIO | None = None, *, quiet: bool = False, is_turn: bool = False
+    ) -> None:
         self._tracks = list(tracks)
+        self._is_turn = is_turn
         self._display = NoDisplay() if quiet else Display(stream)
         self._point_began_s = time.monotonic()
         self._timed: list[PointTime] = []
@@ -144,7 +147,7 @@ class Progress(Observer):
         if began_s >= self._next_estimate_s or self._finished() == self._total():
             load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
             left_s = (load_s * other.launches_left + self._points_left_s(other) for other in self._tracks)
-            self._left_s = sum(left_s) if self._timed else None
+            self._left_s = sum(left_s) if self._timed and not self._is_turn else None
             self._next_estimate_s = next_scan_s(began_s, len(self._tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
@@ -185,7 +188,7 @@ class Progress(Observer):
             call_s, self._warm_up_began_s = time.monotonic() - self._warm_up_began_s, None
             relative_work = sum(map(work, track.open_points())) / work(point)
             if self._warn_if_over_budget(track, (1 + UNTIMED_CALLS) * call_s * relative_work):
-                self._left_s = (1 + UNTIMED_CALLS) * call_s * relative_work
+                self._left_s = None if self._is_turn else (1 + UNTIMED_CALLS) * call_s * relative_work
 
     def _warn_if_over_budget(self, track: Track, left_s: float) -> bool:
         """Warn once if even the minimum of calls exceeds the budget."""
@@ -218,7 +221,7 @@ class Progress(Observer):
 
     def _measured_text(self, track: Track, measurement: Measurement) -> str:
         name = cell_name(track.plan.cell) if len(self._tracks) > 1 else track.plan.cell.workload.model_id
-        head = f"point {self._finished()}/{self._total()}"
+        head = f"{self._finished()} of {self._total()} done"
         parts = [head, name, measurement.point.label, _launch(track, measurement.launch)]
         if measurement.status != "ok":
             return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
@@ -299,10 +302,11 @@ def _launch(track: Track, launch: int) -> str:
 
 
 @contextmanager
-def observed(tracks: Sequence[Track], *, quiet: bool) -> Iterator[Observer]:
+def observed(tracks: Sequence[Track], *, quiet: bool, is_turn: bool = False) -> Iterator[Observer]:
     """The observer that shows the progress of a sweep: on stderr unless quiet, and in its live status. At the end,
-    the status records how the sweep ended."""
-    progress = Progress(tracks, quiet=quiet)
+    the status records how the sweep ended. In a turn of a comparison, nothing is said of the time left, of which the
+    other side takes a part."""
+    progress = Progress(tracks, quiet=quiet, is_turn=is_turn)
     observer = LiveObserver(progress, tracks)
     try:
         yield observer

@@ -20,7 +20,7 @@ from db.analysis.compare.matching import ALL, model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.newer_results import newer_doubtful
-from db.analysis.recommend.recommendation import WITHOUT_INTERVAL, Option, Recommendation
+from db.analysis.recommend.recommendation import WITHOUT_INTERVAL, Option, Recommendation, how_known
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
 
@@ -221,10 +221,7 @@ def judged(warehouse: Warehouse, found: Recommendation, *, has_tokens: bool) -> 
     compared = compare(warehouse, before, after, metric, (ALL, *POINT_FIELDS))
     if not compared.findings:
         return found
-    judgement = compared.findings[0].judgement
-    why = f": {judgement.reason}" if judgement.reason is not None else ""
-    how = "as measured, and not judged" if judgement.verdict == "not judged" else f"judged {judgement.verdict}"
-    return replace(found, how=f"{how}{why}")
+    return replace(found, how=how_known(compared.findings[0].judgement))
 
 
 def models(warehouse: Warehouse) -> tuple[str, ...]:

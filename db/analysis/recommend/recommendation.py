@@ -30,7 +30,9 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
 from benchmarking.core.records import Point
 from benchmarking.core.untrusted.input_files import read_yaml
+from benchmarking.core.verdicts.judging import FEW_LAUNCHES
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
+from benchmarking.core.verdicts.words import Judgement
 from db.analysis.newer_results import Newer
 
 Quantity = Literal[
@@ -266,19 +268,28 @@ def decided(
     aim: Aim,
     best: str | None,
     equal: Sequence[str],
+    judged: Mapping[str, Judgement],
     *,
     is_of_all: bool = True,
 ) -> Recommendation:
     """The recommendation of options whose comparison was decided by launches in turns: `best` is the result to choose
-    (None: none), `equal` are those that could not be told from it. `is_of_all`: whether all that could run were
-    measured."""
+    (None: none), `equal` are those that could not be told from it, `judged` has the others against it. `is_of_all`:
+    whether all that could run were measured."""
     found = recommend(options, limits, aim)
     by_id = {option.option.result_id: option for option in found.rated}
     first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
     others = sorted((option for option in found.rated if option not in first), key=lambda one: _place(one, aim))
     rated, equal_ones = (*first, *others), tuple(first[1:])
-    how = "by launches in turns"
+    how = how_known(judged.get(others[0].option.result_id)) if others else ""
     return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all, how=how)
+
+
+def how_known(judgement: Judgement | None) -> str:
+    """How it is known that an option is worse than the best one, of its judgement against that."""
+    if judgement is None:
+        return f"as measured, and not judged: {FEW_LAUNCHES}"
+    how = "as measured, and not judged" if judgement.verdict == "not judged" else f"judged {judgement.verdict}"
+    return how if judgement.reason is None else f"{how}: {judgement.reason}"
 
 
 def _place(rated: Rated, aim: Aim) -> tuple[object, ...]:

@@ -389,8 +389,11 @@ def test_the_budget_ends_the_wait_for_a_device_that_others_use(capsys, monkeypat
     def in_use_later(track, launch, observer, wait_s):
         if len(launches) == before:
             waited_s.append(wait_s)
-            raise LockedError("null is in use by PID 1")
+            observer.waiting("null is in use by PID 1: waiting up to 300 s (--lock-timeout)")
+            raise LockedError("null is in use by PID 1: use a longer --lock-timeout")
         launches.append(launch)
+        if before:
+            track.waited(0.0, 2.0)
         run_launch(track, launch, observer, wait_s)
 
     monkeypatch.setattr(search, "run_launch", in_use_later)
@@ -399,9 +402,12 @@ def test_the_budget_ends_the_wait_for_a_device_that_others_use(capsys, monkeypat
     out, err = capsys.readouterr()
     assert len(waited_s) == 1
     assert 0 < waited_s[0] <= 300
-    assert "null is in use by PID 1" in err
+    assert "null is in use by PID 1: waiting up to 300 s (--budget)" in err
+    assert "null is in use by PID 1: use a longer --budget" in err
+    assert "--lock-timeout" not in err
     if before:
-        assert "null is in use by PID 1: the budget is used" in err
+        assert "use a longer --budget: the budget is used" in err
+        assert "6 s passed in waiting for the device, which was in use" in out
         assert "recommended: null device, null, int8, batch 2" in " ".join(out.split())
 
 

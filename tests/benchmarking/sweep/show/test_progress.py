@@ -40,13 +40,13 @@ class Track:
         return [point for _, point in self.open]
 
 
-def sweep(monkeypatch, settings, call_s):
+def sweep(monkeypatch, settings, call_s, **shown_as):
     """Seconds left at each finished point: estimated and actual. Points take their share of the budget."""
     clock = SimpleNamespace(now_s=0.0)
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now_s)
     monkeypatch.setattr(progress, "cell_name", lambda cell: "cell")
     track, stream = Track(settings), io.StringIO()
-    shown = Progress([track], stream)
+    shown = Progress([track], stream, **shown_as)
     ends, estimates = [], []
     for launch in range(settings.launches):
         shown.launch(track, launch)
@@ -160,7 +160,13 @@ def test_finished_points_are_lines_with_the_time_left(monkeypatch):
     *lines, _ = text.splitlines()
     assert len(lines) == len(POINTS)
     assert all(re.search(r"about .+ left$", line) for line in lines[:-1])
-    assert lines[0].startswith("point 1/8")
+    assert lines[0].startswith("1 of 8 done")
+
+
+def test_a_turn_says_nothing_of_the_time_left_of_which_the_other_side_takes_a_part(monkeypatch):
+    _, text = sweep(monkeypatch, PROFILES["quick"], 0.05, is_turn=True)
+    assert "1 of 8 done" in text
+    assert " left" not in text
 
 
 def test_points_of_a_model_that_was_not_measured_yet_take_the_mean_time():

@@ -201,13 +201,14 @@ def test_default_profile_runs_mention_longer_profiles_and_budget_cuts(make_run):
     quick = replace(first_only(make_run()), settings={"profile": "quick", "launches": 1, "budget_s": 150.0})
     quick = replace(quick, results=(replace(quick.results[0], launches=1),))
     assert unwrapped(table(quick))[-1] == (
-        "profile quick: a first look, 1 process per point; --profile standard: 3 processes per point, calls until the "
-        "interval is within 2%"
+        "profile quick: a first look, 1 launch of each point; --profile standard: 3 launches of each point, calls "
+        "until the interval is within 2%"
     )
     assert "budget" not in table(quick)
     compared = replace(quick, results=(replace(quick.results[0], launches=5),))
     assert unwrapped(table(compared))[-1] == (
-        "profile quick: a first look, 5 processes per point; --profile standard: calls until the interval is within 2%"
+        "profile quick: a first look, 5 launches of each point; --profile standard: calls until the interval is "
+        "within 2%"
     )
     cut = first_only(quick, extra={"launches": [{"launch": 0, "budget": {"budget_s": 150.0, "max_time_s": 1.0}}]})
     assert "time budget of 150 s: fewer calls at b1 s32" in table(cut)

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarking.core.records import Point
 from benchmarking.core.terminal import Page
+from benchmarking.core.verdicts.words import Judgement
 from db.analysis.recommend.measured_options import Workload, option_of
 from db.analysis.recommend.recommendation import Option, Prices, decided, misses, recommend, with_prices
 from db.analysis.recommend.recommendation_text import recommendation_words, runtime_words
@@ -267,7 +268,7 @@ def test_the_sentence_names_the_highest_value_of_the_table_where_an_equal_option
 
 def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ():
     best, other = option("best", throughput=100.0), option("other", throughput=125.0)
-    advice = recommendation_words(WORKLOAD, decided([best, other], {}, "throughput", "best", ()), {}).advice
+    advice = recommendation_words(WORKLOAD, decided([best, other], {}, "throughput", "best", (), {}), {}).advice
     assert (
         "among those with the highest throughput of all (the highest as measured: 125 tokens/s), 100 tokens/s" in advice
     )
@@ -277,9 +278,14 @@ def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ
 def test_what_was_decided_is_followed_by_the_others_best_first_however_wide_their_intervals():
     near, far = option("near", latency_ms=10.9), replace(option("far", latency_ms=11.9), precision="bfloat16")
     assert recommend([option("best"), near, far], {}, "latency").equal, "their intervals overlap"
-    found = decided([option("best"), far, near], {}, "latency", "best", ())
+    found = decided([option("best"), far, near], {}, "latency", "best", (), {})
     assert [one.option.result_id for one in found.rated] == ["best", "near", "far"]
-    assert "the next best, Test CPU, eager" in recommendation_words(WORKLOAD, found, {}).advice
+    advice = recommendation_words(WORKLOAD, found, {}).advice
+    assert "the next best, Test CPU, eager" in advice
+    assert "as measured, and not judged: fewer than 3 launches in common" in advice
+    judged = {"near": Judgement(verdict="slower", before=10.0, after=10.9, change=0.09)}
+    found = decided([option("best"), far, near], {}, "latency", "best", (), judged)
+    assert recommendation_words(WORKLOAD, found, {}).advice.endswith("by a factor of 1.09, judged slower")
 
 
 @pytest.mark.parametrize(
@@ -292,7 +298,7 @@ def test_what_was_decided_is_followed_by_the_others_best_first_however_wide_thei
     ],
 )
 def test_nothing_is_said_of_what_was_not_measured(limits, is_of_all, words):
-    found = decided([option("a"), option("b", latency_ms=20.0)], limits, "latency", "a", (), is_of_all=is_of_all)
+    found = decided([option("a"), option("b", latency_ms=20.0)], limits, "latency", "a", (), {}, is_of_all=is_of_all)
     assert words in recommendation_words(WORKLOAD, found, limits).advice
 
 
