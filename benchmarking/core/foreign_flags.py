@@ -57,7 +57,7 @@ LIMITED = (
     "tests a server"
 )
 SHARE = (
-    "a load holds a limit if 99 % of its requests do: benchhouse recommend --request-rate RATE --share SHARE judges "
+    "a load meets a limit if 99 % of its requests do: benchhouse recommend --request-rate RATE --share SHARE judges "
     "stored loads by another share"
 )
 HYPERFINE = "its two commands get no input and are shown as A and B: put what prepares them into a script of your own"

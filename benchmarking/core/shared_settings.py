@@ -176,10 +176,10 @@ LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
             "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within the limits"
         ),
         "error_rate errors error failures failure_rate success_rate": (
-            "a request that fails is outside each limit, which 99 % must hold"
+            "a request that fails is outside each limit, which 99 % must meet"
         ),
         "cost price": "it is optimized: benchhouse tune --objective cost, recommend --prefer cost, with --price FILE",
-        "goodput": "99 % of the requests must hold each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
+        "goodput": "99 % of the requests must meet each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
         "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "
         "memory:2GB, and benchhouse recommend without --request-rate",
     }
@@ -192,12 +192,12 @@ COMPARISON = re.compile(r"\s*:?\s*[=<>]+\s*")
 LIMITED_BELOW = ("throughput", *(name for name, units in UNITS.items() if units is SHARES))
 """What a limit is the least value of; of all others it is the largest."""
 RATE_WORDS = re.compile(r"(tokens?|samples?|items?|requests?)/s(ec)?")
-OF_REQUESTS = " (which 99 % of the requests must hold; benchhouse recommend --share 95% judges by another share)"
+OF_REQUESTS = " (which 99 % of the requests must meet; benchhouse recommend --share 95% judges by another share)"
 OF_THROUGHPUT = " (tokens/s if its calls have tokens, else samples/s)"
 AND = re.compile(r"\s+and\s+|\s*&+\s*")
 """Between two limits in one text."""
 PERCENTILE_OF = re.compile(r"(\w+):([\w.]+)[@/]p?(\d+)%?")
-"""A limit with the share of the requests that must hold it, as in ttft:100ms@p90."""
+"""A limit with the share of the requests that must meet it, as in ttft:100ms@p90."""
 SEVERAL = re.compile(r"(\w+:[\d.]+\s*[A-Za-z/%]*)[:;](\w+:.*)")
 """Two limits with another separator than a comma."""
 OF_SHARE = re.compile(r"(?:p\d+_)?(ttft|tpot|itl|e2e|latency|time_to_first_token|time_per_output_token)(?:_p\d+)?")
@@ -228,7 +228,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if match is None and (of_share := PERCENTILE_OF.fullmatch(part)) is not None:
             name, value, percentile = of_share.groups()
             own = f"{name}_p{percentile}"
-            of_requests = ", which 99 % of the requests must hold" if "e2e" in names else ""
+            of_requests = ", which 99 % of the requests must meet" if "e2e" in names else ""
             instead = f"{own}:{value}" if own in names else f"{name}:{value}{of_requests}"
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}: write {instead}")
         if match is None and (several := SEVERAL.fullmatch(part)) is not None:
@@ -311,7 +311,7 @@ def _known_name(name: str, names: Collection[str]) -> str | None:
         name = of_share[1]
     ours = name if name in names else OTHER_NAMES.get(name, f"latency_{name}")
     if ours not in names and (PERCENTILE.fullmatch(name) or name == "latency"):
-        ours = "e2e"  # of a load, where 99 % of the requests must hold it
+        ours = "e2e"  # of a load, where 99 % of the requests must meet it
     return ours if ours in names else None
 
 

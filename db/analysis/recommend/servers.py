@@ -5,8 +5,9 @@ every limit. Requests are counted one by one if they are stored, and must be eno
 fewer, as of a try-out, shows at most that the share is missed, else it is left out beside a rate that holds or a lower
 one that fails. For imported load tests without requests, each limited percentile that covers the share must be within
 its limit. The rate of a server is the highest measured rate that holds together with all lower ones: nothing is assumed
-between or beyond measured rates. Where `benchhouse load --find-rate` searched with the same limits and share, its
-answer is the rate. A higher rate needs several machines that share the requests evenly.
+between or beyond measured rates. Where `benchhouse load --find-rate` searched with the same limits, for 99 % of the
+requests, its answer is the rate; for a lower share it holds, too, and higher levels may. A higher rate needs several
+machines that share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
 valid and noisy load tests count: an overloaded server makes one invalid. A late generator does too, but latencies count
@@ -299,9 +300,9 @@ def servers_by_traffic(
         level = _level_at(row, rate, share, holds=holds, why_unknown=why)
         level = replace(level, is_try_out=is_try_out, newer=newer.get(row["result_id"]))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
-    # By traffic and server, the newest search for exactly the demanded limits and share.
+    # By traffic and server, the newest search for exactly the demanded limits, whose share is the demanded one or more.
     searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
-    if demand.limits and demand.share == LEAST_GOOD:
+    if demand.limits and demand.share <= LEAST_GOOD:
         names = {"latency": "e2e"}
         asked = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
         values = (list(models), *selection.values, asked)
@@ -312,7 +313,7 @@ def servers_by_traffic(
     return {
         traffic: _ranked(
             [
-                _server(levels, prices, searched.get((traffic, key)), unjudged.get((traffic, key), ()))
+                _server(levels, demand, prices, searched.get((traffic, key)), unjudged.get((traffic, key), ()))
                 for key, levels in by_server.items()
             ],
             demand,
@@ -427,6 +428,7 @@ def _server_key(row: Row) -> tuple[Any, ...]:
 
 def _server(
     rows_and_levels: Sequence[tuple[Row, Level]],
+    demand: Demand,
     prices: Prices | None,
     searched: tuple[Row, HighestRate] | None,
     unjudged: Sequence[float],
@@ -441,9 +443,9 @@ def _server(
         """Whether a try-out is all that is known of its rate, which may be the highest that holds."""
         return not holds_at_all and level.request_rate not in rates and level.request_rate < fails_from
 
-    if searched is not None:
-        levels = [_level_at(searched[0], searched[1].rate, None, holds=True)]
-    else:
+    is_answer = searched is not None and demand.share == LEAST_GOOD
+    levels = [] if searched is None else [_level_at(searched[0], searched[1].rate, None, holds=True)]
+    if not is_answer:
         # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests
         # met the limits counts, and an unknown one before all others.
         worst_first = sorted(
@@ -451,14 +453,14 @@ def _server(
             key=lambda one: (one.holds is True, -1.0 if one.share is None else one.share),
         )
         worst = {level.request_rate: level for level in reversed(worst_first)}
-        levels = [worst[rate] for rate in sorted(worst)]
+        levels += [worst[rate] for rate in sorted(worst) if not levels or rate > levels[0].request_rate]
     names = ("hardware_id", "device", "device_name", "device_type", "runtime", "precision")
     server = Server(
         **{name: row[name] for name in names},
         runtime_mode=_mode(row),
         levels=tuple(levels),
         unjudged=tuple(sorted({rate for rate in unjudged if rate < levels[0].request_rate})),
-        searched=None if searched is None else searched[1],
+        searched=searched[1] if searched is not None and is_answer else None,
     )
     if prices is None:
         return server
