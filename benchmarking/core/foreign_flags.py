@@ -244,9 +244,11 @@ TABLE = """
 --all-runtimes --all-engines --all-backends :: if --runtimes: every runtime that can run it is --runtimes all
 --no-quantization --no-quantize --full-precision :: its precision is --precisions float32
 --vs --versus :: if --runtimes: runtimes are compared in one command: --runtimes A,B
---objective --prefer --goal --metric --metrics --minimize --maximize :: --objective --prefer --metric :: if --again:
-  all measures are taken at once: KL divergence, top-1 agreement and, of a language model, perplexity :: stored
-  results are compared by any metric: benchhouse compare --by runtime
+--objective --goal --minimize --maximize :: --objective --prefer --metric :: benchhouse tune MODEL --objective
+  latency searches the best configuration, benchhouse recommend MODEL --prefer latency ranks what is stored
+--prefer --metric --metrics :: --objective --prefer --metric :: if --again: all measures are taken at once: KL
+  divergence, top-1 agreement and, of a language model, perplexity :: stored results are compared by any metric:
+  benchhouse compare --by runtime
 --optimize --optimization-level --optimise -O --simplify --onnxsim :: --prefer --objective --metric :: a runtime
   optimizes an export when it loads it: benchhouse run --help-options; benchhouse tune --objective, and recommend
   --prefer of what is stored, choose the least memory or the fastest
@@ -555,6 +557,8 @@ TABLE = """
   --scenario, --request-rate, --limit
 --all-devices --all-hardware :: --devices :: benchhouse batch --devices cpu,cuda measures on several
 --model-type --architecture --arch :: the architecture follows from the model's configuration
+--family --families --architecture-type :: the family follows from the model; several models are named, as in
+  benchhouse batch MODEL MODEL
 --profile-export-prefix --profile-export-file --export-prefix :: {RESULT_FILES}
 --export --to-onnx :: a runtime exports a model itself; benchhouse export-model MODEL writes the graphs
 --yes :: nothing is asked

@@ -115,7 +115,7 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             "dashboard": "ui web serve server pages",
             "compare": "diff delta",
             "recommend": "choose advise best suggest which fastest select pick rank",
-            "setup": "init initialize database db migrate upgrade",
+            "setup": "init initialize database db migrate upgrade create-db createdb new-db",
             "export-model": "convert onnx",
             "profile": "trace prof profiler flamegraph nsys",
             "compact": "vacuum shrink compress",
@@ -214,6 +214,7 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
             "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune MODEL"
         ),
         "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
+        "gpu gpus cpu cpus": "benchhouse run --list-devices shows what is here, --device of a command chooses one",
         "watch monitor": "benchhouse top watches the sweeps that run on this machine",
         "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
         "github-action github-actions github gitlab jenkins ci": (

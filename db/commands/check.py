@@ -105,10 +105,10 @@ def main(argv: Sequence[str]) -> int:
 
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     few: Verdict = "not enough data"
-    scope = Scope(run=arguments.run, session=session)
+    scope, is_alike = Scope(run=arguments.run, session=session), True
     with open_to_read(arguments) as warehouse:
         if scope == Scope() and (chosen := newest(warehouse, selection, metrics)) is not None:
-            scope = Scope(session=chosen.session_id)
+            scope, is_alike = Scope(session=chosen.session_id), chosen.kind is None
             _note_other_kinds(chosen)
         findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
         runs = {
@@ -116,7 +116,9 @@ def main(argv: Sequence[str]) -> int:
         }
         quality = check_quality(warehouse, runs)
         flagged = flagged_runs(warehouse, findings)
-        short = flagged_runs(warehouse, findings, few) if exit_code(findings) == EXIT_NOT_ENOUGH_DATA else ()
+        # A search or comparison has no earlier runs of its kind, so measuring one of its setups again decides nothing.
+        is_short = is_alike and exit_code(findings) == EXIT_NOT_ENOUGH_DATA
+        short = flagged_runs(warehouse, findings, few) if is_short else ()
     findings = with_commands(findings, flagged, _command)
     findings = with_commands(findings, short, _command, few) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results

@@ -30,13 +30,17 @@ def forward_graph(bundle: Bundle) -> Graph | None:
 
 
 def example_inputs(cell: Cell, point: Point, bundle: Bundle, graph: Graph) -> list[str]:
-    """The lines of a dictionary `inputs` with ones in the shapes of the point, to be replaced by real inputs."""
+    """The lines of a dictionary `inputs` with ones in the shapes of the point, to be replaced by real inputs. Texts are
+    measured without padding, so a graph may have no input for its mask."""
     sizes = sizes_at(cell, point, bundle)
     rows = []
     for tensor in graph.inputs:
         shape = tuple(sizes.get(str(size), size) for size in tensor.shape)
         rows.append(f"    {tensor.name!r}: np.ones({shape!r}, np.{tensor.dtype}),")
-    return ["inputs = {  # yours, in these shapes", *rows, "}"]
+    names = {tensor.name for tensor in graph.inputs}
+    has_no_mask = "input_ids" in names and "attention_mask" not in names
+    unpadded = " and without padding: the graph takes no attention_mask" if has_no_mask else ""
+    return [f"inputs = {{  # yours, in these shapes{unpadded}", *rows, "}"]
 
 
 def build_path(path: Path) -> list[str]:

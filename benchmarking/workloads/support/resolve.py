@@ -160,9 +160,9 @@ def _from_hub(model_id: str, entry: families.CatalogEntry | None, weights: Weigh
             short = model_id.rsplit("/", 1)[-1].lower()
             # bert is bert-base-uncased rather than tiny-bert, qwen Qwen2.5-0.5B, and bert-tiny tiny-bert
             begun = [name for name in by_short_name if re.fullmatch(rf"{re.escape(short)}([-.\d].*)?", name)]
-            begun += [name for name in by_short_name if sorted(name.split("-")) == sorted(short.split("-"))]
+            turned = [name for name in by_short_name if sorted(name.split("-")) == sorted(short.split("-"))]
             near = difflib.get_close_matches(short, list(by_short_name), n=3)
-            matches = list(dict.fromkeys((*sorted(begun, key=len), *near)))[:3]
+            matches = turned or list(dict.fromkeys((*sorted(begun, key=len), *near)))[:3]
             question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
             raise UsageError(
                 f"--model-id {model_id}: {why_absent}. {question}List the built-in models, which need no hub, with "

@@ -113,8 +113,10 @@ def test_compiled_lines_compile_the_model(models, monkeypatch):
 )
 def test_graph_lines_run_the_graph_at_the_point(models, runtime, precision):
     pytest.importorskip(runtime)
-    names = run(lines_of(models["encoder"], runtime, precision, num_threads=1))
+    lines = lines_of(models["encoder"], runtime, precision, num_threads=1)
+    names = run(lines)
     assert {value.shape for value in names["inputs"].values()} == {(2, 8)}
+    assert ("without padding: the graph takes no attention_mask" in lines) is ("attention_mask" not in names["inputs"])
     outputs = names["outputs"]
     first = outputs[0]
     assert first.shape == (2, 8, 32)

@@ -533,6 +533,20 @@ def test_a_session_that_measures_something_else_each_time_is_judged_only_if_name
     assert f"judged is session {run.session_id}, {kind}" in capsys.readouterr().err
 
 
+def test_a_search_alone_is_no_reason_to_measure_one_of_its_setups_again(empty_database, tmp_path, make_run, capsys):
+    path = shutil.copy(empty_database, tmp_path / "searched.duckdb")
+    run = make_run(batch_sizes=(1,), sequence_lengths=(32,))
+    searched = replace(run, provenance=replace(run.provenance, tags={"tune": run.session_id}))
+    alike = make_run(batch_sizes=(1,), sequence_lengths=(32,), session_id=str(uuid.uuid4()))
+    for one, says_ab in ((searched, False), (alike, True)):
+        with Warehouse.open(path) as warehouse:
+            warehouse.ingest(one)
+        assert check.main(["--no-alerts", "--db-path", str(path)]) == 3
+        out, err = capsys.readouterr()
+        assert ("a gate judges what is measured alike each time" in err) is not says_ab
+        assert ("benchhouse ab" in out) is says_ab
+
+
 def test_an_import_of_an_earlier_date_is_not_judged_unsaid(stored, measured, history, capsys):
     first, last = (str(FIXTURES / f"imports/llama_bench/{name}.json") for name in ("first_version", "33_columns"))
     assert import_results.main([first, "--date", "2026-01-01", "--db-path", str(history)]) == 0
