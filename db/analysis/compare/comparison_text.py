@@ -174,7 +174,8 @@ def _notes(comparison: Comparison) -> list[str]:
             f"a change has q <= {MAX_Q:g} (Benjamini-Hochberg, over this comparison) and is at least {MIN_CHANGE:.0%}; "
             "detectable: the smallest change that would be found with a probability of 80%"
         )
-    if without := [finding for finding in findings if finding.judgement.change is None]:
+    without = [finding for finding in findings if finding.judgement.change is None]
+    if 0 < len(without) < len(findings):
         have = "has" if len(without) == 1 else "have"
         lines.append(f"{len(without)} of {counted(len(findings), 'point')} {have} no figures, and no row in the table")
     several = _several(comparison)

@@ -212,8 +212,8 @@ class Rated:
 
     @property
     def unknown(self) -> int:
-        """The number of limits whose quantity was not measured."""
-        return sum(miss.value is None for miss in self.misses)
+        """The number of limits whose quantity is not known, or only at its best."""
+        return sum(miss.value is None or miss.why is not None for miss in self.misses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

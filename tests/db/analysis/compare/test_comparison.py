@@ -123,6 +123,19 @@ def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     assert not found.is_empty
 
 
+def test_points_of_one_name_are_told_apart_in_the_notes(store, sides, warehouse):
+    """By their runtime, where that is what the sides differ in; how many points have no row is said."""
+    store("a")
+    store("b", cell={"runtime": "onnxruntime"}, change=lambda run: Alter.results(run, Alter.noisy))
+    lost = {"change": Alter.failed, "where": lambda point: point.batch_size == 2}
+    store("c", cell={"runtime": "openvino"}, change=lambda run: Alter.results(run, **lost))
+    found = comparison_text(compare_within(warehouse, EVERYTHING, "runtime", LATENCY))
+    lines = " ".join(found.split())
+    assert "B onnxruntime b1 s32" in lines
+    assert "eager / openvino b2 s32" in lines
+    assert "2 of 8 points have no figures, and no row in the table" in lines
+
+
 def test_a_recommendation_has_the_verdict_of_a_comparison(store, sides, warehouse):
     """One judge: what a comparison does not judge is not beyond doubt in a recommendation."""
     one_point = {"batch_sizes": (1,), "sequence_lengths": (32,)}

@@ -171,6 +171,12 @@ def test_the_columns_that_decide_the_front_are_in_the_table_however_narrow_the_p
     assert {"median ms", "tokens/s", "peak MB", "J/item"} <= {*words.table.headings}
 
 
+def test_what_is_only_known_at_its_best_is_not_the_closest_to_the_limits():
+    known = option("known", latency_p95_ms=30.0)
+    unknown = replace(option("unknown"), latency_ms=21.0, latency_high_ms=22.0)
+    assert order(recommend([unknown, known], {"latency_p95": 20.0})) == ["known", "unknown"]
+
+
 def test_the_options_of_a_shorter_table_are_named_as_among_all():
     """What only other options differ in is no less true of those shown."""
     one, other = (replace(option(str(n)), runtime_mode={"attention": "sdpa", "threads": n}) for n in (1, 2))
