@@ -106,7 +106,7 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
     sizes = ["1", "2", "4", "8", "16", "32"]
 
     def reported_points():
-        return re.findall(r"point \d/6  tiny-bert  b(\d+) s32  launch", cluster.stderr())
+        return re.findall(r"\d of 6 done  tiny-bert  b(\d+) s32  launch", cluster.stderr())
 
     def wait_for_a_point():
         before = len(reported_points())
@@ -188,7 +188,7 @@ def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypa
         assert "run this command again once it is back" in own.log("cut")
         stderr = capsys.readouterr().err
         assert "worker cut was lost at tiny-bert" in stderr
-        reported_points = re.findall(r"point \d/3  tiny-bert  (b\d s32)  launch", stderr)
+        reported_points = re.findall(r"\d of 3 done  tiny-bert  (b\d s32)  launch", stderr)
         assert reported_points == ["b1 s32", "b2 s32", "b4 s32"]
         (run,) = own.runs()
         assert [(one["status"], one["launches"]) for one in run["results"]] == [("ok", 1)] * 3
