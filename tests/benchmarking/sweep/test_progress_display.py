@@ -75,9 +75,9 @@ def test_no_color_is_no_color_on_a_terminal():
 
 def test_pipes_get_one_plain_line_per_finished_point():
     done = subprocess.run(COMMAND, capture_output=True, text=True, check=True)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("point ")]
+    lines = [line for line in done.stderr.splitlines() if re.match(r"\d of 4 done", line)]
     assert [line.split("  ")[:4] for line in lines] == [
-        [f"point {done}/4", "tiny-bert", label, f"launch {launch}/2"]
+        [f"{done} of 4 done", "tiny-bert", label, f"launch {launch}/2"]
         for done, label, launch in ((1, "b1 s32", 1), (2, "b2 s32", 1), (3, "b1 s32", 2), (4, "b2 s32", 2))
     ]
     assert lines[0].split("  ")[4:6] == ["30 calls", "median 0.32 ms"]
