@@ -152,10 +152,15 @@ def settings_words(
         parts = []  # the kind of load first; our own loop of calls has none
         if LOOP in mode:
             parts.append(f"MLPerf {mode[SCENARIO]}" if SCENARIO in mode else f"{mode[LOOP]} loop")
-            parts += [f"{mode[ARRIVALS]} arrivals"] if ARRIVALS in mode and SCENARIO not in mode else []
+            parts += [arrivals_words(mode[ARRIVALS])] if ARRIVALS in mode and SCENARIO not in mode else []
         own = [name for name in sorted(names[subject]) if name in mode and name not in KIND_SETTINGS]
         described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)
     return described
+
+
+def arrivals_words(arrivals: object) -> str:
+    """How the requests of an open loop arrive: "poisson arrivals", "all at once"."""
+    return "all at once" if arrivals == "at_once" else f"{arrivals} arrivals"
 
 
 def is_of_server(name: str) -> bool:

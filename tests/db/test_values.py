@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.doubts import doubt_notes, sentence
 from benchmarking.core.text import visible
-from db.values import doubt_word, exact, plain, readable, reason_words
+from db.values import doubt_word, exact, plain, readable, reason_words, settings_words
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,12 @@ def test_each_kind_of_doubt_is_one_sentence_with_its_first_places():
         f"drift (b1 s32, b2 s32, b4 s32 +1): {sentence('drift')}",
         f"of_an_importer (b1 s32): {sentence('of_an_importer')}",
     ]
+
+
+def test_requests_all_at_once_are_named_in_words():
+    load = {"model_id": "m", "device": "d", "runtime": "r", "precision": "p", "weights": None, "num_threads": None}
+    load |= {"cpu_list": None, "runtime_mode": '{"loop": "open", "arrivals": "at_once"}'}
+    assert settings_words([load]) == ["open loop, all at once"]
 
 
 def test_the_names_of_files_in_a_reason_stay_as_they_are():

@@ -24,6 +24,7 @@ WITH_UNIT = re.compile(r"(?<![\w.,-])[0-9]{4,}(?=(?: (?:tokens|items|requests?))
 """A whole number in a sentence that is no part of a name."""
 KIND = re.compile(r"^[a-z]+(?:_[a-z0-9]+)+(?= \()")
 """A kind of doubt at the beginning of a command's note, before its places."""
+FLAG = re.compile(r"--[a-z][a-z-]*[a-z]")
 MOST_OF_HALF = 14
 """Most letters of a value and its heading in half the width of a phone."""
 Tone = Literal["", "bad", "warn", "good", "muted"]

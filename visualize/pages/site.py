@@ -20,11 +20,12 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible_except_space
 from visualize.pages import parameters as params
-from visualize.pages.elements import Link, on_pages
+from visualize.pages.elements import FLAG, Link, on_pages
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from jinja2 import Environment
+    from markupsafe import Markup
 
     from db.warehouse import Warehouse
     from visualize.pages.snapshot import Data
@@ -204,6 +205,7 @@ def asset_digest(name: str) -> str:
 def environment() -> Environment:
     """Jinja2 with escaping, in which unknown names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
 
     jinja = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
@@ -215,7 +217,13 @@ def environment() -> Environment:
         # space stays, as in a statement that is shown again; markup is a subclass of str.
         finalize=lambda value: visible_except_space(value) if type(value) is str else value,
     )
-    jinja.filters["on_pages"] = on_pages
+
+    def sentence(text: str) -> Markup:
+        """A sentence of a command as HTML, with no line break within a flag."""
+        escaped = str(escape(visible_except_space(on_pages(text))))
+        return Markup(FLAG.sub(r'<span class="flag">\g<0></span>', escaped))  # noqa: S704 - escaped above
+
+    jinja.filters["on_pages"] = sentence
     jinja.globals["navigation"] = [view for view in views().values() if view.is_in_navigation]
     return jinja
 

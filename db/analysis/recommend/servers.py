@@ -43,6 +43,7 @@ from db.analysis.recommend.measured_options import Computed, stated_mode, stated
 from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
+from db.values import arrivals_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -138,7 +139,7 @@ class Traffic(Computed):
     @property
     def text(self) -> str:
         """ "text-generation, s128 n64, poisson arrivals, shared_prefix 0.5, random weights" """
-        arrivals = f"{self.arrivals} arrivals" if self.arrivals else ""
+        arrivals = arrivals_words(self.arrivals) if self.arrivals else ""
         kind = (f"{name} {value}" for name, value in self.kind)
         parts = (self.task, self.sizes, arrivals, *kind, f"{self.weights} weights", self.origin)
         return ", ".join(filter(None, parts))

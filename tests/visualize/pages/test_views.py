@@ -43,6 +43,7 @@ from visualize.pages.views import console_page, profiles_page
 from visualize.report.content import report_of
 
 pytestmark = pytest.mark.forked_children
+ROW = {"batch_size": 1, "sequence_length": 32, "new_tokens": None, "concurrency": 1, "axes": "{}"}
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +155,24 @@ def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
         )
         rates = [cell.text for row in page_of(found, "run", run_id=load.run_id).results.rows for cell in row]
         assert not [text for text in rates if text.endswith("*")], "requests of a load are no calls"
+
+
+def test_sentences_keep_flags_whole_and_markup_harmless(data):
+    notes = environment().from_string('{% from "parts.html" import notes %}{{ notes(lines, 1) }}')
+    html = notes.render(lines=["cpu_pressure (<b>): use --cpu-list.", "second", "third"])
+    assert '<li>cpu pressure (&lt;b&gt;): use <span class="flag">--cpu-list</span>.</li>' in html
+    assert "<summary>2 more notes</summary>" in html
+    assert "--launches</span>" in environment().from_string(
+        '{% from "parts.html" import doubt_list %}{{ doubt_list(doubts) }}'
+    ).render(doubts=noted_doubts([{**ROW, "extra": json.dumps({"doubts": [{"kind": "container"}]})}]))
+
+
+def test_filters_and_verdicts_are_in_words_and_names_keep_their_case(data):
+    doubts = next(one for one in page_of(data, "results", doubt="very_noisy").filters if one.name == "doubt")
+    assert doubts.options["very_noisy"] == "very noisy"
+    shown = page_of(data, "compare", a="model=bert-base-uncased,runtime=eager", b="runtime=onnxruntime").compared
+    assert shown.summary.startswith("onnxruntime is ")
+    assert page_of(data, "compare", a="model=nope", b="model=nope").compared.summary == "Nothing to compare"
 
 
 def test_the_points_of_a_load_are_in_the_order_of_their_rates(tmp_path):

@@ -160,7 +160,7 @@ def compared(comparison: Comparison, command: str, *, only_changes: bool = False
                 cells.append(text_cell(text))
         rows.append(tuple(cells))
     return SimpleNamespace(
-        summary=comparison.sentence if comparison.findings else words.summary,
+        summary=comparison.sentence if comparison.findings else words.summary.capitalize(),
         head=words.head,
         grid=replace(grid_of(table, "Points of both sides, worst first"), rows=tuple(rows)),
         chart=_chart(words),

@@ -30,6 +30,7 @@ from visualize.pages.elements import (
     column,
     grid,
     number_text,
+    separated,
     size_column,
     started_text,
     text_cell,
@@ -251,7 +252,7 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         median_ms = row["latency_median_ms"]
         times = None
         if base is not None and median_ms and not row["simulated"]:
-            times = f"{exact(base / median_ms, 3)}\N{MULTIPLICATION SIGN}"
+            times = f"{separated(exact(base / median_ms, 3))}\N{MULTIPLICATION SIGN}"
         started = started_text(row["started_at"], row["doubts"] or ())
         lines.append((text_cell(short(name), link=link), text_cell(times), *line, text_cell(started)))
     return Grid(

@@ -338,8 +338,9 @@ def _answer(rows: Sequence[Row]) -> str:
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
     invalid = sum(row["state"] == "invalid" for row in measured)
     if found and invalid:
+        which = "all" if invalid == len(measured) else f"{invalid} of"
         verb = "is" if invalid == 1 else "are"
-        text += f". But {invalid} of its {counted(len(measured), 'level')} {verb} invalid: see the doubts below"
+        text += f". But {which} its {counted(len(measured), 'level')} {verb} invalid: see the doubts below"
     return f"{text[:1].upper()}{text[1:]}."
 
 

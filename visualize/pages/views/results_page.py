@@ -344,6 +344,8 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[SimpleNamespace
             for one in (*extra, *options):  # as the cells have it, with the word of selections: "not stated (unknown)"
                 text = words.engine({"runtime": one}) if name == "runtime" else words.stated(one)
                 texts[one] = text if text == one else f"{text} ({one})"
+                if name == "doubt":
+                    texts[one] = one.replace("_", " ")
             filters.append(SimpleNamespace(name=name, title=title, options=texts, chosen=chosen))
     return tuple(filters)
 
