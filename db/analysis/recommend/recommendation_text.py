@@ -507,7 +507,8 @@ def servers_words(
         notes=(
             f"a rate holds if that share of its requests succeeded and met every limit, counted from {start}; up to: "
             "the highest measured rate that holds together with all lower ones, in load tests that can tell, or what a "
-            "search with the same limits found (--find-rate); several machines share the requests evenly",
+            "search with the same limits found (--find-rate); of several load tests of one level only the newest valid "
+            "one counts; several machines share the requests evenly",
             *(
                 f"not known at {number(level.request_rate)}/s: {_server_name(server, servers, ' ')}: "
                 f"{level.why_unknown}"
