@@ -220,7 +220,10 @@ def _comparison(
     details = read_details(warehouse, list(compared.values()), list(simultaneous.values()), metric)
     pairs = [_pair(*pair, overlap, details) for pair, overlap in zip(matched.pairs, overlapping, strict=True)]
     pairs += [
-        Pair(why_not_comparable=why_not_compared(differences(base.result.keys, one.result.keys), may_differ))
+        Pair(  # a result that is unfit is none with another flag either
+            why_not_comparable=_why_unfit(base.result, one.result)
+            or why_not_compared(differences(base.result.keys, one.result.keys), may_differ)
+        )
         for base, one in matched.refused
     ]
     judgements = judging.judge(pairs, metric)
@@ -320,10 +323,7 @@ def _pair(
     )
     if set.intersection(*same):  # also of a session that is stored twice
         return Pair(why_not_comparable=SAME_RESULT)
-    named = [("A", before.result.unfit), ("B", after.result.unfit)]
-    if before.result.unfit == after.result.unfit:
-        named = [("A and B", before.result.unfit)]
-    if reason := "; ".join(f"{name}: {why}" for name, why in named if why is not None):
+    if reason := _why_unfit(before.result, after.result):
         return Pair(why_not_comparable=reason)
     interleaved = [(one.ab, rounds) for one, other in overlapping if (rounds := _rounds(one, other, details))]
     looks = Counter(ab for ab, _ in interleaved if ab is not None)
@@ -369,6 +369,14 @@ def _pair(
         looks=max(looks.values(), default=1),
         scatter=(estimates[0], estimates[1]) if len(estimates) == 2 else None,
     )
+
+
+def _why_unfit(before: Measured, after: Measured) -> str:
+    """Why either result may not be compared with any; empty if both may."""
+    named = [("A", before.unfit), ("B", after.unfit)]
+    if before.unfit == after.unfit:
+        named = [("A and B", before.unfit)]
+    return "; ".join(f"{name}: {why}" for name, why in named if why is not None)
 
 
 def _rounds(before: Measured, after: Measured, details: Details) -> list[tuple[tuple[float, float], bool]]:

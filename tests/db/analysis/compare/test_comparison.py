@@ -123,6 +123,14 @@ def test_points_are_judged_one_by_one_and_sorted_worst_first(store, sides):
     assert not found.is_empty
 
 
+def test_an_unfit_result_is_not_sent_to_a_flag_with_which_it_is_unfit_too(store, sides):
+    store("a", batch_sizes=(1,), sequence_lengths=(32,))
+    store("b", cell={"runtime": "compiled"}, batch_sizes=(1,), sequence_lengths=(32,),
+          change=lambda run: Alter.results(run, Alter.invalid))  # fmt: skip
+    (finding,) = sides().findings
+    assert finding.judgement.reason == "not comparable: B: invalid (nan_output)"
+
+
 def test_points_of_one_name_are_told_apart_in_the_notes(store, sides, warehouse):
     """By their runtime, where that is what the sides differ in; how many points have no row is said."""
     store("a")
