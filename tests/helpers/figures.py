@@ -76,6 +76,9 @@ class See:
 
     @staticmethod
     def legend(figure: Figure) -> list[str]:
-        """The legend's entries."""
+        """The legend's entries, row by row."""
+        legend: Any
         (legend,) = figure.legends
-        return [text.get_text() for text in legend.get_texts()]
+        texts = [text.get_text() for text in legend.get_texts()]  # column by column
+        order = [place for column in range(legend._ncols) for place in range(column, len(texts), legend._ncols)]
+        return [text for _, text in sorted(zip(order, texts, strict=True))]

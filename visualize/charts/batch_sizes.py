@@ -25,6 +25,7 @@ from visualize.drawing.rows import (
 )
 from visualize.drawing.scales import number
 
+SIZES_OR_LENGTHS = "two or more batch sizes or sequence lengths"
 READING = "Median over launches, one reading each; no interval."
 ENERGY_READING = "Median over launches, one reading each, including idle power; no interval."
 ENERGIES = ", ".join(f"r.{column}" for column in ENERGY)
@@ -104,7 +105,7 @@ PLUGINS = (
     BatchChart(
         name="latency_vs_batch_size",
         title="Latency vs batch size",
-        needs="a model with a measured result",
+        needs="a model measured at two or more batch sizes",
         quantity="the latency",
         judged="latency_median_ms",
         columns=LATENCY,
@@ -114,7 +115,7 @@ PLUGINS = (
     BatchChart(
         name="throughput_vs_batch_size",
         title="Throughput vs batch size",
-        needs="a model with a measured result",
+        needs="a model measured at two or more batch sizes",
         quantity="the throughput",
         judged="latency_median_ms",
         better="higher",
@@ -125,25 +126,25 @@ PLUGINS = (
     BatchChart(
         name="memory_vs_batch_size",
         title="Peak memory vs batch size",
-        needs="a model with a memory reading",
+        needs="a model with a memory reading at two or more batch sizes",
         quantity="peak memory",
         columns=f"{MEMORY_COLUMNS}, r.memory_weights_mb",
         readings=tuple(PEAK_MEMORY),
         value_title=lambda row: words.value_title(row["column"]),
-        notes=lambda drawn: [READING],
+        notes=lambda drawn: [words.readings(drawn, READING)],
         reference=_weights,
     ),
     BatchChart(
         name="energy_per_input",
         title="Energy per input",
-        needs="a device with a readable energy counter",
+        needs=f"a device with a readable energy counter, and {SIZES_OR_LENGTHS}",
         quantity="the energy per input",
         columns=ENERGIES,
         condition=f"coalesce({ENERGIES}) IS NOT NULL",
         readings=tuple(ENERGY),
         is_per_input=True,
         value_title=lambda row: f"Energy of the {ENERGY_PARTS[row['column']]} per input (J)\nlower is better",
-        notes=lambda drawn: [ENERGY_READING],
+        notes=lambda drawn: [words.readings(drawn, ENERGY_READING)],
         also_by_sequence=True,
     ),
     *(
@@ -160,8 +161,12 @@ PLUGINS = (
             also_by_sequence=True,
         )
         for name, needs, quantity in (
-            ("time_to_first_token", "a generative model with a measured result", "the time to the first token"),
-            ("time_per_output_token", "a model that generates two or more tokens", "the time per token"),
+            ("time_to_first_token", f"a generative model at {SIZES_OR_LENGTHS}", "the time to the first token"),
+            (
+                "time_per_output_token",
+                f"a model that generates two or more tokens, at {SIZES_OR_LENGTHS}",
+                "the time per token",
+            ),
         )
     ),
 )

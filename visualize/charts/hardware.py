@@ -73,10 +73,11 @@ class HardwareComparison(ChartPlugin):
         if not drawn:
             return words.nothing_to_draw(members)
         count = len(grouped(drawn, CONFIGURATION))
-        if count > 1:  # only points that two configurations share
-            places = {(_at(row, POINT), _at(row, CONFIGURATION)) for row in drawn}
-            shared = Counter(point for point, _ in places)
-            drawn = [row for row in drawn if shared[_at(row, POINT)] > 1]
+        if count < 2:
+            return f"measured only on {words.cell(drawn[0])}, so there is no comparison"
+        places = {(_at(row, POINT), _at(row, CONFIGURATION)) for row in drawn}
+        shared = Counter(point for point, _ in places)
+        drawn = [row for row in drawn if shared[_at(row, POINT)] > 1]  # only points that two configurations share
         if not drawn:
             return f"{count} configurations, but no two share a point"
         series, slower = fastest(configurations(drawn), MOST_COLOURS)
@@ -96,9 +97,8 @@ class HardwareComparison(ChartPlugin):
         kept = set(map(id, drawn))
         series = [one for one in series if kept.intersection(map(id, one.rows))]
         left_out = (slower, words.left_out(len(groups) - len(shown), len(groups), "panels"))
-        alone = "Only one configuration has results, so there is no comparison." if len(series) == 1 else None
         notes = words.caption(
-            words.accountable(members, drawn, *left_out), drawn, words.interval(drawn), lacking=(alone, *left_out),
+            words.accountable(members, drawn, *left_out), drawn, words.interval(drawn), lacking=left_out,
             named=words.cell_and_point, otherwise=UNSHARED,
         )  # fmt: skip
         width_in = max(6.4, PANEL_WIDTH_IN * columns)

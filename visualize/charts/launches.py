@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from benchmarking.core.metrics import PEAK_MEMORY
 from visualize.drawing import words
@@ -27,7 +26,7 @@ STAGES = {
 }
 """Stages in loading order, with their labels; unknown stages follow."""
 MOST_BARS = 24
-STAGES_NOTE = "Medians over launches (fresh processes) of each configuration's newest run."
+STAGES_NOTE = "Of each configuration's newest run, the launch (a fresh process) with the median load time."
 
 
 class LoadStages(ChartPlugin):
@@ -96,10 +95,12 @@ class LoadStages(ChartPlugin):
 
 
 def stages(row: Row) -> dict[str, float]:
-    """Median seconds over launches by stage, in loading order."""
+    """Seconds by stage, in loading order, of the launch with the median load time. Medians of each stage would not add
+    up to a load time."""
     launches = [load["stages_s"] for load in json.loads(row["loads"]) if load.get("stages_s")]
-    names = sorted(dict.fromkeys(name for launch in launches for name in launch), key=_place)
-    return {name: median(launch[name] for launch in launches if name in launch) for name in names}
+    launches.sort(key=lambda launch: sum(launch.values()))
+    typical = launches[(len(launches) - 1) // 2] if launches else {}
+    return {name: typical[name] for name in sorted(typical, key=_place)}
 
 
 def _place(stage: str) -> int:
@@ -180,7 +181,7 @@ class MemoryPhases(ChartPlugin):
             finding = f"memory peaks at {number(most[column])} MB at {words.point(most)}"
         return figure(
             self, key, rows, panels, finding, columns=len(panels),
-            notes=words.sentences([NOTE], (words.doubts(rows), left_out)),
+            notes=words.sentences([words.readings(rows, NOTE)], (words.doubts(rows), left_out)),
             width_in=max(6.4, PANEL_IN * len(panels)), legend=legend(series, rows),
         )  # fmt: skip
 

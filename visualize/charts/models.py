@@ -78,6 +78,10 @@ class ArchitectureComparison(ChartPlugin):
             return NotDrawn(what=what, why=f"{measured[0]['model_id']} is the only model")
         blocks = _blocks(measured)
         drawn = [row for block in blocks for row in block.rows]
+        if len(drawn) < 2:
+            return NotDrawn(
+                what=what, why=f"{len({row['model_id'] for row in measured})} models, but no two share a point"
+            )
         styles = {family: _place(own[0]["architecture_type"]) for family, own in _by_family(drawn)}
         memory = read_column(drawn, PEAK_MEMORY)
         columns = ["value", *([memory] if memory else [])]
@@ -91,6 +95,7 @@ class ArchitectureComparison(ChartPlugin):
         sound = set(map(id, measured))
         lost = [row for row in members if id(row) not in sound]
         bound = [detail(column, key[column]) for column in ("num_threads", "cpu_list") if key[column] is not None]
+        is_of_family = any(row["architecture_type"] for row in drawn)
         entries = [Entry(label=family, colour=style, shape=style) for family, style in styles.items()]
         return Figure(
             title=self.title,
@@ -108,8 +113,8 @@ class ArchitectureComparison(ChartPlugin):
             panels=tuple(_panel(block, column, axes[column], styles, row_in) for block in blocks for column in columns),
             columns=len(columns),
             width_in=WIDTH_IN,
-            legend=(*entries, *states_legend(drawn)),
-            legend_title="Architecture family",
+            legend=(*(entries if is_of_family else ()), *states_legend(drawn)),
+            legend_title="Architecture family" if is_of_family else None,
             name_parts=tuple(str(key[column]) for column in ("device", "runtime", "precision", "weights")),
             details=details(key, DETAILS),
         )
@@ -169,7 +174,8 @@ def _panel(block: Block, column: str, x: Axis, styles: dict[str, int], row_in: f
     title = ""
     if column == "value":  # the task and the point, preceded by the family if there is only one
         families = {words.family(row) for row in block.rows}
-        task = block.point["task"] if len(families) > 1 else f"{families.pop()}, {block.point['task']}"
+        only = families.pop() if len(families) == 1 and block.rows[0]["architecture_type"] else None
+        task = ", ".join(filter(None, (only, block.point["task"])))
         title = words.unbroken(f"{task}: {words.point(block.point)}")
     # Settings distinguish models of the same name.
     facts = [details(row, ("runtime_mode", "model_revision", "config_hash")) for row in block.rows]

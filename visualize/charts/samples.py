@@ -17,6 +17,7 @@ from visualize.drawing.figure import Element, Entry, Figure, Line, Mark, NotDraw
 from visualize.drawing.marks import Series, figure, held_names, legend
 from visualize.drawing.rows import CELL, CELL_COLUMNS, POINT_COLUMNS, ChartPlugin, Drawing, Row, grouped, trust
 from visualize.drawing.scales import Axis, close_axis, number, share_axis, value_axis
+from visualize.drawing.style import DASHES
 
 MOST_POINTS, MOST_LAUNCHES, SAMPLES_SHOWN = 6, 11, 500
 """Maximum points of a figure, launches of a point, and approximate samples of a launch in its strip."""
@@ -129,7 +130,7 @@ def _panels(point: Row, launches: Sequence[Row], *, has_curves: bool) -> list[Pa
             curves.append(
                 Line(
                     label=str(row["launch"]), role="ecdf", marks=marks, colour=row["launch"], shape=None, step="after",
-                    width=1.3,
+                    width=1.3, dashes=min(row["launch"], 1) * (1 + (row["launch"] - 1) % (len(DASHES) - 1)),
                 )
             )  # fmt: skip
     if not elements:

@@ -13,7 +13,17 @@ from benchmarking.core.metrics import DEFAULT_METRIC, DESCRIBED, Metric
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.marks import ends, mark, states_legend
-from visualize.drawing.rows import PLACES, ChartPlugin, Drawing, Row, Selection, drawable, grouped
+from visualize.drawing.rows import (
+    PLACES,
+    ChartPlugin,
+    Drawing,
+    Row,
+    Selection,
+    details,
+    distinct_names,
+    drawable,
+    grouped,
+)
 from visualize.drawing.scales import close_axis, seconds_of, time_axis
 from visualize.drawing.style import COLOURS
 
@@ -50,6 +60,8 @@ MOST_SERIES = 12
 COLUMNS, WIDTH_IN = 2, 9.6
 PANEL_IN = 2.5
 """Height of a panel: room for the title of its axis."""
+CHANGES_AT, FLAGS_AT = 0.96, 0.885
+"""Heights of the texts of changes and of flags, above all points (`close_axis`), as shares of a panel."""
 MOST_LISTED, MOST_TRENDS = 6, 3
 """Maximum versions and user notes, and slow trends, in the caption."""
 ORDER = "by commit time, or by run time without a commit"
@@ -118,11 +130,13 @@ class TemporalTrend(ChartPlugin):
         ]
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
-        series = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
+        several = [runs for _, runs in grouped(members, ("series_id",)) if len(runs) > 1]
+        series = [runs for runs in several if len({row[_time_of(runs)] for row in runs}) > 1]
         if series:
             return trend_figure(key, series)
         what = f"{words.metric_name(members[0]['metric'])} over time: {key['model_id']}"
-        return NotDrawn(what=what, why="every series has a single run")
+        alone = "all runs of a series have the same time" if several else "every series has a single run"
+        return NotDrawn(what=what, why=alone)
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:
@@ -169,7 +183,9 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     shown = ordered[:MOST_SERIES]
     columns = min(COLUMNS, len(shown))
     listed: list[str] = []
-    panels = tuple(_panel(rows, listed) for rows in shown)
+    newest = [rows[-1] for rows in shown]
+    titles = distinct_names(list(map(_heading, newest)), [details(row, ("runtime_mode",)) for row in newest], ", ")
+    panels = tuple(_panel(rows, title, listed) for title, rows in zip(titles, shown, strict=True))
     drawn = [row for rows in shown for row in rows]
     metric, rest = str(drawn[0]["metric"].column), len(series) - len(shown)
     more = f"; and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
@@ -212,10 +228,10 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
         columns_of_table=("series", "time (UTC)", "commit", words.metric_title(drawn[0]["metric"], ", "), "state"),
         rows=tuple(
             (
-                _heading(rows[-1]), f"{row[_time_of(rows)]:%Y-%m-%d %H:%M}", (row["git_commit"] or "-")[:10],
-                row["value"], row["validity"],
+                title, f"{row[_time_of(rows)]:%Y-%m-%d %H:%M}", (row["git_commit"] or "-")[:10], row["value"],
+                row["validity"],
             )
-            for rows in shown
+            for title, rows in zip(titles, shown, strict=True)
             for row in reversed(rows)
         ),
         name_parts=(str(key["model_id"]), *([metric] if metric != DEFAULT_METRIC else [])),
@@ -244,7 +260,7 @@ def _heading(row: Row) -> str:
     return words.unbroken(f"{words.cell(row)}: {words.point(row)}")
 
 
-def _panel(rows: Sequence[Row], listed: list[str]) -> Panel:
+def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
     """Runs, levels and changes of a series. Versions and notes are appended to `listed`, and marked by number or
     letter."""
     times = [seconds_of(row[_time_of(rows)]) for row in rows]
@@ -275,9 +291,9 @@ def _panel(rows: Sequence[Row], listed: list[str]) -> Panel:
             flags.setdefault(time, []).append(_flag(letter, words.shortened(note), listed))
     for time, of in flags.items():
         colour: Colour = "ink" if any(map(str.isalpha, of)) else "grey"
-        elements.append(_note(times, time, 0.95, " ".join(of), colour))
+        elements.append(_note(times, time, FLAGS_AT, " ".join(of), colour))
     y = close_axis(words.metric_title(rows[-1]["metric"]), ends(rows))
-    return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=_heading(rows[-1]), height_in=PANEL_IN)
+    return Panel(x=time_axis(times), y=y, elements=tuple(elements), title=title, height_in=PANEL_IN)
 
 
 def _time_of(rows: Sequence[Row]) -> str:
@@ -300,7 +316,7 @@ def _levels_of(times: Sequence[float], rows: Sequence[Row]) -> list[Element]:
             state = "" if row["change_state"] == "confirmed" else " (suspected)"
             text = f"{row['change']:+.1%}{state}"
             line = Rule(at=row["at"], along="x", role="change", label=text)
-            elements += [line, _note(times, row["at"], 0.06, text, "ink")]
+            elements += [line, _note(times, row["at"], CHANGES_AT, text, "ink")]
     return elements
 
 

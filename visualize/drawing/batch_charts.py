@@ -41,6 +41,7 @@ MOST_LINES = 10
 """Maximum lines of a figure. With more, the axes with the fewest values make separate figures; a single axis with more
 values is thinned out."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
+ONE_SIZE = "measured at one batch size"
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: attributes of ChartPlugin have defaults
@@ -102,6 +103,10 @@ class BatchChart(ChartPlugin):
         drawn = [row for row in members if _is_drawn(row)]
         if not drawn:
             return None if key["apart"] else words.nothing_to_draw(members)
+        sizes = sorted({int(row["batch_size"]) for row in drawn})
+        is_by_sequence = self.also_by_sequence and varying(drawn) == ("sequence_length",)
+        if len(sizes) < 2 and not is_by_sequence:
+            return ONE_SIZE
         alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
         names = varying(drawn) or alone
         groups = _by_axes(drawn, names)
@@ -123,9 +128,10 @@ class BatchChart(ChartPlugin):
         lines: list[Line | Rule] = [one.line(marks_of(one.rows, "batch_size")) for one in series]
         if reference:
             lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))
-        sizes = sorted({int(row["batch_size"]) for row in drawn})
-        panels = [Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN)]
-        if self.also_by_sequence and names == ("sequence_length",) and len(series) > 1:
+        panels = []
+        if len(sizes) > 1:
+            panels.append(Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN))
+        if is_by_sequence:
             panels.append(_by_sequence(drawn, len(series), self.value_title(key)))
         fixed_axes = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
         shared = {**key, "sequence_length": fixed_axes.pop("sequence_length", None), "axes": json.dumps(fixed_axes)}
@@ -149,14 +155,14 @@ class BatchChart(ChartPlugin):
             same = "the same as" if times == "about" else "that"
             finding = f"{self.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
         left_out = words.left_out(len(every) - len(series), len(every), "lines")
-        entries = legend(series if names else (), drawn)
+        entries = legend(series if names and len(sizes) > 1 else (), drawn)
         return figure(
             self, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
             names=words.point_names(key["new_tokens"], key["concurrency"], key["apart"]),
             notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
             columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
             legend=(*entries, *(() if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),))),
-            legend_title=words.axis_title(names[0]) if len(names) == 1 else None,
+            legend_title=words.axis_title(names[0]) if len(names) == 1 and len(sizes) > 1 else None,
         )  # fmt: skip
 
 

@@ -22,7 +22,8 @@ LEAST_ROW_IN = 0.16
 SAME_PLACE = 0.008
 """Distance of two marks that are one to the eye, as a share of the panel."""
 MOST_COMPARED, MOST_HIDDEN = 64, 3
-"""Most marks of a line that is compared with others, and most pairs of such lines that a caption names."""
+"""Most marks of a line that is compared with others, and most groups of such lines, and lines of a group, that a
+caption names."""
 State = Literal["valid", "doubtful", "invalid"]
 Colour = int | str
 """Index of a series colour, "ink", "grey", "page" (the background), or "#rrggbb"; "on 3" or "on grey" is black or
@@ -168,8 +169,9 @@ class Panel:
         return self.x.low <= mark.x <= self.x.high and self.y.low <= mark.y <= self.y.high
 
     @property
-    def hidden(self) -> list[tuple[str, str]]:
-        """Names of a line and of a later one that covers it: each mark of the one lies beneath a mark of the other."""
+    def hidden(self) -> list[tuple[str, ...]]:
+        """Names of the lines of each group in which a later line covers an earlier one: each mark of the one lies
+        beneath a mark of the other."""
         lines = [line for line in self.lines if line.label and line.in_table and line.shape is not None]
         drawn = [
             (line.label, [(self.x.share(mark.x), self.y.share(mark.y)) for mark in line.marks])
@@ -180,12 +182,13 @@ class Panel:
         def is_beneath(below: Iterable[tuple[float, float]], above: Sequence[tuple[float, float]]) -> bool:
             return all(any(max(abs(x - left), abs(y - up)) < SAME_PLACE for left, up in above) for x, y in below)
 
-        return [
-            (name, other)
-            for place, (name, marks) in enumerate(drawn)
-            for other, others in drawn[place + 1 :]
-            if name != other and is_beneath(marks, others)
-        ]
+        groups: list[set[str]] = []
+        for place, (name, marks) in enumerate(drawn):
+            for other, others in drawn[place + 1 :]:
+                if name != other and is_beneath(marks, others):
+                    met = [group for group in groups if group & {name, other}]
+                    groups = [*(group for group in groups if group not in met), {name, other}.union(*met)]
+        return [tuple(name for name in dict(drawn) if name in group) for group in groups]
 
     @property
     def is_dense(self) -> bool:
@@ -246,10 +249,12 @@ class Figure:
         has_linear = any(not axis.is_log for axis in axes)
         cut = any(not axis.is_log and axis.low > 0 for axis in axes)
         several = len(self.panels) > 1
-        hidden = [" and ".join(pair) for pair in dict.fromkeys(pair for panel in self.panels for pair in panel.hidden)]
+        hidden = list(dict.fromkeys(lines for panel in self.panels for lines in panel.hidden))
         where = " in a panel" if several else ""
-        named = " ".join(filter(None, [self.legend_title, first_few(hidden, MOST_HIDDEN, "; ")]))
-        said = [f"Nearly equal{where}, so that one line hides the other: {named}."] if hidden else []
+        each = [" and ".join(lines) if len(lines) == 2 else first_few(lines, MOST_HIDDEN) for lines in hidden]
+        named = " ".join(filter(None, [self.legend_title, first_few(each, MOST_HIDDEN, "; ")]))
+        covers = "one line hides the other" if all(len(lines) == 2 for lines in hidden) else "lines hide one another"
+        said = [f"Nearly equal{where}, so that {covers}: {named}."] if hidden else []
         if logarithmic:
             which = f": {', '.join(filter(None, logarithmic))}" if has_linear and any(logarithmic) else ""
             said.append(f"Logarithmic {'axes' if len(logarithmic) > 1 or (several and not which) else 'axis'}{which}.")

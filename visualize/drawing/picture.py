@@ -45,6 +45,8 @@ LEGEND_MARK_IN = 0.4
 """Minimum width of a legend entry without its label: marker and spacing."""
 ORPHAN = 3
 """A last line of at most this many characters takes the previous word with it."""
+WIDER = {"P": 1.3, "*": 1.8}
+"""Markers with narrow arms, which are drawn larger: their edges would fill them, so that hollow ones look filled."""
 LONG_WORD = 30
 """Words with more characters may be broken at separators; shorter words stay whole."""
 
@@ -75,8 +77,12 @@ def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> Non
         widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
         ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
         for columns in range(max(1, sum(end <= room_in for end in ends_in)), 0, -1):
+            rows = -(-len(labels) // columns)  # as full as each other, and read row by row, as on pages
+            columns = -(-len(labels) // rows)
+            order = [place for column in range(columns) for place in range(column, len(labels), columns)]
             legend = figure.legend(
-                handles=list(legend_of), labels=labels, title=words.legend_title, loc="upper center", ncols=columns,
+                handles=[legend_of[place] for place in order],
+                labels=[labels[place] for place in order], title=words.legend_title, loc="upper center", ncols=columns,
                 borderaxespad=0.0,
             )  # fmt: skip
             legend.set_in_layout(False)
@@ -246,6 +252,8 @@ def _scale(axes: Axes, axis: Axis, direction: str, width_in: float) -> None:
     if direction == "x" and axis.is_log and axis.is_value and needed_in > width_in - AROUND_IN:
         # Only powers of ten: more labels would overlap.
         ticks = tuple((at, text) for at, text in ticks if text.strip("0,.") == "1" or text.startswith("1e"))
+    elif direction == "x" and axis.is_value and needed_in > width_in - AROUND_IN:
+        ticks = ticks[::2]
     its.set_major_locator(FixedLocator([at for at, _ in ticks]))
     its.set_minor_locator(NullLocator())
     its.set_major_formatter(FixedFormatter([_wrapped(text, room_in) if axis.names else text for _, text in ticks]))
@@ -298,7 +306,8 @@ def _draw_line(axes: Axes, line: Line, panel: Panel) -> None:
         x, y = [mark.x for mark in chosen], [mark.y for mark in chosen]
         is_hollow = state != "valid"
         axes.scatter(
-            x, y, color=look().background if is_hollow else own, edgecolor=own, s=line.size**2,
+            x, y, color=look().background if is_hollow else own, edgecolor=own,
+            s=(line.size * WIDER.get(marker(line.shape), 1.0)) ** 2,
             linewidth=MARKER_EDGE if line.size >= MARKER_SIZE / 2 else 0.6, marker=marker(line.shape),
             zorder=5 if is_hollow else 4, label=f"_{state} {named}".rstrip(), clip_on=False,
         )  # fmt: skip
@@ -349,8 +358,9 @@ def _handle(entry: Entry) -> Any:
     own = paint(entry.colour)
     if entry.shape is None and entry.dashes is None:
         face = own if entry.state == "valid" else look().background
+        edge = look().grey if str(entry.colour).startswith("#") else own  # the ends of a gradient fade into a page
         return Patch(
-            facecolor=face, edgecolor=own, hatch="///" if entry.state == "invalid" else None, label=entry.label
+            facecolor=face, edgecolor=edge, hatch="///" if entry.state == "invalid" else None, label=entry.label
         )
     usual: dict[str, Any] = {"color": own, "label": entry.label, "markeredgewidth": MARKER_EDGE}
     shape = "none" if entry.shape is None else "x" if entry.state == "invalid" else marker(entry.shape)

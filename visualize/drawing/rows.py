@@ -167,10 +167,11 @@ SELECTED = """($model_id IS NULL OR run.model_id = $model_id)
     AND ($precision IS NULL OR run.precision = $precision)"""
 """The condition of a `Selection`, for a WHERE clause."""
 
+NO_SEARCH = "(r.extra->'$.load.searched_per_s') IS NULL"
 OF_LOADS = {
     "without": "(run.runtime_mode->>'loop') IS NULL",
-    "only": "(run.runtime_mode->>'loop') IS NOT NULL AND (r.extra->'$.load.searched_per_s') IS NULL",
-    "also": "TRUE",
+    "only": f"(run.runtime_mode->>'loop') IS NOT NULL AND {NO_SEARCH}",
+    "also": NO_SEARCH,
 }
 """WHERE condition by `ChartPlugin.loads`. Results of searches for a rate are not load levels."""
 
@@ -202,6 +203,8 @@ COMPARABLE = """(
 """Results for comparisons: those of the view `hardware_comparison`, and for series it omits the newest result, which
 failed or is invalid and is only counted."""
 
+ROUNDING = 1e-9
+"""Relative error up to which an end of an interval counts as equal to the value, from which it may be converted."""
 LONGEST_VALUE = 80
 """Maximum characters of a setting in a text. Its value may be anything, but a digest stays whole."""
 CELL_COLUMNS = ("model_id", "device", "runtime", "precision")
@@ -238,12 +241,18 @@ def bound(sql: str, selection: Selection) -> dict[str, str | list[str] | None]:
 
 
 def grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[tuple[Row, list[Row]]]:
-    """The rows grouped by `columns`: (values, rows), sorted by the values, numbers as numbers."""
+    """The rows grouped by `columns`: (values, rows), sorted by the values, numbers as numbers, also those of `axes`."""
+
+    def place(column: str, value: Any) -> tuple[Any, ...]:
+        if column != "axes":
+            return sort_key(value)
+        return tuple((name, sort_key(one)) for name, one in sorted(json.loads(value or "{}").items()))
+
     groups: dict[tuple[Any, ...], tuple[Row, list[Row]]] = {}
     for row in rows:
         key = {column: row[column] for column in columns}
         groups.setdefault(tuple(key.values()), (key, []))[1].append(row)
-    return sorted(groups.values(), key=lambda group: [sort_key(group[0][column]) for column in columns])
+    return sorted(groups.values(), key=lambda group: [place(column, group[0][column]) for column in columns])
 
 
 def sort_key(value: Any) -> tuple[int, float, str]:
@@ -297,10 +306,13 @@ def measured_apart(rows: Sequence[Row]) -> bool:
 
 
 def drawable(row: Row) -> Row:
-    """The row without its interval, unless the interval covers the spread between launches (three or more)."""
-    if "low" not in row or row["ci_scope"] == "between":
+    """The row without its interval, unless the interval covers the spread between launches (three or more) and has the
+    value in it. An older version stored intervals of some of the launches only."""
+    if "low" not in row:
         return row
-    return {**row, "low": None, "high": None}
+    value, low, high = row.get("value"), row["low"], row["high"]
+    is_sound = None in (value, low, high) or low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING)
+    return row if row["ci_scope"] == "between" and is_sound else {**row, "low": None, "high": None}
 
 
 def read_column(rows: Sequence[Row], columns: Sequence[str]) -> str | None:

@@ -167,6 +167,11 @@ def interval(drawn: Sequence[Row], what: str = "Band or whisker", of: str = "") 
     return f"{what}: 95 % interval of {of}{COVERS['between']}{some}."
 
 
+def readings(drawn: Sequence[Row], own: str) -> str:
+    """How readings without an interval were taken: `own`, unless all are imported."""
+    return "Readings as the files state them; no interval." if all(row.get("origin_format") for row in drawn) else own
+
+
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Crossed")) -> str | None:
     """How many drawn points are doubtful or invalid, with the two most common doubts above severity info; None if there
     are none. An import's own kinds, of unknown severity, are reasons only of a row without another. `marks` is None

@@ -12,7 +12,7 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, Metric, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality, interval_text, missing_lines
-from benchmarking.core.records import NOT_APPLICABLE
+from benchmarking.core.records import NOT_APPLICABLE, REQUEST_RATE
 from benchmarking.core.text import duration, listed, visible
 from db.analysis.compare.comparison import Comparison
 from db.analysis.selection import custom_metrics
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 
 MOST_RESULTS = 2000
 """Maximum results of a report. Longer reports are unreadable, and browsers take seconds to show them."""
+OFFERED_RATE = f"TRY_CAST(axes->>'{REQUEST_RATE}' AS DOUBLE)"
 READ = tuple(
     dict.fromkeys(
         [*MODEL, *CONFIGURATION, *POINT, *COLUMNS, *ENERGY, "started_at", "extra", "missing", "origin_format"]
@@ -86,8 +87,8 @@ READ = tuple(
 )
 RESULTS = f"""
 SELECT {", ".join(READ)}, {COMMAND} FROM all_results run WHERE result_id IN (SELECT unnest($results::VARCHAR[]))
-ORDER BY model_id, task, weights, config_hash, sequence_length, new_tokens, axes, concurrency, batch_size,
-    device, runtime, precision, started_at, result_id
+ORDER BY model_id, task, weights, config_hash, sequence_length, new_tokens, {OFFERED_RATE}, axes, concurrency,
+    batch_size, device, runtime, precision, started_at, result_id
 """  # noqa: S608 - names of columns only
 RUNS = """
 SELECT run.run_id, run.session_id, run.started_at, run.finished_at, run.command, run.tool_version, run.origin_format,
@@ -129,9 +130,7 @@ METHODS = {
 """Kind of results -> how they were measured."""
 SELECTING = "In a database, session=ID selects everything that one command measured."
 IN_FRONT = ("load_latency", "hardware_comparison", "latency_vs_batch_size")
-"""Charts in the order in which one is chosen for the front."""
-COMPARISONS = ("hardware_comparison",)
-"""Charts that show nothing more than others unless there are two configurations."""
+"""Charts in the order in which one is chosen for the front, before all others."""
 MOST_CHARTS = 24
 """Maximum charts of a model."""
 
@@ -495,11 +494,9 @@ def drawn_charts(
     figures: dict[str, list[Figure]] = {}
     for name, found in rows.items():
         own = [row for row in found if row.get("result_id") in ids]
-        if own and not (name in COMPARISONS and len(grouped(own, CONFIGURATION)) < 2):
+        if own:
             figures[name] = [drawing for drawing in charts()[name].draw(own) if isinstance(drawing, Figure)]
     order = sorted(figures, key=lambda name: (IN_FRONT.index(name) if name in IN_FRONT else len(IN_FRONT), name))
     every = [figure for name in order for figure in figures[name]]
-    front = next((figure for name in IN_FRONT for figure in figures.get(name, ())), None)
-    others = [figure for figure in every if figure is not front]
-    shown = tuple(map(vega.chart, others[:MOST_CHARTS]))
-    return None if front is None else vega.chart(front), shown, len(others) - len(shown)
+    drawn = [vega.chart(figure) for figure in every[: 1 + MOST_CHARTS]]
+    return drawn[0] if drawn else None, tuple(drawn[1:]), len(every) - len(drawn)

@@ -105,6 +105,19 @@ def test_a_module_without_a_family_is_labelled(make_run, figures, see, alter):
     assert see.legend(figure) == ["encoder-only", "no family"]
 
 
+def test_without_any_family_none_is_named(make_run, figures, see, alter):
+    mine = [alter.workload(make_run(model_id=name), family=None) for name in ("mine", "yours")]
+    (figure,) = figures(NAME, *mine)
+    assert figure.legends == []
+    assert see.title(figure.axes[0], loc="left") == "feature-extraction: batch 1, sequence 128"
+
+
+def test_a_model_that_shares_no_point_is_not_compared(make_run, outcomes):
+    (outcome,) = outcomes(NAME, make_run(), make_run(model_id="other", sequence_lengths=(77,)))
+    assert isinstance(outcome, NotDrawn)
+    assert outcome.why == "2 models, but no two share a point"
+
+
 def test_random_and_pretrained_weights_never_share_a_picture(make_run, outcomes, alter):
     pretrained = [alter.workload(make_run(model_id=name), weights="pretrained") for name in "ab"]
     drawings = outcomes(NAME, *pretrained, make_run(model_id="a"), make_run(model_id="b"))

@@ -7,6 +7,11 @@ from visualize.drawing.figure import NotDrawn
 NAME = "hardware_comparison"
 
 
+def also_elsewhere(run, alter):
+    """The run, and the same on another device."""
+    return run, alter.renewed(alter.on_device(run, "Other"))
+
+
 def test_there_is_one_panel_per_sequence_length_and_one_line_per_configuration(make_run, figures, see, alter):
     fast = alter.on_device(make_run(slowdown=0.5), "Fast Card", "cuda:0")
     (figure,) = figures(NAME, make_run(), fast)
@@ -36,19 +41,22 @@ def test_configurations_without_a_shared_point_are_not_compared(make_run, outcom
     assert outcome == NotDrawn(what="Latency by hardware: bert-base-uncased", why=why)
 
 
-def test_a_single_configuration_is_drawn_with_a_note(make_run, figures, see):
-    (figure,) = figures(NAME, make_run())
-    assert see.says(figure, "Only one configuration has results, so there is no comparison.")
+def test_a_single_configuration_is_not_compared(make_run, outcomes):
+    (outcome,) = outcomes(NAME, make_run())
+    why = "measured only on Test CPU (cpu) · eager · float32, so there is no comparison"
+    assert outcome == NotDrawn(what="Latency by hardware: bert-base-uncased", why=why)
 
 
 @pytest.mark.parametrize("change", [{"weights": "pretrained"}, {"task": "fill-mask"}, {"config_hash": "0" * 64}])
 def test_different_weights_tasks_and_model_configurations_never_share_a_picture(make_run, figures, alter, change):
-    assert len(figures(NAME, make_run(), alter.workload(make_run(), **change))) == 2
+    changed = alter.workload(make_run(), **change)
+    assert len(figures(NAME, *also_elsewhere(make_run(), alter), *also_elsewhere(changed, alter))) == 2
 
 
 def test_numbers_of_new_tokens_and_requests_in_flight_have_separate_panels(make_run, figures, see, alter):
     run = make_run(model_id="gpt2", family="decoder-only", sequence_lengths=(32,))
     runs = [run, alter.results(run, alter.at(new_tokens=64)), alter.results(run, alter.at(concurrency=8))]
+    runs += [alter.on_device(one, "Other") for one in runs]
     (figure,) = figures(NAME, *(alter.renewed(one) for one in runs))
     assert [see.title(axes) for axes in figure.axes] == [
         "sequence 32, 4 new tokens",
@@ -61,7 +69,8 @@ def test_panels_of_image_sizes_are_sorted(make_run, figures, see, alter):
     run, other = (make_run(model_id="vit", family="vision", axes={"image_size": (1024, 224)}) for _ in range(2))
     (figure,) = figures(NAME, run, alter.on_device(other, "Other"))
     assert [see.title(axes) for axes in figure.axes] == ["image 224 px", "image 1,024 px"]
-    (figure,) = figures(NAME, make_run(model_id="rag", family="rag", sequence_lengths=(32,)))
+    rag = make_run(model_id="rag", family="rag", sequence_lengths=(32,))
+    (figure,) = figures(NAME, *also_elsewhere(rag, alter))
     assert [see.title(axes) for axes in figure.axes] == [
         "sequence 32, 4 new tokens, 1,000 documents, top-2",
         "sequence 32, 4 new tokens, 1,000 documents, top-8",
@@ -70,14 +79,14 @@ def test_panels_of_image_sizes_are_sorted(make_run, figures, see, alter):
 
 def test_invalid_results_are_counted_but_not_drawn(make_run, figures, see, alter):
     run = alter.results(make_run(sequence_lengths=(32,)), alter.invalid, where=lambda point: point.batch_size == 2)
-    (figure,) = figures(NAME, run)
+    (figure,) = figures(NAME, *also_elsewhere(run, alter))
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8)]
-    assert see.says(figure, "Not drawn: 1 invalid of 2 points")
+    assert see.says(figure, "Not drawn: 2 invalid of 4 points")
 
 
 def test_a_valid_result_takes_precedence_over_a_newer_doubtful_result(make_run, figures, see, alter):
     newer = make_run(slowdown=3.0, started_at="2026-05-01T00:00:00Z")
-    (figure,) = figures(NAME, make_run(), alter.results(newer, alter.noisy))
+    (figure,) = figures(NAME, *also_elsewhere(make_run(), alter), alter.results(newer, alter.noisy))
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8), (2, 16)]
 
 
@@ -88,8 +97,8 @@ def test_configurations_with_equal_names_are_distinguished_by_their_settings(mak
     assert see.legend(figure) == [f"{name} · attention=eager", f"{name} · attention=sdpa"]
 
 
-def test_an_incomplete_last_row_has_no_empty_panel_and_no_unlabelled_axis(make_run, figures):
-    (figure,) = figures(NAME, make_run(sequence_lengths=(8, 16, 32, 64, 128)))
+def test_an_incomplete_last_row_has_no_empty_panel_and_no_unlabelled_axis(make_run, figures, alter):
+    (figure,) = figures(NAME, *also_elsewhere(make_run(sequence_lengths=(8, 16, 32, 64, 128)), alter))
     figure.draw_without_rendering()
     assert len(figure.axes) == 5
     labelled = [any(label.get_visible() for label in axes.get_xticklabels()) for axes in figure.axes]

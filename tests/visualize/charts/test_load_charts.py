@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarking.core.records import REQUEST_RATE, Doubt
+from benchmarking.core.records import REQUEST_RATE, Doubt, Samples
 from tests.helpers.load import make_load, make_requests
 from tests.helpers.run_changes import Alter
 from visualize.drawing.figure import NotDrawn
@@ -142,6 +142,27 @@ def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outco
     (figure,) = outcomes("load_latency", poisson, at_once)
     assert figure.panels[0].x.ticks[-1][1] == "unlimited", "also beside the levels of its server"
     assert len(figure.legend) == 1
+
+
+def test_the_server_during_the_load_is_shown_level_by_level_without_searches(served, outcomes, alter):
+    """Rates are numbers, of which 16 comes after 2, and a search for a rate is no level."""
+    run = served((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), knee=None)
+
+    def read(result):
+        raw = [
+            Samples(launch=0, phase="measure", metric=metric, unit="", started_at="2026-01-02T03:04:06Z", values=values)
+            for metric, values in (("monitor_time", (0.0, 500.0)), ("utilization", (10.0, 20.0)))
+        ]
+        rate = {4.0: 16.0}.get(result.point.axes[REQUEST_RATE], result.point.axes[REQUEST_RATE])
+        return replace(result, samples=tuple(raw), point=replace(result.point, axes={REQUEST_RATE: rate}))
+
+    run = alter.results(run, read)
+    searched = replace(
+        run.results[0], point=replace(run.results[0].point, axes={}), extra={"load": {"searched_per_s": 3.0}}
+    )
+    searched = alter.renewed(replace(run, results=(searched,)))
+    (figure,) = outcomes("use_over_time", run, searched)
+    assert [entry.label for entry in figure.legend] == ["1 request/s", "2 requests/s", "16 requests/s"]
 
 
 def test_load_levels_are_not_drawn_as_grid_points(charts_of):

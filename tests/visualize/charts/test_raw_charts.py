@@ -8,10 +8,11 @@ import pytest
 
 from benchmarking.core.doubts import KINDS
 from benchmarking.core.records import Samples
-from visualize.drawing.figure import Mark, NotDrawn
+from visualize.drawing.figure import Figure, Line, Mark, NotDrawn, Panel
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
-from visualize.drawing.scales import time_axis
+from visualize.drawing.scales import Axis, time_axis
+from visualize.drawing.style import MARKERS
 
 
 def samples(launch, metric, values, phase="measure", started_at="2026-01-02T03:04:06Z"):
@@ -40,6 +41,8 @@ def test_each_launch_has_a_distribution_and_a_strip_of_samples(one_point, figure
     assert [y for _, y in see.points(strip, "valid launch 2")] == [4, 4, 5, 5] * 2
     assert see.points(strip, "median 0") == [(0, 2), (7, 2)]
     assert see.legend(figure) == ["launch 1", "launch 2"]
+    styles = [line.get_linestyle() for line in ecdf.lines]
+    assert len(set(styles)) == 2, "a curve shows through the gaps of one that lies on it"
     assert see.texts(figure)[0] == "bert-base-uncased: medians of 2 launches differ by up to 76.9%"
 
 
@@ -186,6 +189,10 @@ def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     assert after[0][1] == pytest.approx(8.016 * 1.12, rel=0.002)
     (change,) = [line.get_xdata()[0] for line in axes.lines if str(line.get_label()).startswith("_change")]
     assert change == pytest.approx(after[0][0])
+    (size,) = [text for text in axes.texts if text.get_text().startswith("+1")]
+    highest = max(y for state in ("valid", "doubtful", "invalid") for _, y in see.points(axes, state))
+    low, high = axes.get_ylim()
+    assert size.xy[1] > (highest - low) / (high - low) + 0.05, "above all points"
     assert see.says(figure, "Marks: 1: torch 2.13.0 to 2.14.0.")
     title = see.texts(figure)[0]
     assert re.fullmatch(r"bert-base-uncased: latency per call rose by 1\d\.\d% on 2026-02-08", title)
@@ -250,6 +257,29 @@ def test_user_notes_are_marked_and_explained(months, rows_of, shared_warehouse, 
     (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
     shared_warehouse.query("DELETE FROM annotations")
     assert see.says(picture(drawing), "Marks: 1: torch 2.13.0 to 2.14.0; A: the fan was replaced.")
+
+
+def test_runs_of_one_moment_are_no_trend(make_run, alter, outcomes):
+    """Such as the files of another tool that state no time."""
+    (outcome,) = outcomes("temporal_trend", make_run(), alter.renewed(make_run(slowdown=2.0)))
+    assert outcome.why == "all runs of a series have the same time"
+
+
+def test_series_that_differ_only_in_their_settings_have_different_titles(months, alter, outcomes):
+    others = [alter.renewed(alter.mode(run, attention="eager")) for run in months[:4]]
+    (figure,) = outcomes("temporal_trend", *months[:4], *others)
+    titles = [panel.title.replace("\N{NO-BREAK SPACE}", " ").rpartition(", ")[2] for panel in figure.panels]
+    assert sorted(titles) == ["attention=eager", "attention=sdpa"]
+
+
+def test_hollow_stars_are_hollow():
+    """Arms as narrow as the edge of a small star would be filled by it."""
+    star, circle = (
+        Line(label=name, marks=(Mark(x=0.5, y=0.5, state="doubtful"),), shape=MARKERS.index(name)) for name in "*o"
+    )
+    (axes,) = picture(Figure(title="", panels=(Panel(x=Axis(), y=Axis(), elements=(star, circle)),))).axes
+    sizes = [marks.get_sizes()[0] for marks in axes.collections]
+    assert sizes[0] > 3 * sizes[1]
 
 
 def test_a_trend_needs_two_runs_and_follows_the_selection(make_run, months, outcomes, rows_of):

@@ -10,10 +10,10 @@ from benchmarking.core.plugins import family_names
 from benchmarking.core.quality import Quality, QualityValue
 from benchmarking.core.records import Samples
 from visualize.drawing.figure import Figure as Drawing
-from visualize.drawing.figure import end_notes, spaced
+from visualize.drawing.figure import Panel, end_notes, spaced
 from visualize.drawing.picture import picture, wrap
 from visualize.drawing.rows import charts
-from visualize.drawing.scales import Axis
+from visualize.drawing.scales import Axis, value_axis
 
 TIME = "2026-01-02T03:04:06Z"
 
@@ -55,6 +55,16 @@ def test_only_the_first_of_overlapping_labels_is_kept():
     places = [(0.1, 0.5), (0.11, 0.5), (0.11, 0.9), (0.9, 0.5)]
     assert spaced(places, Axis(), Axis(), 0.2, 0.1) == [0, 2, 3]
     assert spaced([], Axis(), Axis(), 0.2, 0.1) == []
+
+
+def test_ticks_of_a_narrow_panel_are_thinned_out():
+    """Labels such as 1,980 1,990 2,000 would be one."""
+    axis = value_axis("Latency per sample (ms)", [0.0, 70_000.0])
+    panels = tuple(Panel(x=axis, y=Axis(), elements=()) for _ in range(3))
+    wide, narrow = (
+        picture(Drawing(title="t", panels=panels, columns=3, width_in=width)).axes[0].get_xticks() for width in (24, 7)
+    )
+    assert list(narrow) == list(wide)[::2]
 
 
 def test_a_width_of_zero_gives_one_character_per_line():
@@ -105,12 +115,18 @@ def failed_and_doubtful(make_run, alter):
 
 def long_names(make_run, alter):
     names = (alter.LONG_MODEL, alter.UNBREAKABLE_MODEL)
-    return [alter.on_device(make_run(model_id=name), alter.LONG_DEVICE, "cuda:0") for name in names]
+    devices = (alter.LONG_DEVICE, f"{alter.LONG_DEVICE} 2")
+    return [alter.on_device(make_run(model_id=name), device, "cuda:0") for name in names for device in devices]
 
 
 def many_points(make_run, alter):
     many = make_run(batch_sizes=tuple(2**p for p in range(12)), sequence_lengths=tuple(range(64, 900, 64)))
-    return [many, make_run(model_id="other")]
+    return [many, alter.renewed(alter.on_device(many, "Other")), make_run(model_id="other")]
+
+
+def one_point(make_run, alter):
+    runs = [make_run(model_id=model, batch_sizes=(1,), sequence_lengths=(32,)) for model in "aabb"]
+    return [alter.on_device(run, "Other") if place % 2 else run for place, run in enumerate(runs)]
 
 
 BATCH = "latency_vs_batch_size"
@@ -137,15 +153,11 @@ SITUATIONS = {
         ("hardware_comparison",),
         {},
     ),
-    "every family": (every_family, (BATCH, *COMPARED), {}),
+    "every family": (every_family, (BATCH, "architecture_comparison"), {}),
     "long names": (long_names, (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED), {}),
     "many points": (many_points, (BATCH, *COMPARED), {}),
-    "failed and doubtful": (failed_and_doubtful, (BATCH, "memory_vs_batch_size", *COMPARED), {}),
-    "one point": (
-        lambda make_run, alter: [make_run(model_id=m, batch_sizes=(1,), sequence_lengths=(32,)) for m in "ab"],
-        (BATCH, "throughput_vs_batch_size", "memory_vs_batch_size", *COMPARED),
-        {},
-    ),
+    "failed and doubtful": (failed_and_doubtful, (BATCH, "memory_vs_batch_size", "architecture_comparison"), {}),
+    "one point": (one_point, COMPARED, {}),
 }
 """Runs that are hard to lay out, with the charts to draw and the selection."""
 MOST_FIGURES = 2

@@ -14,6 +14,12 @@ def test_groups_are_sorted_numerically_with_none_first():
     assert [(key["n"], len(members)) for key, members in grouped(rows, ("n",))] == [(None, 1), (4, 2), (16, 1)]
 
 
+def test_groups_of_other_axes_are_sorted_by_their_values():
+    rows = [{"axes": json.dumps({"request_rate": rate})} for rate in (16, 1, 2.5)]
+    assert [json.loads(key["axes"])["request_rate"] for key, _ in grouped(rows, ("axes",))] == [1, 2.5, 16]
+    assert len(grouped([*rows, {"axes": None}, {"axes": "{}"}], ("axes",))) == 5
+
+
 def test_different_names_do_not_change():
     assert distinct_names(["a", "b"], [["x"], ["y"]], "_") == ["a", "b"]
 

@@ -12,6 +12,7 @@ from matplotlib.colors import to_hex
 from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
 from visualize.drawing import figure, marks, scales, style
+from visualize.drawing.picture import picture
 from visualize.drawing.rows import PACKAGE
 
 
@@ -107,6 +108,14 @@ def test_the_caption_says_where_an_axis_does_not_start_at_zero():
     panels = tuple(figure.Panel(x=scales.name_axis(("a",)), y=axis, elements=()) for axis in axes)
     said = "Logarithmic axis: Time to first token (ms), lower is better."
     assert figure.Figure(title="t", panels=panels).caption == (said,), "the other is linear"
+
+
+def test_the_keys_of_a_gradient_have_an_outline_that_a_dark_page_shows():
+    key = marks.heat_key([1.0, 9.0], "ms", better="lower")
+    panel = figure.Panel(x=scales.Axis(), y=scales.Axis(), elements=())
+    with style.chosen("dark"):
+        (legend,) = picture(figure.Figure(title="t", panels=(panel,), legend=key)).legends
+        assert {to_hex(patch.get_edgecolor()) for patch in legend.legend_handles} == {style.look().grey.lower()}
 
 
 def test_darker_is_faster_in_every_heat_map():

@@ -89,6 +89,12 @@ def test_loads_have_repetitions_and_imports_neither_these_nor_launches_nor_inter
     assert words.interval([imported]) == "No intervals are drawn for imported results."
 
 
+def test_imported_readings_are_of_no_launches():
+    own = "Median over launches, one reading each; no interval."
+    assert words.readings([row()], own) == words.readings([row(), row(origin_format="asv")], own) == own
+    assert words.readings([row(origin_format="asv")], own) == "Readings as the files state them; no interval."
+
+
 def test_what_is_left_out_is_counted_and_one_thing_is_not_numbered():
     assert words.left_out(0, 3, "points", "slowest") is None
     assert words.left_out(1, 3, "points", "slowest") == (

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
+from tests.helpers.figures import See
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from visualize.drawing import style
@@ -53,7 +54,7 @@ def test_files_and_pages_have_the_same_words_order_colours_and_crosses(figures, 
         page = [chart.title, chart.subtitle, *([chart.source] if chart.source else []), *figure.caption]
         assert written == [" ".join(one.split()) for one in page]
         assert " ".join(chart.caption.split()) == " ".join(" ".join(figure.caption).split())
-        legends = [text.get_text().replace("\n", " ") for legend in image.legends for text in legend.get_texts()]
+        legends = [text.replace("\n", " ") for text in See.legend(image)] if image.legends else []
         assert legends == [one.label for one in chart.legend]
         assert len(chart.specs) == len([axes for axes in image.axes if axes.get_visible()])
         for axes, spec, panel in zip(image.axes, chart.specs, figure.panels, strict=True):
@@ -153,6 +154,10 @@ def test_a_line_that_another_hides_is_named():
         "Nearly equal in a panel, so that one line hides the other: Runtime eager and compiled.",
     )
     assert Figure(title="latency", panels=(Panel(x=Axis(), y=Axis(), elements=lines[2:]),)).caption == ()
+    alike = Panel(x=Axis(), y=Axis(), elements=tuple(line(name, 0.2, 0.4) for name in "abcde"))
+    assert Figure(title="latency", panels=(alike,)).caption == (
+        "Nearly equal, so that lines hide one another: a, b, c and 2 more.",
+    ), "not ten pairs"
 
 
 def test_blocks_too_thin_for_a_gap_are_outlined_in_their_own_colour():

@@ -352,6 +352,23 @@ def test_the_first_screen_has_the_findings_and_one_chart_and_the_rest_is_folded(
         assert figure.count("<tr>") > 1, "a table of its values"
 
 
+def test_the_first_chart_of_a_single_batch_size_is_one_that_it_has(store, report):
+    store(make_run(batch_sizes=(4,), sequence_lengths=(32,)))
+    page = report(name="r.html")
+    titles = [figure.partition("</")[0] for figure in page.split('<figure class="chart">')[1:]]
+    assert titles
+    assert not any("batch size" in title for title in titles)
+    assert '<details class="more">' not in page, "the first is open"
+
+
+def test_results_of_a_load_are_in_the_order_of_their_rates(store, report):
+    store(make_load(rates=(1.0, 2.0, 16.0), **SESSION))
+    page = report(name="r.html")
+    table = page[page.index("<caption>Results</caption>") :] if "<caption>Results" in page else page
+    places = [table.index(f"s32 n2, {level}") for level in ("1 request/s", "2 requests/s", "16 requests/s")]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize(("lengths", "is_folded"), [(20, False), (21, True)])
 def test_a_long_table_of_results_is_folded(store, report, lengths, is_folded):
     store(make_run(batch_sizes=(1,), sequence_lengths=tuple(range(16, 16 * lengths + 1, 16))))
