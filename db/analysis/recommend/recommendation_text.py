@@ -522,6 +522,12 @@ def servers_words(
                 for level in server.levels
                 if level.newer is not None
             ),
+            *(
+                f"contradicted: {_server_name(server, servers, ' ')}: {level.contradicted}; the newest valid one counts"
+                for server in servers
+                for level in server.levels
+                if level.contradicted is not None
+            ),
             *doubt_notes(doubted, told),
         ),
     )
@@ -566,6 +572,7 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
         each = f"a search found {searched.text}"
     machines = "one machine" if count == 1 else f"{count} machines"
     doubts = "" if best.doubted is None else f"; {best.doubted}, see below"
+    doubts += "".join(f"; but {level.contradicted}" for level in first.levels if level is best and level.contradicted)
     return f"recommended: {machines}: {name}: {each}{price}{doubts}"
 
 

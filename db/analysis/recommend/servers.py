@@ -37,6 +37,7 @@ from benchmarking.core.load_doubts import (
 )
 from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
+from benchmarking.core.text import counted, number
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.newer_results import Newer, newer_doubtful
 from db.analysis.recommend.measured_options import Computed, stated_mode, stated_value, unusable_words, workload_config
@@ -55,7 +56,7 @@ COLUMN_OF: Mapping[Limit, str] = {"ttft": "time_to_first_token", "tpot": "time_p
 PERCENTILES = (90, 95, 99)
 LOOP_TYPE = f"(runtime_mode->>{literal(LOOP)})"
 COLUMNS = (
-    *("result_id", "run_id", "model_id", "hardware_id", "device", "device_name", "device_type", "runtime"),
+    *("result_id", "run_id", "series_id", "model_id", "hardware_id", "device", "device_name", "device_type", "runtime"),
     *("runtime_mode", "precision", "num_threads", "cpu_list", "validity", "extra", "model_revision", "task", "weights"),
     *("config_hash", "origin_definition", *POINT_COLUMNS),
     *("throughput_samples_per_sec", "throughput_tokens_per_sec", "other_metrics"),
@@ -70,18 +71,21 @@ INVALID_KINDS = """(
 USABLE = f"""status = 'ok' AND NOT coalesce(simulated, FALSE) AND (
     validity IN ('valid', 'noisy') OR (validity = 'invalid' AND {INVALID_KINDS} = [{literal(LATE)}])
 )"""
+MOST_TESTS = 11
+"""Load tests of a series that are judged: the one that is shown, and the newest of the others."""
 LEVELS = f"""
-SELECT {", ".join(COLUMNS)}
+SELECT {", ".join(COLUMNS)}, row_number() OVER (
+    PARTITION BY series_id
+    ORDER BY validity = 'valid' DESC, validity <> 'invalid' DESC, started_at DESC, result_id DESC
+) AS place
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
 WHERE status = 'ok' AND validity IN ('valid', 'noisy', 'invalid') AND NOT coalesce(simulated, FALSE)
     AND {LOOP_TYPE} = 'open' AND TRY_CAST(axes->>{literal(REQUEST_RATE)} AS DOUBLE) > 0
-QUALIFY row_number() OVER (
-    PARTITION BY series_id
-    ORDER BY validity = 'valid' DESC, validity <> 'invalid' DESC, started_at DESC, result_id DESC
-) = 1
+QUALIFY place = 1 OR row_number() OVER (PARTITION BY series_id ORDER BY started_at DESC, result_id DESC) < {MOST_TESTS}
 ORDER BY result_id
 """
-"""Of each series the newest result: a valid one, else a noisy one, else an invalid one, which is no level."""
+"""Of each series the newest result, in `place` 1: a valid one, else a noisy one, else an invalid one, which is no
+level; and the newest of all."""
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
@@ -167,6 +171,8 @@ class Level:
     """Why `holds` is unknown."""
     newer: Newer | None = None
     """The newest load test of its series, where this is an older one because that is not valid."""
+    others: tuple[bool, ...] = ()
+    """Whether each further load test of the same settings at this rate met them, of those of which it is known."""
     is_try_out: bool = False
     """Whether it has too few requests to tell: it counts only where nothing holds, and nothing else is known of it."""
 
@@ -174,6 +180,15 @@ class Level:
     def doubted(self) -> str | None:
         """What to say of its validity; None of a valid one. Of the invalid ones, only those of late requests count."""
         return {"valid": None, "invalid": "sent late"}.get(self.validity, self.validity)
+
+    @property
+    def contradicted(self) -> str | None:
+        """What to say of a rate that holds, of which other load tests have shown the opposite."""
+        missed = self.others.count(False)
+        if not self.holds or not missed:
+            return None
+        tests = counted(len(self.others), "other load test")
+        return f"{missed} of {tests} at {number(self.request_rate)}/s missed the limits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +288,7 @@ def servers_by_traffic(
     # By result_id, the share of the requests that met every limit.
     limits: dict[str, object] = {name: demand.limits.get(name) for name in COLUMN_OF}
     ids = [row["result_id"] for row in rows]
-    newer = newer_doubtful(warehouse, ids)
+    newer = newer_doubtful(warehouse, [row["result_id"] for row in rows if row["place"] == 1])
     shares = {
         row["result_id"]: Share(**{name: row[name] for name in ("n", "met", "unknown")})
         for row in warehouse.query(SHARES, {"ids": ids, "earlier": 0, **limits}).dicts()
@@ -287,19 +302,25 @@ def servers_by_traffic(
             judged.add(in_time["result_id"])
     by_traffic: dict[Traffic, dict[tuple[Any, ...], list[tuple[Row, Level]]]] = {}
     unjudged: dict[tuple[Traffic, tuple[Any, ...]], list[float]] = {}
-    for row in rows:
+    others: dict[str, list[bool]] = {}
+    for row in sorted(rows, key=lambda row: -row["place"]):
+        share, of_series = shares.get(row["result_id"]), others.setdefault(row["series_id"], [])
+        rate, is_shown = float(json.loads(row["axes"])[REQUEST_RATE]), row["place"] == 1
         if row["validity"] == "invalid" and row["result_id"] not in judged:
-            if not NOT_MET & {*doubt_kinds(row["extra"])}:
-                rates = unjudged.setdefault((_traffic(row), _server_key(row)), [])
-                rates.append(float(json.loads(row["axes"])[REQUEST_RATE]))
+            is_overloaded = bool(NOT_MET & {*doubt_kinds(row["extra"])})
+            if is_overloaded:
+                of_series.append(False)
+            elif is_shown:
+                unjudged.setdefault((_traffic(row), _server_key(row)), []).append(rate)
             continue
-        share = shares.get(row["result_id"])
         holds = _percentiles_hold(row, demand) if share is None else share.holds(demand.share)
+        if not is_shown:
+            of_series += [] if holds is None else [holds]
+            continue
         why = _why_unknown(row, share, demand) if holds is None else None
-        rate = float(json.loads(row["axes"])[REQUEST_RATE])
         is_try_out = share is not None and share.tells_little(demand.share)
         level = _level_at(row, rate, share, holds=holds, why_unknown=why)
-        level = replace(level, is_try_out=is_try_out, newer=newer.get(row["result_id"]))
+        level = replace(level, is_try_out=is_try_out, newer=newer.get(row["result_id"]), others=tuple(of_series))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     # By traffic and server, the newest search for exactly the demanded limits, whose share is the demanded one or more.
     searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}

@@ -424,6 +424,28 @@ def test_a_try_out_of_a_few_requests_shows_at_most_that_a_rate_is_missed(empty_d
     assert (code, found) == (3, [(50.0, None), (60.0, False)]), "what fails at a higher rate may hold at this one"
 
 
+def test_load_tests_that_contradict_the_newest_are_named(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "again.duckdb")
+
+    def overloaded(result):
+        doubts = (Doubt(kind="over_saturated", severity="invalid", evidence={}),)
+        return replace(result, doubts=doubts, validity="invalid")
+
+    with Warehouse.open(path) as warehouse:
+        for minute, late in enumerate((20, 0, 5, 20, 0)):
+            run = server("engine", {2.0: 0, 4.0: late}, model_id="again", started_at=f"2026-01-01T10:0{minute}:00Z")
+            rate = 4.0 if minute == 3 else None
+            warehouse.ingest(
+                Alter.results(run, overloaded, where=lambda point, rate=rate: point.axes[REQUEST_RATE] == rate)
+            )
+    assert recommend.main(["again", "--request-rate", "4", *ASKED, "--db-path", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    missed = "3 of 4 other load tests at 4/s missed the limits"
+    assert f"holds up to 4/s; but {missed}" in text
+    assert f"contradicted: Made-up cpu engine float32: {missed}; the newest valid one counts" in text
+    assert "other load tests at 2/s" not in text
+
+
 @pytest.mark.parametrize(
     ("kind", "code", "words"),
     [
