@@ -3,9 +3,8 @@
 With --request-rate, recommends an engine and machine that serves that many requests per second within the limits, with
 the number of machines and their price, from open-loop load tests.
 
-Only valid and noisy results count, and of load tests whose requests were sent late, what lateness cannot decide. Each
-workload (task, sequence length and so on) has its own table, because different workloads cannot be compared; batch
-sizes share a table.
+Only valid and noisy results count. Each workload (task, sequence length and so on) has its own table, because different
+workloads cannot be compared; batch sizes share a table.
 """
 
 from __future__ import annotations
