@@ -130,7 +130,7 @@ def test_a_selection_selects_results_as_in_other_commands(database, draw, make_r
     path = database(older, make_run(started_at="2026-03-02T00:00:00Z", slowdown=2.0))
     base = ("--db-path", path, "--chart", "latency_vs_batch_size", "--format", "svg")
     assert "measured 2026-03-02" in Path(draw(*base)[1][0]).read_text()
-    assert "measured 2026-01-02" in Path(draw(f"run={older.run_id},batch=2", *base)[1][0]).read_text()
+    assert "measured 2026-01-02" in Path(draw(f"run={older.run_id},precision=float32", *base)[1][0]).read_text()
     code, out, (error,) = draw("batch=16", *base)
     assert (code, out) == (1, [])
     assert error.endswith(
