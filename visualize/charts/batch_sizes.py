@@ -105,7 +105,7 @@ PLUGINS = (
     BatchChart(
         name="latency_vs_batch_size",
         title="Latency vs batch size",
-        needs="a model measured at two or more batch sizes",
+        needs=f"a model measured at {SIZES_OR_LENGTHS}",
         quantity="the latency",
         judged="latency_median_ms",
         columns=LATENCY,
@@ -115,7 +115,7 @@ PLUGINS = (
     BatchChart(
         name="throughput_vs_batch_size",
         title="Throughput vs batch size",
-        needs="a model measured at two or more batch sizes",
+        needs=f"a model measured at {SIZES_OR_LENGTHS}",
         quantity="the throughput",
         judged="latency_median_ms",
         better="higher",
@@ -126,7 +126,7 @@ PLUGINS = (
     BatchChart(
         name="memory_vs_batch_size",
         title="Peak memory vs batch size",
-        needs="a model with a memory reading at two or more batch sizes",
+        needs=f"a model with a memory reading at {SIZES_OR_LENGTHS}",
         quantity="peak memory",
         columns=f"{MEMORY_COLUMNS}, r.memory_weights_mb",
         readings=tuple(PEAK_MEMORY),

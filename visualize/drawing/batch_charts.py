@@ -41,12 +41,12 @@ MOST_LINES = 10
 """Maximum lines of a figure. With more, the axes with the fewest values make separate figures; a single axis with more
 values is thinned out."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
-ONE_SIZE = "measured at one batch size"
+ONE_POINT = "measured at one batch size and sequence length"
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: attributes of ChartPlugin have defaults
 class BatchChart(ChartPlugin):
-    """A chart against the batch size."""
+    """A chart against the batch size, or with one batch size against the sequence length."""
 
     name: str
     title: str
@@ -67,7 +67,8 @@ class BatchChart(ChartPlugin):
     """With "higher", the launches are latencies, to which the values are inversely proportional."""
     of_cell: bool = True
     also_by_sequence: bool = False
-    """Whether a second panel shows the results against sequence length."""
+    """Whether a second panel shows the results against sequence length, which without several batch sizes is the only
+    one of each chart."""
     readings: tuple[str, ...] = ()
     """Columns, of which the first with a reading on a device and runtime is the value, without an interval."""
     is_per_input: bool = False
@@ -104,9 +105,10 @@ class BatchChart(ChartPlugin):
         if not drawn:
             return None if key["apart"] else words.nothing_to_draw(members)
         sizes = sorted({int(row["batch_size"]) for row in drawn})
-        is_by_sequence = self.also_by_sequence and varying(drawn) == ("sequence_length",)
+        is_by_sequence = varying(drawn) == ("sequence_length",) and (self.also_by_sequence or len(sizes) < 2)
         if len(sizes) < 2 and not is_by_sequence:
-            return ONE_SIZE
+            return ONE_POINT
+        chart = self if len(sizes) > 1 else replace(self, title=self.title.replace("batch size", "sequence length"))
         alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
         names = varying(drawn) or alone
         groups = _by_axes(drawn, names)
@@ -157,7 +159,7 @@ class BatchChart(ChartPlugin):
         left_out = words.left_out(len(every) - len(series), len(every), "lines")
         entries = legend(series if names and len(sizes) > 1 else (), drawn)
         return figure(
-            self, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
+            chart, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
             names=words.point_names(key["new_tokens"], key["concurrency"], key["apart"]),
             notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
             columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),

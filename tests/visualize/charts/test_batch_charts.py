@@ -51,10 +51,19 @@ def test_an_interval_that_excludes_its_median_is_not_drawn(make_run, figures, se
 
 
 @pytest.mark.parametrize("name", [LATENCY, THROUGHPUT, MEMORY])
-def test_a_single_batch_size_is_not_drawn(make_run, outcomes, name):
-    (outcome,) = outcomes(name, make_run(batch_sizes=(4,)))
+def test_a_single_point_is_not_drawn(make_run, outcomes, name):
+    (outcome,) = outcomes(name, make_run(batch_sizes=(4,), sequence_lengths=(32,)))
     assert isinstance(outcome, NotDrawn)
-    assert outcome.why == "measured at one batch size"
+    assert outcome.why == "measured at one batch size and sequence length"
+
+
+@pytest.mark.parametrize("name", [LATENCY, THROUGHPUT, MEMORY])
+def test_a_single_batch_size_is_drawn_against_the_sequence_lengths(make_run, figures, see, name):
+    (figure,) = figures(name, make_run(batch_sizes=(4,)))
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "Sequence length (tokens)"
+    assert len(see.points(axes, "line batch 4")) == 2
+    assert see.texts(figure)[0].endswith("vs sequence length: bert-base-uncased")
 
 
 def test_a_chart_that_also_shows_sequence_lengths_shows_only_these_for_a_single_batch_size(make_run, figures, see):
