@@ -119,7 +119,7 @@ def test_reading_judging_and_drawing_work_without_them(tmp_path):
         ["series", "list", "--db-path", "a.duckdb"],
         ["export", "--format", "csv", "--db-path", "a.duckdb", "--output", "a.csv"],
         ["merge", "a.duckdb", "--db-path", "b.duckdb"],
-        ["visualize_benchmarks", "--chart", "sample_distribution", "--db-path", "a.duckdb", "--output-dir", "charts"],
+        ["visualize_benchmarks", "--db-path", "a.duckdb", "--output-dir", "charts", "--formats", "png"],
         ["run_hardware_benchmark", "--list-models"],
         ["run_hardware_benchmark", "--list-runtimes"],
         ["manage_cache", "list"],

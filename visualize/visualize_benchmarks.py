@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from db.commands.arguments import add_selection
 from db.file_copy import make_folder
-from visualize.drawing.figure import NotDrawn
+from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.picture import picture as drawn
 from visualize.drawing.rows import Row, Selection, charts, distinct_names
 from visualize.drawing.style import (
@@ -106,27 +106,45 @@ def main(argv: Sequence[str]) -> int:
         ),
     ]
     missing: list[NotDrawn] = []
+    single: dict[str, list[Figure]] = {}
+
+    def pictured(name: str, figures: Iterable[Figure]) -> list[Path]:
+        """The paths of the written image files. Each figure ends with its images."""
+        pictures = []
+        with chosen(options.theme):
+            for one in figures:
+                figure = drawn(one)
+                images = tuple((kind, image(figure, kind)) for kind in FORMATS if kind in formats)
+                pictures.append(Picture(name_parts=one.name_parts, details=one.details, images=images))
+        paths = write(name, pictures, folder)
+        written.extend(map(str, paths))
+        if not options.json:
+            print(*paths, sep="\n", end="\n" if paths else "", flush=True)
+        return paths
+
+    def drawings(name: str, reasons: list[NotDrawn]) -> Iterator[Figure]:
+        for drawing in known[name].draw(rows[name]):
+            if not isinstance(drawing, NotDrawn):
+                yield drawing
+            elif drawing.alone is not None and name in demanded:
+                yield drawing.alone
+            else:
+                single.setdefault(name, []).extend([] if drawing.alone is None else [drawing.alone])
+                reasons.append(drawing)
+
     for name, found in rows.items():
         if not found:
             continue
-        pictures, reasons = [], []
-        with chosen(options.theme):
-            for drawing in known[name].draw(found):
-                if isinstance(drawing, NotDrawn):
-                    reasons.append(drawing)
-                else:  # as image files, without its figure
-                    figure = drawn(drawing)
-                    images = tuple((one, image(figure, one)) for one in FORMATS if one in formats)
-                    pictures.append(Picture(name_parts=drawing.name_parts, details=drawing.details, images=images))
-        paths = write(name, pictures, folder)
-        written += map(str, paths)
+        reasons: list[NotDrawn] = []
+        paths = pictured(name, drawings(name, reasons))
         missing += reasons
-        if not options.json:
-            print(*paths, sep="\n", end="\n" if paths else "", flush=True)
         if name in demanded and not paths:
             troubles += [f"{one.what}: {one.why}" for one in reasons[:1]]
         elif not options.quiet and reasons:
             note(f"not drawn: {one_line(not_drawn(name, reasons))}")
+    if not written:  # better the charts of single points than none
+        for name, figures in single.items():
+            pictured(name, figures)
     if any(rows.values()) and not written:
         found_reasons = list(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))
         more = f"; and {len(found_reasons) - 2} more" if len(found_reasons) > 2 else ""

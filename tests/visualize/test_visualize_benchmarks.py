@@ -187,6 +187,16 @@ def test_charts_that_are_not_drawn_are_noted_unless_quiet(database, draw, make_r
     assert draw(*base, "--quiet")[2] == []
 
 
+def test_a_chart_of_a_single_point_is_drawn_where_it_is_named_or_alone(database, draw, make_run):
+    name, path = "latency_vs_batch_size", database(make_run(batch_sizes=(4,), sequence_lengths=(32,)))
+    code, out, err = draw("--db-path", path)
+    assert code == 0
+    assert not any(name in line for line in out)
+    assert any(line.startswith("not drawn: Latency vs batch size") for line in err)
+    code, out, _ = draw("--db-path", path, "--chart", f"{name},hardware_comparison", "--format", "png")
+    assert (code, len(out)) == (0, 2)
+
+
 def test_a_named_chart_without_data_fails_and_states_what_it_needs(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--format", "svg")
     code, out, (error,) = draw(*base, "--chart", "time_to_first_token")

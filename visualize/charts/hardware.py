@@ -35,6 +35,7 @@ from visualize.drawing.marks import (
     held_names,
     legend,
     marks_of,
+    not_drawn,
     spread,
     states_legend,
 )
@@ -73,11 +74,11 @@ class HardwareComparison(ChartPlugin):
         if not drawn:
             return words.nothing_to_draw(members)
         count = len(grouped(drawn, CONFIGURATION))
-        if count < 2:
-            return f"measured only on {words.cell(drawn[0])}, so there is no comparison"
+        why_alone = f"measured only on {words.cell(drawn[0])}, so there is no comparison" if count < 2 else None
         places = {(_at(row, POINT), _at(row, CONFIGURATION)) for row in drawn}
         shared = Counter(point for point, _ in places)
-        drawn = [row for row in drawn if shared[_at(row, POINT)] > 1]  # only points that two configurations share
+        if why_alone is None:  # only points that two configurations share
+            drawn = [row for row in drawn if shared[_at(row, POINT)] > 1]
         if not drawn:
             return f"{count} configurations, but no two share a point"
         series, slower = fastest(configurations(drawn), MOST_COLOURS)
@@ -97,14 +98,16 @@ class HardwareComparison(ChartPlugin):
         kept = set(map(id, drawn))
         series = [one for one in series if kept.intersection(map(id, one.rows))]
         left_out = (slower, words.left_out(len(groups) - len(shown), len(groups), "panels"))
+        alone = None if why_alone is None else "Only one configuration has results, so there is no comparison."
         notes = words.caption(
-            words.accountable(members, drawn, *left_out), drawn, words.interval(drawn), lacking=left_out,
+            words.accountable(members, drawn, *left_out), drawn, words.interval(drawn), lacking=(alone, *left_out),
             named=words.cell_and_point, otherwise=UNSHARED,
         )  # fmt: skip
         width_in = max(6.4, PANEL_WIDTH_IN * columns)
-        return figure(
+        found = figure(
             self, key, drawn, panels, notes=notes, columns=columns, width_in=width_in, legend=legend(series, drawn)
         )
+        return found if why_alone is None else replace(not_drawn(self, key, why_alone), alone=found)
 
 
 def _at(row: Row, columns: Sequence[str]) -> tuple[object, ...]:

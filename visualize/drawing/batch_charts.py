@@ -14,7 +14,7 @@ from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import judged_pairs, with_launches
 from visualize.drawing.figure import Entry, Line, Panel, Rule, end_notes
-from visualize.drawing.marks import Series, ends, figure, legend, marks_of, spread
+from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
 from visualize.drawing.rows import (
     CELL,
     ChartPlugin,
@@ -106,9 +106,9 @@ class BatchChart(ChartPlugin):
             return None if key["apart"] else words.nothing_to_draw(members)
         sizes = sorted({int(row["batch_size"]) for row in drawn})
         is_by_sequence = varying(drawn) == ("sequence_length",) and (self.also_by_sequence or len(sizes) < 2)
-        if len(sizes) < 2 and not is_by_sequence:
-            return ONE_POINT
-        chart = self if len(sizes) > 1 else replace(self, title=self.title.replace("batch size", "sequence length"))
+        is_single = len(sizes) < 2 and not is_by_sequence
+        is_by_batch = len(sizes) > 1 or is_single
+        chart = self if is_by_batch else replace(self, title=self.title.replace("batch size", "sequence length"))
         alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
         names = varying(drawn) or alone
         groups = _by_axes(drawn, names)
@@ -131,7 +131,7 @@ class BatchChart(ChartPlugin):
         if reference:
             lines.append(Rule(at=reference[1], along="y", role="reference", label=reference[0]))
         panels = []
-        if len(sizes) > 1:
+        if is_by_batch:
             panels.append(Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN))
         if is_by_sequence:
             panels.append(_by_sequence(drawn, len(series), self.value_title(key)))
@@ -157,15 +157,16 @@ class BatchChart(ChartPlugin):
             same = "the same as" if times == "about" else "that"
             finding = f"{self.quantity} at batch {sizes[-1]} is {times} {same} at batch {sizes[0]}"
         left_out = words.left_out(len(every) - len(series), len(every), "lines")
-        entries = legend(series if names and len(sizes) > 1 else (), drawn)
-        return figure(
+        entries = legend(series if names and is_by_batch else (), drawn)
+        found = figure(
             chart, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
             names=words.point_names(key["new_tokens"], key["concurrency"], key["apart"]),
             notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
             columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),
             legend=(*entries, *(() if reference is None else (Entry(label=reference[0], colour="grey", dashes=1),))),
-            legend_title=words.axis_title(names[0]) if len(names) == 1 and len(sizes) > 1 else None,
+            legend_title=words.axis_title(names[0]) if len(names) == 1 and is_by_batch else None,
         )  # fmt: skip
+        return replace(not_drawn(self, key, ONE_POINT), alone=found) if is_single else found
 
 
 def _is_drawn(row: Row) -> bool:

@@ -306,6 +306,8 @@ class NotDrawn:
 
     what: str
     why: str
+    alone: Figure | None = None
+    """The figure, if it has one point or setup: it is drawn where the chart is asked for, or nothing else can be."""
 
 
 def one_line(text: str) -> str:

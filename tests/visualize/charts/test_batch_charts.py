@@ -51,10 +51,11 @@ def test_an_interval_that_excludes_its_median_is_not_drawn(make_run, figures, se
 
 
 @pytest.mark.parametrize("name", [LATENCY, THROUGHPUT, MEMORY])
-def test_a_single_point_is_not_drawn(make_run, outcomes, name):
+def test_a_single_point_is_drawn_only_where_it_is_asked_for(make_run, outcomes, name):
     (outcome,) = outcomes(name, make_run(batch_sizes=(4,), sequence_lengths=(32,)))
     assert isinstance(outcome, NotDrawn)
     assert outcome.why == "measured at one batch size and sequence length"
+    assert [len(panel.lines) for panel in outcome.alone.panels] == [1]
 
 
 @pytest.mark.parametrize("name", [LATENCY, THROUGHPUT, MEMORY])

@@ -62,10 +62,12 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     figures: list[Figure] = []
     missing: dict[str, None] = {}
     for drawing in chart.draw(chart.rows(data.warehouse, selection)):
-        if isinstance(drawing, NotDrawn):
-            missing[f"{drawing.what}: {drawing.why}"] = None
-        else:
+        if not isinstance(drawing, NotDrawn):
             figures.append(drawing)
+        elif drawing.alone is not None and selection.model_id is not None:
+            figures.append(drawing.alone)
+        else:
+            missing[f"{drawing.what}: {drawing.why}"] = None
         if len(figures) > MOST_FIGURES:
             break
     # The command that writes the same chart as image files.
