@@ -19,24 +19,14 @@ if TYPE_CHECKING:
     from db.warehouse import Warehouse
 
 NEWER = """
-WITH heads AS (
-    SELECT coalesce(alias.canonical_series_id, h.series_id) AS series_id, h.latest_result_id, h.latest_started_at
-    FROM series_heads h
-    LEFT JOIN series_alias alias ON alias.series_id = h.series_id
-    QUALIFY row_number() OVER (
-        PARTITION BY coalesce(alias.canonical_series_id, h.series_id)
-        ORDER BY h.latest_started_at DESC, h.latest_result_id DESC
-    ) = 1
-)
 SELECT
-    shown.result_id AS shown_id, newer.result_id, heads.latest_started_at AS started_at, newer.status, newer.validity,
-    newer.doubts, newer.latency_median_ms AS latency_ms
+    shown.result_id AS shown_id, newer.result_id, newer.started_at, newer.status, newer.validity, newer.doubts,
+    newer.latency_median_ms AS latency_ms
 FROM benchmark_results shown
 JOIN benchmark_runs run ON run.run_id = shown.run_id
 LEFT JOIN series_alias alias ON alias.series_id = shown.series_id
-JOIN heads ON heads.series_id = coalesce(alias.canonical_series_id, shown.series_id)
-JOIN benchmark_results newer ON newer.result_id = heads.latest_result_id
-WHERE shown.result_id IN (SELECT unnest(?::VARCHAR[])) AND heads.latest_started_at > run.started_at
+JOIN latest_results newer ON newer.series_id = coalesce(alias.canonical_series_id, shown.series_id)
+WHERE shown.result_id IN (SELECT unnest(?::VARCHAR[])) AND newer.started_at > run.started_at
     AND newer.status <> 'skipped' AND (newer.status <> 'ok' OR newer.validity <> 'valid')
 """
 
