@@ -291,7 +291,8 @@ TABLE = """
 --show-output :: what a measured command prints goes to stderr
 --style --color --colour --no-color --no-colour :: NO_COLOR=1 in front turns colours off
 --compare-to :: benchhouse run MODEL --compare-to RUN compares a new run, benchhouse compare A B stored ones
---markdown --github --junit :: of what is stored, benchhouse compare prints --markdown, benchhouse check also --github
+--markdown --github --junit :: if --worktree-a: ab ends with the benchhouse compare line that shows its result again, as
+  Markdown with --markdown > FILE; as a gate its exit code counts, with --fail-on :: of what is stored, benchhouse compare prints --markdown, benchhouse check also --github
   and --junit
 --histogram --hist --box-plot --violin :: benchhouse charts --chart sample_distribution draws the calls
 --time-unit --unit :: each metric has one unit, which its name says

@@ -173,8 +173,8 @@ def readings(drawn: Sequence[Row], own: str) -> str:
 
 
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Crossed")) -> str | None:
-    """How many drawn points are doubtful or invalid, with the two most common doubts above severity info; None if there
-    are none. An import's own kinds, of unknown severity, are reasons only of a row without another. `marks` is None
+    """How many drawn points are doubtful or invalid, with the two most common doubts above severity info, of invalid
+    ones those that make them so; None if there are none. An import's own kinds, of unknown severity, are reasons only of a row without another. `marks` is None
     where the name of a point says it."""
     parts: list[str] = []
     for mark, state in zip(marks or ("", ""), ("doubtful", "invalid"), strict=True):
@@ -183,8 +183,10 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Cro
             continue
         kinds: list[str] = []
         for row in rows:
-            known = [kind for kind in row["doubts"] if kind in KINDS and KINDS[kind].severity != "info"]
-            kinds += known or [kind for kind in row["doubts"] if kind not in KINDS]
+            severities = {kind: KINDS[kind].severity for kind in row["doubts"] if kind in KINDS}
+            known = [kind for kind, severity in severities.items() if severity != "info"]
+            decisive = [kind for kind, severity in severities.items() if severity == state]
+            kinds += decisive or known or [kind for kind in row["doubts"] if kind not in KINDS]
         common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
         meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
         why = f" ({'; '.join(meanings)})" if meanings else ""

@@ -62,7 +62,7 @@ OWN_SIGNAL_S = 0.2
 time."""
 
 
-OUT_OF_TIME = "not finished in the time for all of it"
+OUT_OF_TIME = "not finished in the time left"
 """Why a worker was ended at the time that ends everything its cell does."""
 
 

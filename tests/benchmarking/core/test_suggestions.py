@@ -496,7 +496,7 @@ def test_a_word_of_vllm_llama_bench_optimum_guidellm_aiperf_or_mlperf_is_answere
         ("check --save-baseline main", "every stored run is history, by which the next ones are judged"),
         ("ab --timeout 30 a b", "it is called --budget here"),
         ("ab --baseline a b", "A is the baseline"),
-        ("ab --markdown a b", "benchhouse compare prints --markdown"),
+        ("ab --markdown a b", "the benchhouse compare line that shows its result again"),
         ("ab --show-output a b", "goes to stderr"),
         ("recommend gpt2 --users 8", "recommend takes a --request-rate"),
         ("recommend gpt2 --top 3", "all that is selected is shown"),

@@ -121,6 +121,13 @@ def test_doubts_are_explained_and_info_is_no_doubt():
     )
 
 
+def test_an_invalid_result_is_explained_by_what_makes_it_invalid():
+    several = row(validity="invalid", doubts=["cpu_pressure", "drift", "late_generator"])
+    assert words.doubts([several, several]) == (
+        "Crossed: 2 of 2 points are invalid (requests were sent late, by more than 1% of the time to first token)."
+    )
+
+
 def test_an_imports_own_doubts_are_reasons_only_of_a_row_without_another():
     late = row(validity="invalid", doubts=["concurrency_unlimited", "late_generator"])
     assert words.doubts([late]).endswith(
