@@ -292,8 +292,8 @@ TABLE = """
 --style --color --colour --no-color --no-colour :: NO_COLOR=1 in front turns colours off
 --compare-to :: benchhouse run MODEL --compare-to RUN compares a new run, benchhouse compare A B stored ones
 --markdown --github --junit :: if --worktree-a: ab ends with the benchhouse compare line that shows its result again, as
-  Markdown with --markdown > FILE; as a gate its exit code counts, with --fail-on :: of what is stored, benchhouse compare prints --markdown, benchhouse check also --github
-  and --junit
+  Markdown with --markdown > FILE; as a gate its exit code counts, with --fail-on :: of what is stored, benchhouse
+  compare prints --markdown, benchhouse check also --github and --junit
 --histogram --hist --box-plot --violin :: benchhouse charts --chart sample_distribution draws the calls
 --time-unit --unit :: each metric has one unit, which its name says
 --autosave --save-data --storage :: --save --db-path :: {STORED}
