@@ -123,7 +123,7 @@ class BatchChart(ChartPlugin):
             for style, (place, rows) in enumerate(groups)
         ]
         series = [replace(one, style=style) for style, one in enumerate(spread(every, MOST_LINES))]
-        reference = self.reference(drawn)
+        reference = self.reference(drawn) if is_by_batch else None
         values = ends(drawn)
         reached = [*values, *([reference[1]] if reference else [])]
         y = value_axis(self.value_title(key), reached, may_be_log=spans_decade(values))

@@ -174,8 +174,8 @@ def readings(drawn: Sequence[Row], own: str) -> str:
 
 def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Crossed")) -> str | None:
     """How many drawn points are doubtful or invalid, with the two most common doubts above severity info, of invalid
-    ones those that make them so; None if there are none. An import's own kinds, of unknown severity, are reasons only of
-    a row without another. `marks` is None where the name of a point says it."""
+    ones those that make them so; None if there are none. An import's own kinds, of unknown severity, are reasons only
+    of a row without another. `marks` is None where the name of a point says it."""
     parts: list[str] = []
     for mark, state in zip(marks or ("", ""), ("doubtful", "invalid"), strict=True):
         rows = [row for row in drawn if trust(row) == state]
