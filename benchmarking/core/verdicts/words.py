@@ -12,7 +12,8 @@ A comparison ends with 3 if no point has a verdict, whatever the command. --fail
 of CI:
 
     slower       1 if any point became worse (slower, more memory); 3 if that is not known of a point, because it has
-                 no interval, or looks worse without enough evidence for a verdict
+                 no interval, looks worse without enough evidence for a verdict, or varies so much that not even a
+                 change of 50 % would have been found
     not-judged   3 if any point has no verdict, for whatever reason
 
 A point whose interval includes "no change" passes `slower` even if it is too wide for "equivalent", and so does one
@@ -195,6 +196,8 @@ def _figure(ratio: float) -> str:
 
 MOST_SHOWN = 99.0
 """Changes from which a percentage says nothing."""
+MOST_MISSED = 0.5
+"""The largest change that a point without a verdict may have hidden from a gate that passes."""
 FLAG = "--fail-on"
 Condition = Literal["slower", "not-judged"]
 WORDS: Mapping[str, Condition] = {
@@ -205,8 +208,9 @@ WORDS: Mapping[str, Condition] = {
 EXIT_GATE_FAILED = 4
 """What the warehouse's child process answers for a failed gate; its 1 is an error."""
 HELP = (
-    "slower (or worse, more, regression): exit code 1 if B is slower at a point, 3 if a point has no interval or looks "
-    "slower without a verdict; slower,not-judged: 3 if any point has no verdict (default: 3 if no point has one)"
+    "slower (or worse, more, regression): exit code 1 if B is slower at a point, 3 if one has no interval, looks "
+    "slower without a verdict, or is too noisy to show 50 percent; slower,not-judged: 3 if any has no verdict "
+    "(default: 3 if no point has one)"
 )
 
 
@@ -240,13 +244,14 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: B is worse at {worse} {points}")
     unjudged = [judgement for judgement in judgements if judgement.verdict == "not judged"]
     unknown = sum("not-judged" in asked or _may_be_worse(judgement, metric) for judgement in unjudged)
-    if unknown:
-        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} {points}")
-    if "slower" not in asked:
-        return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     smallest = [judgement.detectable for judgement in unjudged if judgement.detectable is not None]
     least = f"{max(smallest):.1%}" if smallest and max(smallest) < MOST_SHOWN else "100 times as much"
     limit = f"; changes below {least} may have been missed there" if smallest else ""
+    if unknown:
+        noisy = limit if smallest and max(smallest) > MOST_MISSED else ""
+        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} {points}{noisy}")
+    if "slower" not in asked:
+        return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: every point has a verdict")
     also = f", also at {len(unjudged)} {points} without a verdict{limit}" if unjudged else ""
     strict = f" ({FLAG} slower,not-judged does not pass that)" if unjudged else ""
     passed = f"{words}: passed: nothing speaks for a change for the worse{also}{strict}"
@@ -254,7 +259,9 @@ def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Con
 
 
 def _may_be_worse(judgement: Judgement, metric: Metric) -> bool:
-    """Whether a point without a verdict looks worse, or has no interval that could show it."""
+    """Whether a point without a verdict looks worse, or has no interval that could show it, or a very wide one."""
+    if judgement.detectable is not None and judgement.detectable > MOST_MISSED:
+        return True
     if judgement.low is None or judgement.high is None or judgement.change is None:
         return True
     includes_none = judgement.low <= 0 <= judgement.high

@@ -29,6 +29,9 @@ UNKNOWN = Judgement(verdict="not judged", change=0.0)
         ([UNPROVEN], THROUGHPUT, "slower", 0),  # more throughput than before
         ([WIDE], LATENCY, "slower", 0),
         ([WIDE], LATENCY, "slower,not-judged", 3),
+        ([replace(WIDE, detectable=0.5)], LATENCY, "slower", 0),
+        ([EQUIVALENT, replace(WIDE, detectable=0.51)], LATENCY, "slower", 3),
+        ([SLOWER, replace(WIDE, detectable=4.0)], LATENCY, "slower", 1),
         ([SLOWER], LATENCY, "not-judged", 0),
         ([], LATENCY, "slower", 3),
     ],
@@ -46,9 +49,17 @@ def test_a_pass_with_a_wide_interval_says_what_it_could_not_have_found():
     two = outcome([replace(WIDE, detectable=0.03), WIDE], LATENCY, ("slower",)).text
     assert "no change" not in two, "at the first point, one of 5 % would have been found"
     assert "changes below 8.0% may have been missed there" in two
+    assert outcome([EQUIVALENT], LATENCY, ("slower",)).text.endswith("for the worse")
+
+
+def test_a_gate_that_could_not_have_found_half_as_much_again_says_so():
+    """+73.5 % with an interval of -8.5 % to +228.9 % passed."""
+    noisy = Judgement(verdict="not judged", change=0.735, low=-0.085, high=2.289, detectable=3.895)
+    found = outcome([noisy], LATENCY, ("slower",))
+    assert found.exit_code == 3
+    assert found.text.endswith("not known at 1 of 1 point; changes below 389.5% may have been missed there")
     vast = outcome([replace(WIDE, detectable=1e4)], LATENCY, ("slower",)).text
     assert "changes below 100 times as much may" in vast
-    assert outcome([EQUIVALENT], LATENCY, ("slower",)).text.endswith("for the worse")
 
 
 def test_a_gate_on_verdicts_alone_says_nothing_about_changes():
