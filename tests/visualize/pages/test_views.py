@@ -356,7 +356,7 @@ def test_the_question_of_the_quantization_leads_to_a_page_that_answers_it(tmp_pa
         (link,) = page_of(found, "overview").quantizations
         page = page_of(found, "recommend", model=link.parameters.model)
         at_32 = page_of(found, "recommend", model="m", workload=next(one for one in page.workloads if "s32" in one))
-    assert page.words.precisions[1].startswith("Against float32 on Test CPU, ")
+    assert page.words.precisions[1].startswith("Against float32 by eager at 800 tokens/s on Test CPU, ")
     assert [row[0].text for row in page.precisions.rows] == ["float32", "int8", "int4"]
     assert (page.model, at_32.precisions) == ("m", None)
 
