@@ -56,7 +56,7 @@ METRIC_WORDS = MappingProxyType(
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize)\s", re.IGNORECASE)
 WHERE = MappingProxyType(
     {
-        "metric": "benchhouse query --describe all_results",
+        "metric": "benchhouse query --describe all_results, or load_curve,",
         "table or view": "benchhouse query --describe",
         "chart": "benchhouse charts --list",
         "model": 'benchhouse query "SELECT DISTINCT model_id FROM benchmark_runs"',

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta
@@ -461,6 +461,9 @@ OTHER_TABLES = {
 }
 """Names that people guess -> our table, which DuckDB would not find similar."""
 NO_COLUMN = re.compile(r'(?:Referenced|Values list "\w+" does not have a) column (?:named )?"(\w+)"')
+SIMILAR = 0.75
+LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
+"""A metric of load tests in the view that has a column for it."""
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -474,6 +477,8 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> Benchho
         return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
     if (column := NO_COLUMN.match(problem.message)) and (ours := _stored_in(column[1])):
         return UsageError(f"{position}there is no column {column[1]}: it is {ours}, as of all_results")
+    if column and (ours := _of_loads(column[1], re.findall(r'"(\w+)"', problem.message)[1:])):
+        return UsageError(f"{position}there is no column {column[1]}: {ours}")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     if problem.kind == "Out of Memory":
@@ -492,6 +497,19 @@ def _stored_in(name: str) -> str | None:
     if name == REQUEST_RATE:
         return f"axes->>'{name}'"
     return f"runtime_mode->>'{name}'" if name in LOAD_SETTINGS or is_of_server(name) else None
+
+
+def _of_loads(name: str, columns: Sequence[str]) -> str | None:
+    """What to say of a name that is a metric of load tests, or is nearer to one than to the columns; None of others."""
+    from benchmarking.core.suggestions import nearest
+    from db.migrate import view_query
+
+    known = LOAD_METRIC.findall(view_query("load_curve"))
+    place = "other_metrics['{}'] of all_results and latest_results, and a column of load_curve"
+    if name in known:
+        return f"it is {place.format(name)}"
+    near = [] if nearest(name, columns, similar=SIMILAR) else nearest(name, known, number=2, similar=SIMILAR)
+    return f"did you mean {' or '.join(near)}? It is {place.format(near[0])}" if near else None
 
 
 def error_position(sql: str, position: int) -> str:

@@ -984,7 +984,7 @@ def test_a_long_list_of_candidates_has_ten_nearest_first_and_says_where_all_are(
     listed = message.split("nearest of 40: ")[1].split(";")[0].split(", ")
     assert listed[0] == "latency_p77_ms"
     assert len(listed) == 10
-    assert "benchhouse query --describe all_results lists all" in message
+    assert "benchhouse query --describe all_results, or load_curve, lists all" in message
     assert nearest("LATENCY_P77_MS", known, number=1) == ["latency_p77_ms"]
 
 

@@ -73,6 +73,12 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ("SELECT * FROM Runs", "there is no table Runs: did you mean benchmark_runs?"),
         ("SELECT serve_slots FROM all_results", "column serve_slots: it is runtime_mode->>'serve_slots', as of all_re"),
         ("SELECT r.request_rate FROM all_results r", "there is no column request_rate: it is axes->>'request_rate'"),
+        (
+            "SELECT time_to_first_token_p95_ms FROM latest_results",
+            "it is other_metrics['time_to_first_token_p95_ms'] of all_results and latest_results, and a column",
+        ),
+        ("SELECT goodput_per_sec FROM latest_results", "or goodput_requests_per_sec? It is other_metrics['goodput_"),
+        ("SELECT latency_p90 FROM latest_results", '"latency_p90_ms"'),
         ("SELECT slo FROM all_results", "there is no column slo: it is runtime_mode->>'slo'"),
         ("results", "results is no statement: write one such as SELECT * FROM benchmark_results (--describe"),
         ("SELECT $x", "Values were not provided for the following"),
