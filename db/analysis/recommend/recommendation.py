@@ -68,6 +68,9 @@ UNITS: Mapping[Quantity, str] = {
 AT_LEAST: tuple[Quantity, ...] = ("throughput", "agreement", "exact_match", "choice_accuracy", "accuracy")
 """Quantities with a lower limit; others have an upper one."""
 WITHOUT_INTERVAL: tuple[Aim, ...] = ("memory", "energy")
+FAR = 0.25
+"""Relative difference from the best as measured above which an equal option, whose interval must be wide, is not chosen
+for being the simplest."""
 CLOSE = 0.02
 """Relative difference up to which values without an interval are equal, since runs vary as much."""
 PERCENTILES: tuple[Quantity, ...] = ("latency_p90", "latency_p95", "latency_p99")
@@ -257,7 +260,7 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     in_order = sorted(rated, key=lambda one: _place(one, chosen))
     fitting = [configuration for configuration in in_order if configuration.fits]
     equals = [configuration for configuration in fitting if _is_equal(fitting[0].option, configuration.option, chosen)]
-    equals.sort(key=_preference)
+    equals.sort(key=lambda one: _preference(one, fitting[0], chosen))
     others = [configuration for configuration in in_order if configuration not in equals]
     return Recommendation(rated=(*equals, *others), aim=chosen, axes=axes, equal=tuple(equals[1:]))
 
@@ -321,12 +324,16 @@ def _reach(option: Option, end_ms: float | None, aim: Aim) -> float:
     return stated if option.is_between and end_ms else max(stated, math.log1p(UNSEEN_LAUNCHES))
 
 
-def _preference(rated: Rated) -> tuple[object, ...]:
-    """A sort key of equal options: valid ones first, then the cheapest, the simplest, and by name."""
+def _preference(rated: Rated, best: Rated, aim: Aim) -> tuple[object, ...]:
+    """A sort key of equal options: valid ones first, then the cheapest, those not far behind the best as measured, the
+    simplest, and by name."""
     option = rated.option
+    values = [value for one in (best.option, option) if (value := measured_value(one, aim)) is not None and value > 0]
+    is_far = len(values) == 2 and max(values) / min(values) > 1 + FAR
     return (
         option.validity != "valid",
         math.inf if option.price_per_hour is None else option.price_per_hour,
+        is_far,
         len(option.runtime_mode),
         option.point.concurrency,
         option.point.batch_size,
