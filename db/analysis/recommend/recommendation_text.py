@@ -61,8 +61,8 @@ MOST_RATES = 4
 """Maximum rates named that were not judged."""
 EQUAL_NOTE = (
     f"equal: their intervals overlap, or memory and energy, which have none, are within {CLOSE:.0%}; among equals the "
-    f"cheapest is recommended, then, of those within {FAR:.0%} of the best as measured, the simplest, then the first by "
-    f"name; the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
+    f"cheapest is recommended, then, of those within {FAR:.0%} of the best as measured, the simplest, then the first "
+    f"by name; the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
 )
 LIMITS_NOTE = (
     "limits: what counts is the worse end of the 95 % interval (of the latency: up to), by which percentiles and "
