@@ -181,7 +181,7 @@ def test_a_device_that_stays_in_use_ends_a_search_with_its_answer_so_far(capsys,
 
 
 def test_the_budget_ends_the_search_and_what_was_not_tried_is_named(capsys, monkeypatch):
-    start_s, steps = search.time.monotonic(), itertools.count(0, 40)
+    start_s, steps = search.time.monotonic(), itertools.count(0, 50)
     clock = SimpleNamespace(monotonic=lambda: start_s + next(steps))  # of the search only: workers end by the real one
     monkeypatch.setattr(search, "time", clock)
     found = answer(capsys, "--budget", "600", "--no-save")
@@ -476,7 +476,9 @@ def test_what_is_equal_in_the_end_is_not_counted_as_behind_and_nothing_measured_
         Entrant(key="late, b2", cell="late", out="no room", reason=search.UNFINISHED),
         Entrant(key="broken, b1", cell="broken", out="failed", reason="failed: no memory"),
     ]
-    searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0, lost_s={"broken": 4.2, "late": 31.0})
+    waited = SimpleNamespace(waited_s=0.4)
+    lost_s = {"broken": 4.2, "late": 31.0}
+    searched = SimpleNamespace(race=Race(entrants), budget_for_all_s=600.0, lost_s=lost_s, tracks={"late": waited})
     assert tune._reasons(searched, ("equal",)) == [
         "1 behind the best, 1 failed, 2 launched but not finished in time, 1 had no room in the budget for more "
         "launches, 1 had no room in the budget for any launch: nothing is proven about them, a longer --budget "
