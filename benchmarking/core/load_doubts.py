@@ -34,7 +34,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
-from benchmarking.core.text import number
+from benchmarking.core.text import counted, number
 
 Growth = Literal["growing", "bounded", "unknown"]
 BATCHES = 10
@@ -399,6 +399,13 @@ def share_holds(met: float, unknown: int, count: int, share: float) -> bool | No
     if (met + unknown + lacking) / (count + lacking) < share:
         return False
     return None if lacking or met / count < share else True
+
+
+def invalid_levels_words(invalid: int, levels: int) -> str:
+    """What is said beside the answer of a search: "3 of its 5 levels are invalid: see the doubts below"."""
+    return (
+        f"{invalid} of its {counted(levels, 'level')} {'is' if invalid == 1 else 'are'} invalid: see the doubts below"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

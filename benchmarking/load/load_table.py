@@ -10,13 +10,13 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, NOT_MET, HighestRate
+from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, NOT_MET, HighestRate, invalid_levels_words
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import counted, listed, number, wrapped
+from benchmarking.core.text import listed, number, wrapped
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.core.verdicts.words import SIMULATED
 from benchmarking.load.curve import (
@@ -110,8 +110,7 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
         found = HighestRate.of(search.metrics, facts_of(search))
         answer = str(search.error) if found is None else found.advice
         if found is not None and (invalid := sum(level.validity == "invalid" for level in levels)):
-            verb = "is" if invalid == 1 else "are"
-            answer += f"; but {invalid} of its {counted(len(levels), 'level')} {verb} invalid: see the doubts below"
+            answer += f"; but {invalid_levels_words(invalid, len(levels))}"
         answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
         found_rates += [] if found is None else [found]
     if found_rates:

@@ -462,6 +462,7 @@ OTHER_TABLES = {
 """Names that people guess -> our table, which DuckDB would not find similar."""
 NO_COLUMN = re.compile(r'(?:Referenced|Values list "\w+" does not have a) column (?:named )?"(\w+)"')
 SIMILAR = 0.75
+"""Least likeness, as of difflib, of a name to one that it may have meant."""
 LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
 """A metric of load tests in the view that has a column for it."""
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import HighestRate
+from benchmarking.core.load_doubts import HighestRate, invalid_levels_words
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
-from benchmarking.core.text import counted, visible
+from benchmarking.core.text import visible
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
@@ -338,9 +338,7 @@ def _answer(rows: Sequence[Row]) -> str:
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
     invalid = sum(row["state"] == "invalid" for row in measured)
     if found and invalid:
-        which = "all" if invalid == len(measured) else f"{invalid} of"
-        verb = "is" if invalid == 1 else "are"
-        text += f". But {which} its {counted(len(measured), 'level')} {verb} invalid: see the doubts below"
+        text += f". But {invalid_levels_words(invalid, len(measured))}"
     return f"{text[:1].upper()}{text[1:]}."
 
 
