@@ -12,8 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches.discovery import Bench, describe
-from benchmarking.benches.entry_points import BenchRequest, NoResults, is_loading, recorded_requests
+from benchmarking.benches.discovery import Bench, BenchRequest, NoResults, describe, is_loading, recorded_requests
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
 from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass

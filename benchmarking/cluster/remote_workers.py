@@ -24,14 +24,18 @@ from socket import socket
 from typing import Any
 
 from benchmarking import __version__
-from benchmarking.cluster.remote_setup import MODULE, WORKER, Setup, preparation, remote_command
 from benchmarking.cluster.scheduler import (
     INSTALL,
+    MODULE,
     TLS_FLAGS,
+    WORKER,
     ClusterEndpoint,
+    Setup,
     WorkerRequirements,
     own_scratch_folder,
+    preparation,
     quiet_dask,
+    remote_command,
     security,
     started_workers,
     temporary_security,

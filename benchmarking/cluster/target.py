@@ -15,15 +15,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarking.cluster.remote_setup import PACKAGE, Setup, read_setup
 from benchmarking.cluster.scheduler import (
     INSTALL,
+    PACKAGE,
     TLS_FLAGS,
     ClusterEndpoint,
+    Setup,
     WorkerRequirements,
     add_tls,
     check_exposure,
     local_workers,
+    read_setup,
     security,
 )
 from benchmarking.core import plugins

@@ -316,6 +316,15 @@ def chosen_settings(
     }
 
 
+EXAMPLE_TEXT = "An example of your text."
+"""What the lines of `Runtime.deployment` tokenize."""
+
+
+def build_path_lines(path: Path) -> list[str]:
+    """The lines of a deployment that name a file or folder of a build as `path`."""
+    return ["# in the build cache: copy it to where you deploy", f"path = {str(path)!r}"]
+
+
 class Runtime(ABC):
     """A way to run models. Importing the module imports neither torch nor a vendor package."""
 
@@ -432,7 +441,8 @@ class Runtime(ABC):
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
         """The lines of Python that run the cell at this point in this runtime without benchhouse; None if a few lines
-        cannot. Raises BenchhouseError if its build is not in the cache any more."""
+        cannot. Names and paths are literals (`repr`), since a model's name may be a stranger's. Raises BenchhouseError
+        if its build is not in the cache any more."""
         return None
 
     def import_libraries(self) -> None:  # noqa: B027 - a runtime may need none

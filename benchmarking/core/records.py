@@ -27,8 +27,8 @@ from benchmarking.core.codec import dumps as dumps
 from benchmarking.core.codec import from_json as from_json
 from benchmarking.core.codec import to_json as to_json
 from benchmarking.core.errors import FormatError, UsageError
-from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import LaunchFacts
 from benchmarking.core.quality import Quality
 
 FORMAT = "benchhouse-run"

@@ -1,5 +1,8 @@
 """A bundle: the graphs of one model and task, and the calls made from them.
 
+It is a build of kind "onnx": one or more ONNX files and the facts needed to run them. Making it needs torch; running it
+does not, so a measurement of a graph runtime contains nothing of torch.
+
 Graphs that a call runs, by kind of bundle:
 
 forward          "model", once per call
@@ -162,6 +165,11 @@ class Bundle:
     @property
     def generates(self) -> bool:
         return self.kind not in ("forward", "denoiser")
+
+    @property
+    def forward_graph(self) -> Graph | None:
+        """The only graph of a bundle that is one pass; None for a loop of passes, which no few lines run."""
+        return next(iter(self.graphs.values())) if self.kind == "forward" else None
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:

@@ -29,7 +29,7 @@ from benchmarking.core.model_contracts import TRANSFORMERS_EXPORTER, GraphRunner
 from benchmarking.core.plugins import how_to_install, version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.graphs.bundle import MANIFEST, Bundle, Exported, read_bundle, write_bundle
+from benchmarking.graphs.bundle import MANIFEST, Bundle, Exported, Graph, read_bundle, write_bundle
 from benchmarking.workloads.support.configuration import CONFIG_NAME
 from benchmarking.workloads.support.exported_folder import export_facts, file_of, is_export, why_not_precision
 from benchmarking.workloads.support.families import plugin_of, recipe_of
@@ -226,6 +226,20 @@ class FixedShapes:
 def sizes_at(cell: Cell, point: Point, bundle: Bundle) -> dict[str, int]:
     """The sizes of a bundle's free dimensions at a point, from the family's inputs."""
     return sizes_of(bundle, plugin_of(cell.workload).inputs(cell.workload, point, cell.workload.seed))
+
+
+def example_inputs(cell: Cell, point: Point, bundle: Bundle, graph: Graph) -> list[str]:
+    """The lines of Python of a dictionary `inputs` with ones in the shapes of the point, to be replaced by real inputs.
+    Texts are measured without padding, so a graph may have no input for its mask."""
+    sizes = sizes_at(cell, point, bundle)
+    rows = []
+    for tensor in graph.inputs:
+        shape = tuple(sizes.get(str(size), size) for size in tensor.shape)
+        rows.append(f"    {tensor.name!r}: np.ones({shape!r}, np.{tensor.dtype}),")
+    names = {tensor.name for tensor in graph.inputs}
+    has_no_mask = "input_ids" in names and "attention_mask" not in names
+    unpadded = " and without padding: the graph takes no attention_mask" if has_no_mask else ""
+    return [f"inputs = {{  # yours, in these shapes{unpadded}", *rows, "}"]
 
 
 def sizes_of(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:

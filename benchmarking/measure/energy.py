@@ -12,9 +12,8 @@ from itertools import pairwise
 from statistics import mean, stdev
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, DeviceHandle
-from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_S, ns_to_s
+from benchmarking.core.metrics import NS_PER_S, LaunchFacts, ns_to_s
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
 from benchmarking.measure.context import MeasureContext, Settings

@@ -14,9 +14,8 @@ from dataclasses import field
 import numpy as np
 
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, ns_to_s
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, LaunchFacts, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import Json
 from benchmarking.core.sample_statistics import MILD_FENCE_IQR, drift, relative_half_width

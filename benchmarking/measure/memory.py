@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
-from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import psutil
-from benchmarking.core.metrics import BYTES_PER_KIB
+from benchmarking.core.metrics import BYTES_PER_KIB, LaunchFacts
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.system_values import UnreadableError, gather, read_text

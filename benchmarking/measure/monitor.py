@@ -29,9 +29,8 @@ from typing import IO, Any, Self
 from benchmarking.core.child_process import at_end_of_stdin, module_command, start
 from benchmarking.core.device_contracts import CONDITION_NAMES, MACHINE_NAMES, USE_NAMES
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
-from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, bytes_to_mb, ns_to_s
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S, LaunchFacts, bytes_to_mb, ns_to_s
 from benchmarking.core.plugins import has, kinds, names_with, processor
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (

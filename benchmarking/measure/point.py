@@ -19,9 +19,8 @@ from typing import Any
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Operation
 from benchmarking.core.device_contracts import DeviceHandle, Span
 from benchmarking.core.errors import UnsupportedError, UsageError, first_line, is_device_lost, is_out_of_memory
-from benchmarking.core.launch_facts import LaunchFacts
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import NS_PER_S, ns_to_ms, ns_to_s
+from benchmarking.core.metrics import NS_PER_S, LaunchFacts, ns_to_ms, ns_to_s
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     FAILED,

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
-from benchmarking.core.contracts import Stage
+from benchmarking.core.contracts import EXAMPLE_TEXT, Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, is_out_of_memory, memory_errors
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import is_processor, version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.runtimes.support import deployment
+from benchmarking.devices.support.binding import binding_lines
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine
 from benchmarking.runtimes.support.engines.weight_files import (
@@ -120,16 +120,16 @@ class CTranslate2(GenerativeEngine):
         folder = self.model_path(cell)
         kind, place = compute_type(cell), place_of(cell.device)
         lines = [
-            *deployment.bound(cell),
+            *binding_lines(cell.cpu_list),
             "import ctranslate2",
             "import transformers",
             "",
-            *deployment.build_path(folder),
+            *build_path_lines(folder),
             "generator = ctranslate2.Generator(",
             f"    path, device={place!r}, compute_type={kind!r}, intra_threads={cell.num_threads or 0}",
             ")",
             f"tokenizer = transformers.AutoTokenizer.from_pretrained({cell.workload.model_id!r})",
-            f"tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode({deployment.TEXT!r}))",
+            f"tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode({EXAMPLE_TEXT!r}))",
             f"results = generator.generate_batch([tokens] * {point.batch_size}, max_length={point.new_tokens})",
             "texts = [tokenizer.decode(result.sequences_ids[0]) for result in results]",
         ]

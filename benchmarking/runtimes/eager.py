@@ -10,11 +10,11 @@ from benchmarking.core.contracts import Option, Session, Stage
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.runtimes.support.torch import several_devices
-from benchmarking.runtimes.support.torch.attention_kernels import FLEX
 from benchmarking.runtimes.support.torch.compiling import CompileLog, CompilingSession
 from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
 from benchmarking.runtimes.support.torch.torch_session import Loaded
+from benchmarking.runtimes.support.torch.torch_settings import FLEX
 
 
 class Eager(TorchRuntime):

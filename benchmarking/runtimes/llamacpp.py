@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, BuildStore, Make
-from benchmarking.core.contracts import Stage
+from benchmarking.core.contracts import Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.plugins import has, is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import parts
-from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines import llama_cpp_python
 from benchmarking.runtimes.support.engines.engine_runtime import GenerativeEngine, LibraryLog, draft_workload
@@ -176,7 +175,7 @@ class LlamaCpp(GenerativeEngine):
         cache = settings.kv_cache_type
         words += [] if cache is None else ["--cache-type-k", cache, "--cache-type-v", cache]
         words = words if cell.cpu_list is None else ["taskset", "-c", cell.cpu_list, *words]
-        return f"{deployment.build_path(file)[0]}\n$ {shlex.join(words)}"
+        return f"{build_path_lines(file)[0]}\n$ {shlex.join(words)}"
 
     def import_libraries(self) -> None:
         if is_installed(MAIN):

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Option, Session, Stage
+from benchmarking.core.contracts import Option, Session, Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support.binding import binding_lines
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.ort_graphs import PRECISIONS as FUSED_PRECISIONS
 from benchmarking.graphs.ort_graphs import ensure_fused, ensure_next_token, find_fused, find_next_token, why_not_fused
-from benchmarking.runtimes.support import deployment
 from benchmarking.runtimes.support.onnxruntime import ort_runtime as shared
 from benchmarking.runtimes.support.torch.torch_settings import AT_THE_END, TOKEN_SYNC
 from benchmarking.workloads.support.families import plugin_of
@@ -135,7 +135,7 @@ class OnnxRuntime(shared.OrtRuntime):
     def deployment(self, cell: Cell, point: Point) -> str | None:
         folder = (find_fused if is_fused(cell.runtime_mode) else graphs.find_bundle)(cell, point)
         bundle = read_bundle(folder)
-        graph = deployment.forward_graph(bundle)
+        graph = bundle.forward_graph
         if graph is None or is_replayed(cell.runtime_mode):
             return None
         provider = shared.provider_of(cell.device, cell.runtime_mode.get("provider"))
@@ -143,16 +143,16 @@ class OnnxRuntime(shared.OrtRuntime):
             provider=provider, precision=cell.precision, num_threads=shared.num_threads(cell)
         )
         lines = [
-            *deployment.bound(cell),
+            *binding_lines(cell.cpu_list),
             "import numpy as np",
             "import onnxruntime",
             "",
-            *deployment.build_path(folder / graph.file),
+            *build_path_lines(folder / graph.file),
             "options = onnxruntime.SessionOptions()",
             f"options.intra_op_num_threads = {settings.num_threads}",
             f"providers = [({provider.name!r}, {settings.provider_options!r})]",
             "session = onnxruntime.InferenceSession(path, options, providers=providers)",
-            *deployment.example_inputs(cell, point, bundle, graph),
+            *graphs.example_inputs(cell, point, bundle, graph),
             "outputs = session.run(None, inputs)",
         ]
         return "\n".join(lines)

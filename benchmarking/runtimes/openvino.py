@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.builds.store import BuildStore
-from benchmarking.core.contracts import Option, Runtime, Session, Stage
+from benchmarking.core.contracts import Option, Runtime, Session, Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import has, how_to_install, is_installed, is_processor, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
 from benchmarking.devices.openvino import OpenVinoHandle, import_openvino
+from benchmarking.devices.support.binding import binding_lines
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.workloads.support.exported_folder import export_facts, is_export
 from benchmarking.workloads.support.families import plugin_of
@@ -145,7 +146,7 @@ class OpenVino(Runtime):
         return {**facts, **ensure_caches(cell, points, store, rebuild)}
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
-        from benchmarking.runtimes.support import deployment
+        from benchmarking.graphs.exported_model import example_inputs
         from benchmarking.runtimes.support.openvino.compile import (
             device_name,
             find_build,
@@ -159,7 +160,7 @@ class OpenVino(Runtime):
             return None
         folder = find_build(cell, point)
         bundle = read_bundle(folder)
-        graph = deployment.forward_graph(bundle)
+        graph = bundle.forward_graph
         if graph is None:
             return None
         (name,) = bundle.graphs
@@ -172,13 +173,13 @@ class OpenVino(Runtime):
             "queue.wait_all()",
         ]
         lines = [
-            *deployment.bound(cell),
+            *binding_lines(cell.cpu_list),
             "import numpy as np",
             "import openvino",
             "",
-            *deployment.build_path(folder / graph_file(name)),
+            *build_path_lines(folder / graph_file(name)),
             "model = openvino.Core().read_model(path)",
-            *deployment.example_inputs(cell, point, bundle, graph),
+            *example_inputs(cell, point, bundle, graph),
             *([shapes] if is_fixed(cell) else []),
             f"compiled = openvino.compile_model(model, {device_name(cell.device)!r}, {requested!r})",
             *(several if is_concurrent(cell) else one),

@@ -6,7 +6,7 @@ rounds can be compared like theirs. All runs share the session, whose id is also
 goes on.
 
 The time of everything counts towards the budget: builds, references, launches, storing. The screening takes the most
-promising cell next (`benchmarking.tuning.promise`), until its share of the budget is used and no other promises more.
+promising cell next (`benchmarking.tuning.race`), until its share of the budget is used and no other promises more.
 Cells that it had no time for enter the race later, if that is decided early.
 """
 
@@ -39,8 +39,7 @@ from benchmarking.sweep.run.process import OUT_OF_TIME
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.sweep.run.warehouse_process import Ingest
-from benchmarking.tuning.promise import Tried, improvement
-from benchmarking.tuning.race import MOST_ROUNDS, SHARES, Entrant, Race
+from benchmarking.tuning.race import MOST_ROUNDS, SHARES, Entrant, Race, Tried, improvement
 from benchmarking.tuning.space import Candidate, Goal, Space
 
 TAG = "tune"

@@ -44,8 +44,7 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING, runtime_option
 from benchmarking.sweep.plan.plan import CellPlan, Machine, points_by_reason
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.quality_pass import METRICS_OF, kind_of, quality_point, why_not_quality
-from benchmarking.tuning.promise import Traits, traits
-from benchmarking.tuning.race import Launch
+from benchmarking.tuning.race import Launch, Traits, traits
 from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.quality_inputs import text_windows

@@ -26,7 +26,7 @@ from benchmarking.core.untrusted.input_files import read_text
 from benchmarking.core.untrusted.redaction import readable
 from db.analysis.selection import probable_part
 from db.commands.arguments import add_database, command_parser, open_to_read
-from db.query import answers, dictionary
+from db.query import answers
 from db.query.questions import answering
 
 NAME = "benchhouse query"
@@ -99,9 +99,9 @@ def main(argv: Sequence[str]) -> int:
                 raise UsageError("--describe takes no statement: run the statement without it")
             name = None if arguments.describe == EVERYTHING else arguments.describe
             if arguments.format == "table":
-                print(dictionary.text(warehouse, name, width=stdout_page().width or dictionary.WIDTH))
+                print(answers.dictionary_text(warehouse, name, width=stdout_page().width or answers.WIDTH))
             else:
-                answers.write(dictionary.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
+                answers.write(answers.dictionary_answer(warehouse, name), arguments.format, rows=sys.maxsize - 1)
         return EXIT_OK
     limits = {"timeout_s": arguments.timeout, "lock_timeout_s": arguments.lock_timeout}
     try:
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
 def _meant(arguments: argparse.Namespace, word: str) -> str:
     """What a word in place of a statement probably means."""
     with open_to_read(arguments, for_questions=True) as warehouse:
-        if word in [entry.name for entry in dictionary.entries(warehouse)]:
+        if word in [entry.name for entry in answers.entries(warehouse)]:
             return f'write "SELECT * FROM {word}", or --describe {word} for its columns'
     if word in METRICS:
         return f'write "SELECT run_id, model_id, {word} FROM all_results"'

@@ -108,14 +108,14 @@ def _opened(arguments: argparse.Namespace, *, is_terminal: bool) -> Iterator[tup
     """
     from benchmarking.core.terminal import stdout_page
     from db.migrate import temporary_views
-    from db.query import dictionary
+    from db.query import answers
     from db.warehouse import Warehouse
 
     with ExitStack() as stack:
         opened = Warehouse.open_copy(arguments.db_path) if is_terminal else open_to_read(arguments, for_questions=True)
         warehouse = stack.enter_context(opened)
         views = "" if warehouse.has_own_views else temporary_views()
-        listing = dictionary.listing(dictionary.entries(warehouse), width=stdout_page().width or dictionary.WIDTH)
+        listing = answers.listing(answers.entries(warehouse), width=stdout_page().width or answers.WIDTH)
         greeting = (
             f"{listing}\n\n{arguments.db_path}, read-only. Columns: FROM columns_of('series'); "
             "example questions: benchhouse sql --examples; Ctrl-D exits."

@@ -14,17 +14,17 @@ import pytest
 pytest.importorskip("distributed")
 
 from benchmarking import benchmark_script, run_hardware_benchmark
-from benchmarking.cluster.remote_setup import (
+from benchmarking.cluster.remote_workers import Ssh, destination, read_hosts
+from benchmarking.cluster.scheduler import (
     DEFAULT_VENV,
     LOCKS,
     WORKER,
     Setup,
+    WorkerRequirements,
     preparation,
     read_setup,
     remote_command,
 )
-from benchmarking.cluster.remote_workers import Ssh, destination, read_hosts
-from benchmarking.cluster.scheduler import WorkerRequirements
 from benchmarking.cluster.target import add_cluster, resolve_target, target_flags
 from benchmarking.core.child_process import run_program
 from benchmarking.core.command_line import Parser

@@ -83,7 +83,7 @@ HOMONYMS = {
         "compiled": "a key of a build's facts",
     },
     "benchmarking/runtimes/support/openvino/openvino_session.py": {"cpu": "a part of a kernel's name"},
-    "benchmarking/runtimes/support/torch/attention_kernels.py": {"eager": "transformers' plain attention"},
+    "benchmarking/runtimes/support/torch/torch_settings.py": {"eager": "transformers' plain attention"},
     "benchmarking/runtimes/support/torch/model_loading.py": {"cpu": "torch's device", "mps": "torch's device"},
     "benchmarking/runtimes/webnn.py": {"cpu": "WebNN's kind of device"},
     "benchmarking/sweep/plan/measuring_settings.py": {"bench": "the source of a workload"},

@@ -20,7 +20,7 @@ from benchmarking.core import plugins
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import Run, run_from_json
 from benchmarking.measure.context import settings
-from benchmarking.measure.correctness import tolerance_of
+from benchmarking.measure.quality_measures import tolerance_of
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.preparation import make_all
 from benchmarking.sweep.run.process import PreparationJob

@@ -31,8 +31,7 @@ import numpy as np
 
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE, random_order
-from benchmarking.tuning.promise import Traits, Tried, improvement, traits
-from benchmarking.tuning.race import Entrant, Launch, Race
+from benchmarking.tuning.race import Entrant, Launch, Race, Traits, Tried, improvement, traits
 from tests.helpers.verdict_replay import TURN_CASES
 
 SPACES = 200

@@ -72,6 +72,15 @@ def bind(cpu_list: str) -> None:
     _BOUND = cpus
 
 
+def binding_lines(cpu_list: str | None) -> list[str]:
+    """The lines of Python that bind a process like `bind`; none without a binding. They come first, so that every
+    thread inherits it."""
+    if cpu_list is None:
+        return []
+    cpus = ", ".join(map(str, parse_cpu_list(cpu_list)))
+    return ["import os", "", f"os.sched_setaffinity(0, {{{cpus}}})", ""]
+
+
 def affinity(root: Path = ROOT) -> Readings:
     """The processors of this process as the system reports them: `cpu_affinity`, `cpus_allowed` and `cores_allowed`
     (counts), `cpu_quota_cores`, `numa_node` (if all are on one) or `numa_nodes`."""

@@ -27,7 +27,7 @@ from benchmarking.core.lazy_modules import torch
 from benchmarking.core.model_contracts import GraphRunner, Recipe
 from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.measure.correctness import Comparison, about_difference, compare, tolerance_of
+from benchmarking.measure.quality_measures import Comparison, about_difference, compare, tolerance_of
 from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:

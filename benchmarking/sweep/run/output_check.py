@@ -40,9 +40,9 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.graphs.export.agreement import explains, float64_error
-from benchmarking.measure.correctness import about_difference, compare
 from benchmarking.measure.memory import PassResult
 from benchmarking.measure.point import CheckedOutput
+from benchmarking.measure.quality_measures import about_difference, compare
 from benchmarking.runtimes.support.torch.model_loading import load_model
 from benchmarking.sweep.run.process import Job
 from benchmarking.sweep.run.reference import (

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 from benchmarking.core import plugins
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
-from benchmarking.core.quality import QUALITY_METRICS
+from benchmarking.core.quality import QUALITY_METRICS, QualityVerdict, judge_quality
 from benchmarking.core.records import LOOP
 from benchmarking.core.tables import NOTHING
 from benchmarking.core.text import number
 from benchmarking.core.verdicts import judging
 from benchmarking.core.verdicts.judging import Pair, Session, SessionScatter, log_variance
-from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from benchmarking.core.verdicts.words import Condition, Judgement, Outcome, outcome, verdict_sentence
 from db.analysis.compare.matching import (
     Matched,

@@ -18,7 +18,7 @@ Verdicts, worst first:
 The gate on quality judges each measure of the newest runs by its baseline, an earlier run of the series on the same
 inputs. Quality hardly varies from night to night, so it needs no history: the baseline is the first of the earlier
 runs, until one is better, or a worse one is accepted (its alert is triaged as anything but a regression). So a loss
-that is below the margin each night cannot add up unseen. Judged by `benchmarking.core.verdicts.quality_verdicts`.
+that is below the margin each night cannot add up unseen. Judged by `benchmarking.core.quality`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import MeasuredRun, naive_now
-from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, Source
+from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, QualityVerdict, Source, judge_quality
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, TOO_FEW_SAMPLES, Point
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.nights import Night
-from benchmarking.core.verdicts.quality_verdicts import QualityVerdict, judge_quality
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (

@@ -14,7 +14,7 @@ from benchmarking.core.device_contracts import STATE_NAMES
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.devices import xpu
 from benchmarking.devices.support.system_values import UnreadableError
-from benchmarking.runtimes.support.torch.attention_kernels import check
+from benchmarking.runtimes.support.torch.torch_settings import check
 
 
 def test_a_torch_without_the_backend_is_the_reason_with_the_command_that_installs_it(plant):

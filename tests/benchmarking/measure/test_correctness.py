@@ -9,7 +9,14 @@ import pytest
 
 from benchmarking.core.plugins import family_names
 from benchmarking.core.records import PRECISIONS
-from benchmarking.measure.correctness import ROUTED, TOLERANCES, Comparison, about_difference, compare, tolerance_of
+from benchmarking.measure.quality_measures import (
+    ROUTED,
+    TOLERANCES,
+    Comparison,
+    about_difference,
+    compare,
+    tolerance_of,
+)
 
 
 def array(*values, dtype=np.float32):

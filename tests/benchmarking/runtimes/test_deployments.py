@@ -12,7 +12,6 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.measure.context import settings
-from benchmarking.runtimes.support.deployment import forward_graph
 from benchmarking.sweep.plan.request import Request, plan_cell
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -166,7 +165,7 @@ def test_a_binding_comes_before_the_imports(models):
 
 def test_a_loop_of_passes_has_no_few_lines():
     decoder = Bundle(kind="decoder", graphs={"decode": Graph(file="decode.onnx", inputs=(), outputs=())}, exporter="x")
-    assert forward_graph(decoder) is None
+    assert decoder.forward_graph is None
 
 
 def test_names_are_literals_whatever_they_contain(models, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, UsageError, memory_errors
 from benchmarking.core.records import Device, Point
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import attention_kernels, model_loading, torch_runtime, torch_settings
+from benchmarking.runtimes.support.torch import model_loading, torch_runtime, torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=2, sequence_length=16)
@@ -80,7 +80,7 @@ def test_mode_is_complete_with_its_defaults():
     ],
 )
 def test_unsupported_modes_are_refused(monkeypatch, kind, options, error, message):
-    monkeypatch.setattr(attention_kernels, "version_of", lambda name: None)
+    monkeypatch.setattr(torch_settings, "version_of", lambda name: None)
     with pytest.raises(error, match=message):
         PLUGIN.mode(device(kind), resolve("tiny-gpt2"), options)
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarking.commands import listings
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point
-from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.measure.quality_measures import about_difference, compare
 from benchmarking.runtimes import kernelized
 from benchmarking.runtimes.kernelized import PLUGIN
 from benchmarking.workloads.support.resolve import resolve

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.records import PRECISIONS
 from benchmarking.devices.qnn import BACKENDS
-from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.measure.quality_measures import about_difference, compare
 from tests.helpers.paths import FIXTURES
 
 RECORDED = json.loads((FIXTURES / "onnxruntime/qnn_saver_output.json").read_text())

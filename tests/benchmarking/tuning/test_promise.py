@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarking.tuning.promise import Tried, improvement, traits
+from benchmarking.tuning.race import Tried, improvement, traits
 
 
 def tried(runtime, precision, cost, **settings):

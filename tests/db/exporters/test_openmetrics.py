@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.errors import UsageError
-from db.exporters.openmetrics import _escaped, family, in_base_units
+from db.exporters.files import _escaped, family, in_base_units
 
 SAMPLE = re.compile(r'([a-z_0-9]+)\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)+)\} (\S+) (\S+)')
 

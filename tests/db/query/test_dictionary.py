@@ -6,7 +6,7 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from db.commands.sql import EXAMPLE_QUERIES
-from db.query import dictionary
+from db.query import answers
 from db.query.questions import answering
 from db.warehouse import Warehouse
 
@@ -20,9 +20,9 @@ def asked_warehouse(asked_database):
 
 
 def test_every_table_view_and_column_has_a_meaning(asked_warehouse):
-    for entry in dictionary.entries(asked_warehouse):
+    for entry in answers.entries(asked_warehouse):
         assert entry.meaning, entry.name
-        assert all(field.meaning for field in dictionary.fields(asked_warehouse, entry.name)), entry.name
+        assert all(field.meaning for field in answers.fields(asked_warehouse, entry.name)), entry.name
 
 
 @pytest.mark.parametrize(
@@ -45,25 +45,25 @@ def test_every_table_view_and_column_has_a_meaning(asked_warehouse):
     ],
 )
 def test_units_are_recognized_by_names(column, unit):
-    assert dictionary.unit_of(column) == unit
+    assert answers.unit_of(column) == unit
 
 
 def test_times_and_texts_have_no_unit(asked_warehouse):
-    for entry in dictionary.entries(asked_warehouse):
-        for field in dictionary.fields(asked_warehouse, entry.name):
+    for entry in answers.entries(asked_warehouse):
+        for field in answers.fields(asked_warehouse, entry.name):
             if field.type in ("VARCHAR", "TIMESTAMP", "JSON", "BOOLEAN"):
                 assert field.unit == "", f"{entry.name}.{field.name}"
 
 
 def test_the_text_is_wrapped_and_not_truncated(asked_warehouse):
-    text = dictionary.text(asked_warehouse, "benchmark_results", width=60)
+    text = answers.dictionary_text(asked_warehouse, "benchmark_results", width=60)
     assert max(map(len, text.splitlines())) <= 60
     assert "latency_ci_low_ms  DOUBLE  ms\n    Lower end of the 95 % confidence interval of\n" in text
 
 
 def test_an_unknown_name_is_an_error_with_similar_names(asked_warehouse):
     with pytest.raises(UsageError, match="unknown table or view 'serie': did you mean series"):
-        dictionary.text(asked_warehouse, "serie", width=80)
+        answers.dictionary_text(asked_warehouse, "serie", width=80)
 
 
 @pytest.mark.parametrize("example", EXAMPLE_QUERIES, ids=lambda example: example.question)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from db.query import dictionary
+from db.query import answers
 from db.query.answers import LINES
 from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet
 from db.values import plain, readable
@@ -87,8 +87,8 @@ def page(data: Data, parameters: ConsoleParameters) -> SimpleNamespace:
     shown = rows[:MOST_ROWS]
     fields: list[tuple[str, str]] = []
     if parameters.table is not None:
-        dictionary.entry(data.warehouse, parameters.table)
-        for field in dictionary.fields(data.warehouse, parameters.table):
+        answers.entry(data.warehouse, parameters.table)
+        for field in answers.fields(data.warehouse, parameters.table):
             unit = f", {field.unit}" if field.unit else ""
             fields.append((f"{field.name} {field.type.lower()}{unit}", field.meaning))
     files = {"CSV": "console_csv", "Parquet": "console_parquet", "JSON": "console_json"} if columns else {}
@@ -109,7 +109,7 @@ def page(data: Data, parameters: ConsoleParameters) -> SimpleNamespace:
                 link=Link(view="console", parameters=replace(parameters, table=entry.name)),
                 columns=fields if entry.name == parameters.table else (),
             )
-            for entry in dictionary.entries(data.warehouse)
+            for entry in answers.entries(data.warehouse)
         ],
         most=MOST_ROWS,
         limit_s=TIME_LIMIT_S,

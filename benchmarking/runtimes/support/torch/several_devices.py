@@ -21,7 +21,7 @@ from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.handles import SEPARATOR, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
-from benchmarking.runtimes.support.torch import attention_kernels, model_loading
+from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
 from benchmarking.runtimes.support.worker_threads import WorkerThreads
 from benchmarking.workloads.support.families import family_named
@@ -88,7 +88,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
     """
     names = torch_names.split(SEPARATOR)
     attention = cell.runtime_mode.get("attention")
-    implementation = attention_kernels.implementation_of(None if attention is None else str(attention))
+    implementation = torch_settings.implementation_of(None if attention is None else str(attention))
     with stage("weights_read"):
         model, loaded = model_loading.load_model(cell.workload, cell.precision, implementation)
     if cell.workload.weights == "pretrained":

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from benchmarking.core.contracts import Option, Runtime, Session, Stage
+from benchmarking.core.contracts import EXAMPLE_TEXT, Option, Runtime, Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import has, how_to_install, kind_of, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
-from benchmarking.runtimes.support import deployment
-from benchmarking.runtimes.support.torch import attention_kernels, model_loading, torch_settings
+from benchmarking.devices.support.binding import binding_lines
+from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchSession
 from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
 from benchmarking.workloads.support import quantized_weights
@@ -32,7 +32,7 @@ from benchmarking.workloads.support.weights import page_cache_of
 
 PACKAGES = ("torch", "transformers")
 ATTENTION = Option(
-    name="attention", help="attention implementation", values=attention_kernels.ATTENTIONS, default="the model's own"
+    name="attention", help="attention implementation", values=torch_settings.ATTENTIONS, default="the model's own"
 )
 CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
 
@@ -114,8 +114,8 @@ class TorchRuntime(Runtime):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = torch_settings.without_defaults(super().mode(device, workload, options))
-        attention_kernels.check(_attention_of(mode), device)
-        attention_kernels.check_model(_attention_of(mode), workload)
+        torch_settings.check(_attention_of(mode), device)
+        torch_settings.check_model(_attention_of(mode), workload)
         if (stored := quantized_weights.quantization_of(workload)) is None:
             return mode
         if (requested := mode.get(model_loading.OPTION)) is not None:
@@ -123,7 +123,7 @@ class TorchRuntime(Runtime):
         return {**mode, model_loading.OPTION: stored.setting}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        attention_kernels.check_precision(_attention_of(mode), precision)
+        torch_settings.check_precision(_attention_of(mode), precision)
         if quantized_weights.is_setting(mode.get(model_loading.OPTION)):
             return mode
         return model_loading.with_method(self.name, precision, mode)
@@ -147,7 +147,7 @@ class TorchRuntime(Runtime):
         attention = f", attn_implementation={mode['attention']!r}" if "attention" in mode else ""
         name = workload.path if workload.source == "local" else workload.model_id
         lines = [
-            *deployment.bound(cell),
+            *binding_lines(cell.cpu_list),
             "import torch",
             "import transformers",
             *(["import torchao.quantization as ao"] if quantized else []),
@@ -158,7 +158,7 @@ class TorchRuntime(Runtime):
             f"model = model.eval().to({device!r})",
             *self.deployed_changes(cell),
             f"tokenizer = transformers.AutoTokenizer.from_pretrained({name!r})",
-            f"inputs = tokenizer([{deployment.TEXT!r}] * {point.batch_size}, return_tensors='pt').to({device!r})",
+            f"inputs = tokenizer([{EXAMPLE_TEXT!r}] * {point.batch_size}, return_tensors='pt').to({device!r})",
             "with torch.inference_mode():",
         ]
         if point.new_tokens is None:
@@ -187,7 +187,7 @@ class TorchRuntime(Runtime):
             if has(cell.device.type, lambda kind: kind.has_tf32):
                 torch_settings.check_override(cell.precision)
             cleanup.callback(torch_settings.MatmulPrecision(cell.precision).restore)
-            cleanup.enter_context(attention_kernels.restrict_kernel(_attention_of(cell.runtime_mode)))
+            cleanup.enter_context(torch_settings.restrict_kernel(_attention_of(cell.runtime_mode)))
             prepared = self.prepare_process(cell, handle.torch_name, points, cleanup)
             model, count, verified = self._load(cell, handle.torch_name, stage)
             if cell.runtime_mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
@@ -215,7 +215,7 @@ class TorchRuntime(Runtime):
         """The model on its device, its number of parameters before quantization, and the facts read from it."""
 
         attention, precision = _attention_of(cell.runtime_mode), cell.precision
-        implementation = attention_kernels.implementation_of(attention)
+        implementation = torch_settings.implementation_of(attention)
         with stage("weights_read"):
             model, loaded = model_loading.load_model(cell.workload, precision, implementation, torch_name)
         stored = quantized_weights.quantization_of(cell.workload)
@@ -235,8 +235,8 @@ class TorchRuntime(Runtime):
         verified = model_loading.verify(
             model, precision, torch_name, implementation, is_stored_quantized=stored is not None
         )
-        if attention_kernels.backend_of(attention) is not None:
-            loaded |= {"attention": attention, "attention_kernels_allowed": attention_kernels.enabled_kernels()}
+        if torch_settings.backend_of(attention) is not None:
+            loaded |= {"attention": attention, "attention_kernels_allowed": torch_settings.enabled_kernels()}
         changed = self.change(model, cell, stage)
         return model, count, {**verified, **loaded, **plugin_of(cell.workload).verified(model), **changed}
 

@@ -20,7 +20,7 @@ from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import COUNTS_CALLS, FAILED, Cell, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.devices.support.torch_gpu import is_gpu_in_use
-from benchmarking.runtimes.support.torch import attention_kernels
+from benchmarking.runtimes.support.torch import torch_settings
 from benchmarking.runtimes.support.torch.counting import cached_count, count_by_shapes, count_key
 from benchmarking.runtimes.support.torch.model_loading import channels_last, describe, parameter_count, weights_bytes
 from benchmarking.runtimes.support.torch.torch_settings import (
@@ -82,7 +82,7 @@ class TorchOperation(Operation):
         self.model: Any = None
         """The module that the call runs, for profiles; None without a torch module."""
         self._inference_mode = torch.inference_mode
-        self._kernels: attention_kernels.KernelCounts | None = None
+        self._kernels: torch_settings.KernelCounts | None = None
         """The attention kernels in the counted call; None if they were not observed."""
 
     def reset(self) -> None:
@@ -126,7 +126,7 @@ class TorchOperation(Operation):
         readings = count_by_shapes(self._run_unmarked, self.reset, dispatched.append)
         is_complete = not any(why.startswith(FAILED) for why in readings.missing.values())
         if dispatched and is_complete and self._shows_kernels:
-            self._kernels = attention_kernels.kernel_counts(dispatched, ())
+            self._kernels = torch_settings.kernel_counts(dispatched, ())
         return readings
 
     @property
@@ -152,8 +152,8 @@ class TorchOperation(Operation):
         kernels = self._kernels
         if kernels is None:
             self.reset()
-            kernels = attention_kernels.kernels_run(self._run_unmarked)
-        checked = attention_kernels.verdict(
+            kernels = torch_settings.kernels_run(self._run_unmarked)
+        checked = torch_settings.verdict(
             self._attention, kernels, is_compiled=self.is_compiled, is_replayed=self.is_replayed
         )
         return {"attention_kernels": dict[str, Json](kernels.counts), **checked}

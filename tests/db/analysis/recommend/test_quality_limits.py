@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityValue, without_quality
+from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityValue, judge_quality, without_quality
 from benchmarking.core.records import Run
-from benchmarking.core.verdicts.quality_verdicts import judge_quality
 from db.commands.compare import main as compare
 from db.commands.recommend import main as recommend
 from db.commands.show import main as show

@@ -18,7 +18,7 @@ import pytest
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Cell, Point
-from benchmarking.measure.correctness import about_difference, compare
+from benchmarking.measure.quality_measures import about_difference, compare
 from benchmarking.runtimes.support.browser.browser import find_browser
 from benchmarking.runtimes.support.browser.page import find_library
 

@@ -10,7 +10,7 @@ import torch
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Device, Point, Readings
 from benchmarking.runtimes.eager import PLUGIN
-from benchmarking.runtimes.support.torch import attention_kernels
+from benchmarking.runtimes.support.torch import torch_settings
 from benchmarking.workloads.support.resolve import resolve
 
 POINT = Point(batch_size=1, sequence_length=16)
@@ -39,7 +39,7 @@ def test_versions_of_flash_attention_are_refused_where_they_do_not_run(kind, att
 
 
 def test_flash_attention_is_refused_at_precisions_that_its_kernels_lack(monkeypatch):
-    monkeypatch.setattr(attention_kernels, "version_of", lambda name: "3.0")
+    monkeypatch.setattr(torch_settings, "version_of", lambda name: "3.0")
     gpu = Device(type="cuda", selector="cuda:0", found=True)
     mode = PLUGIN.mode(gpu, resolve("tiny-gpt2"), {"attention": "flash_attention_3"})
     assert PLUGIN.mode_at("bfloat16", mode)["attention"] == "flash_attention_3"
@@ -51,9 +51,9 @@ def test_transformers_has_every_attention_by_its_name():
     from transformers.modeling_flash_attention_utils import FLASH_ATTENTION_COMPATIBILITY_MATRIX
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    names = {name.partition(":")[0] for name in attention_kernels.ATTENTIONS}
+    names = {name.partition(":")[0] for name in torch_settings.ATTENTIONS}
     assert names <= {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()}
-    for package in attention_kernels.FLASH_PACKAGES.values():
+    for package in torch_settings.FLASH_PACKAGES.values():
         least = FLASH_ATTENTION_COMPATIBILITY_MATRIX[package.version].get("cuda_min_major_version", 8)
         assert package.capability == (least, 0)
 
@@ -118,12 +118,12 @@ def test_every_step_of_a_generation_is_watched(open_eager):
 
 
 def test_switches_are_restored_after_the_session(open_eager):
-    before = attention_kernels.enabled_kernels()
+    before = torch_settings.enabled_kernels()
     session = open_eager("tiny-bert", attention="sdpa:math")
     assert session.verified["attention"] == "sdpa:math"
-    assert session.verified["attention_kernels_allowed"] == attention_kernels.enabled_kernels() == ["math"]
+    assert session.verified["attention_kernels_allowed"] == torch_settings.enabled_kernels() == ["math"]
     session.close()
-    assert attention_kernels.enabled_kernels() == before
+    assert torch_settings.enabled_kernels() == before
 
 
 def test_unsupported_kernel_raises_instead_of_falling_back(open_eager):
@@ -140,7 +140,7 @@ def test_unsupported_kernel_raises_instead_of_falling_back(open_eager):
 
 
 def ran(operators=(), on_gpu=(), gpu_events=0):
-    return attention_kernels.KernelCounts(operators=dict(operators), on_gpu=dict(on_gpu), gpu_events=gpu_events)
+    return torch_settings.KernelCounts(operators=dict(operators), on_gpu=dict(on_gpu), gpu_events=gpu_events)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def ran(operators=(), on_gpu=(), gpu_events=0):
     ],
 )
 def test_unrequested_kernel_is_reported(attention, operators, is_compiled, message):
-    verdict = attention_kernels.verdict(attention, ran(operators), is_compiled=is_compiled, is_replayed=False)
+    verdict = torch_settings.verdict(attention, ran(operators), is_compiled=is_compiled, is_replayed=False)
     assert list(verdict) == ([] if message is None else ["not_as_requested"])
     assert message is None or message in verdict["not_as_requested"]
 
@@ -185,15 +185,13 @@ OTHERS = [
 @pytest.mark.parametrize("kernel", ON_GPU)
 def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
     """torch dispatches nothing in a replay; the host shows only the launch of the graph."""
-    found = attention_kernels.kernel_counts(
-        ["cudaGraphLaunch", "aten::clone"], [ON_GPU[kernel], *OTHERS, ON_GPU[kernel]]
-    )
+    found = torch_settings.kernel_counts(["cudaGraphLaunch", "aten::clone"], [ON_GPU[kernel], *OTHERS, ON_GPU[kernel]])
     assert (found.operators, found.counts) == ({}, {kernel: 2})
-    named = kernel if kernel in attention_kernels.FLASH_PACKAGES else f"sdpa:{kernel}"
+    named = kernel if kernel in torch_settings.FLASH_PACKAGES else f"sdpa:{kernel}"
     replayed = {"is_compiled": True, "is_replayed": True}
-    assert attention_kernels.verdict(named, found, **replayed) == {}
+    assert torch_settings.verdict(named, found, **replayed) == {}
     other = "sdpa:cudnn" if kernel == "flash" else "sdpa:flash"
-    assert attention_kernels.verdict(other, found, **replayed)["not_as_requested"].endswith(f"{kernel} 2 times ran")
+    assert torch_settings.verdict(other, found, **replayed)["not_as_requested"].endswith(f"{kernel} 2 times ran")
 
 
 @pytest.mark.parametrize(
@@ -207,14 +205,14 @@ def test_replayed_cuda_graph_is_verified_by_gpu_kernel_names(kernel):
 )
 def test_replay_without_visible_attention_kernel_is_not_verified(attention, gpu_events, reason):
     """Except the math kernel, which a compiler turns into its own code: no other kernel ran."""
-    found = attention_kernels.verdict(attention, ran(gpu_events=gpu_events), is_compiled=True, is_replayed=True)
+    found = torch_settings.verdict(attention, ran(gpu_events=gpu_events), is_compiled=True, is_replayed=True)
     assert list(found) == ([] if reason is None else ["not_verified"])
     assert reason is None or reason in found["not_verified"]
 
 
 def test_kernel_seen_on_host_and_gpu_counts_once():
     operator = "aten::_scaled_dot_product_flash_attention"
-    assert attention_kernels.kernel_counts([operator] * 3, [ON_GPU["flash"]] * 3).counts == {"flash": 3}
+    assert torch_settings.kernel_counts([operator] * 3, [ON_GPU["flash"]] * 3).counts == {"flash": 3}
 
 
 def test_a_gpus_kernels_are_recorded_and_not_only_timed_by_events(monkeypatch):
@@ -236,6 +234,6 @@ def test_a_gpus_kernels_are_recorded_and_not_only_timed_by_events(monkeypatch):
     monkeypatch.setattr(profiler, "_supported_activities", lambda: both)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(attention_kernels, "is_gpu_in_use", lambda: True)
-    attention_kernels.kernels_run(lambda: None)
+    monkeypatch.setattr(torch_settings, "is_gpu_in_use", lambda: True)
+    torch_settings.kernels_run(lambda: None)
     assert made[0].kineto_activities == both

@@ -7,7 +7,7 @@ import torch
 
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import PRECISIONS, Device, Point
-from benchmarking.measure.correctness import TOLERANCES, about_difference, compare
+from benchmarking.measure.quality_measures import TOLERANCES, about_difference, compare
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.runtimes.compiled import PLUGIN as COMPILED
 from benchmarking.runtimes.eager import PLUGIN
