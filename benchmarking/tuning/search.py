@@ -54,9 +54,10 @@ POINT_S = 1.5
 REFERENCE_SHARE, LEAST_REFERENCE_S = 0.01, 1.0
 """Share of the budget that the reference output of a point may take, and at least so many seconds; else the outputs are
 compared at a smaller point, since each batch size would need a reference of its own."""
-MOST_OF_A_CELL = 0.2
-"""Share of the time left that the build and the first launch of a cell may take while others wait: where one hangs, or
-the machine is much slower than usual, there is time for the others."""
+MOST_OF_A_CELL, MOST_AS_EXPECTED, ROOM = 0.2, 0.5, 1.5
+"""Shares of the time left that the build and the first launch of a cell may take while others wait: where one hangs, or
+the machine is much slower than usual, there is time for the others. The second is that of a cell which is expected to
+take longer than the first: it has `ROOM` times the expected time, since what is cut off was for nothing."""
 PROMISING = 0.005
 """Expected improvement on the best so far, as a share, for which the screening goes on when its share is used."""
 LATE_SHARE = 0.5
@@ -439,7 +440,10 @@ class Search:
         )
         track.limit_s = budget_s
         now_s, left_s = time.monotonic(), max(0.0, self.left_s)
-        track.ends_s, track.last_s = now_s + left_s * share, now_s + left_s
+        own_s = left_s * share
+        if share < 1:
+            own_s = max(own_s, min(left_s * MOST_AS_EXPECTED, ROOM * self._first_s(name)))
+        track.ends_s, track.last_s = now_s + own_s, now_s + left_s
         self._tried.add(name)
         track.begin()
         wait_s = DEVICE_WAIT_S if self._device_wait_s is None else self._device_wait_s

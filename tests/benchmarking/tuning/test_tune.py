@@ -303,6 +303,26 @@ def test_a_wait_for_the_device_leaves_a_cell_its_share_of_what_is_left(monkeypat
     assert shares[0] == pytest.approx((300 - 200) * search.MOST_OF_A_CELL, abs=1)
 
 
+@pytest.mark.parametrize(
+    ("expected_s", "share"), [(5, search.MOST_OF_A_CELL), (60, 0.3), (200, search.MOST_AS_EXPECTED)]
+)
+def test_a_launch_has_the_time_that_it_is_expected_to_take_and_at_most_half_of_what_is_left(
+    monkeypatch, expected_s, share
+):
+    monkeypatch.setattr(search, "FIRST_LOAD_S", expected_s)
+    clock, run_launch, shares = search.time.monotonic(), supervisor.run_launch, []
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock))
+
+    def watched(track, *rest):
+        shares.append((track.ends_s - clock) / 300)
+        track.ends_s = float("inf")  # the worker's own clock is another
+        run_launch(track, *rest)
+
+    monkeypatch.setattr(search, "run_launch", watched)
+    assert cli.main([*TUNE, "--precisions", "float32,int8", "--no-save"]) == 0
+    assert shares[0] == pytest.approx(share, abs=0.01)
+
+
 @pytest.mark.parametrize("late_round", [None, 5])
 def test_a_resumed_search_has_as_many_rounds_for_cells_that_entered_late(late_round):
     launches = {"early": range(7), "late": range(late_round or 0, 7)}
