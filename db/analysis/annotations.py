@@ -22,6 +22,8 @@ MIN_PREFIX = 8
 """Minimum characters of an id prefix."""
 MAX_LENGTH = 2000
 """Maximum characters of a note."""
+MAX_NAME = 200
+"""Maximum characters of its author's name."""
 FIND = """
 SELECT kind, id FROM (
     SELECT 'run' AS kind, run_id AS id FROM benchmark_runs WHERE starts_with(run_id, $id)
@@ -62,11 +64,10 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
     """Store a note about the object with the id `target`, or a unique prefix of it.
 
     `latest` is the newest run. Secrets are redacted, as in everything that is stored. Raises UsageError for an empty or
-    too long note, and for an unknown or ambiguous target.
+    too long note, for a too long author, and for an unknown or ambiguous target.
     """
-    text = str(redacted(note)).strip()
-    if not text or len(text) > MAX_LENGTH:
-        raise UsageError(f"expected a note of 1 to {MAX_LENGTH} characters: got {len(text)}")
+    text = stored_words(note, "a note", MAX_LENGTH)
+    name = stored_words(author, "an author", MAX_NAME) if (author or "").strip() else None
     if target == LATEST:
         found = next((row["run_id"] for row in warehouse.query(NEWEST_RUN).dicts()), None)
         if found is None:
@@ -84,13 +85,22 @@ def annotate(warehouse: Warehouse, target: str, note: str, author: str | None = 
         annotation_id=uuid7(),
         target_kind=kind,
         target_id=target_id,
-        author=(author or "").strip() or None,
+        author=name,
         note=text,
         created_at=naive_now(),
     )
     row = {name: getattr(annotation, name) for name in ("annotation_id", "target_id", "author", "note", "created_at")}
     warehouse.change(lambda connection: connection.execute(INSERT, {**row, "kind": kind}))
     return annotation
+
+
+def stored_words(words: str | None, what: str, most: int) -> str:
+    """What a user writes about results as it is stored: without secrets and outer spaces. Raises UsageError where
+    nothing is left, or more than `most` characters; `what` names it."""
+    text = str(redacted(words or "")).strip()
+    if not text or len(text) > most:
+        raise UsageError(f"expected {what} of 1 to {most} characters: got {len(text)}")
+    return text
 
 
 def list_annotations(warehouse: Warehouse, target_ids: Collection[str] | None = None) -> tuple[Annotation, ...]:

@@ -194,12 +194,13 @@ def _set(arguments: argparse.Namespace) -> int:
         raise UsageError(f"each alert is named: {how}; benchhouse alert list --triage new shows their ids")
     with open_to_write(arguments) as warehouse:
         alert_ids = set_triage(warehouse, arguments.ids, arguments.triage, arguments.note)
-        is_of_check = any(one["detector"] == DETECTOR for one in alerts_of(warehouse, alert_ids))
+        changed = alerts_of(warehouse, alert_ids)
     if arguments.json:
-        print_json({"triage": arguments.triage, "note": arguments.note, "alerts": alert_ids})
+        note_stored = None if arguments.note is None else changed[0]["note"]
+        print_json({"triage": arguments.triage, "note": note_stored, "alerts": alert_ids})
     else:
         print("\n".join(f"{alert_id}: {arguments.triage}" for alert_id in alert_ids))
-    if is_of_check:
+    if any(one["detector"] == DETECTOR for one in changed):
         note(f"{NAME}: {EFFECTS.get(arguments.triage, ACCEPTED)}")
     return EXIT_OK
 

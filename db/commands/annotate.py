@@ -119,7 +119,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _label(arguments: argparse.Namespace) -> int:
     """Store the runs again with the given labels, in place of the old ones, whose values are kept in their origin."""
-    from db.importers.support.importing import GivenValues
+    from db.importers.support.importing import GivenValues, run_without_secrets
     from db.ingestion import FileRuns
     from db.run_records import stored_runs
 
@@ -143,7 +143,7 @@ def _label(arguments: argparse.Namespace) -> int:
         origin = {row["run_id"]: row for row in found}
         files = [
             FileRuns(
-                runs=[given.applied_to(one.run)],
+                runs=[run_without_secrets(given.applied_to(one.run))],
                 source=origin[one.run.run_id]["source"],
                 source_sha256=origin[one.run.run_id]["source_sha256"],
             )

@@ -12,6 +12,7 @@ from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now, uuid7
 from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import listed
+from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
@@ -213,10 +214,13 @@ def alerts_of(warehouse: Warehouse, alert_ids: Sequence[str]) -> list[dict[str, 
 
 
 def set_triage(warehouse: Warehouse, prefixes: Sequence[str], triage: Triage, note: str | None) -> tuple[str, ...]:
-    """Set the triage of the alerts; returns their ids. A note of None keeps the existing one.
+    """Set the triage of the alerts; returns their ids. A note of None keeps the existing one; secrets in it are
+    redacted.
 
-    Raises UsageError, and changes nothing, for a prefix that matches no id or several.
+    Raises UsageError, and changes nothing, for a prefix that matches no id or several, and for an empty or too long
+    note.
     """
+    note = None if note is None else stored_words(note, "a note", MAX_LENGTH)
     known: dict[str, None] = {}
     for prefix in prefixes:
         if len(prefix) < MIN_PREFIX:

@@ -20,6 +20,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THRO
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Json, Point
 from benchmarking.core.verdicts.trends import Trend, find_trend
+from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
@@ -279,9 +280,10 @@ def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Serie
     """Make one series an alias of another, each given by its id or a unique prefix.
 
     Aliases of the old series become aliases of the new one, and a new series that is itself an alias is replaced by its
-    target, so there are no chains. Raises UsageError for unknown series, for an old series that is already an alias,
-    and for series whose numbers are not comparable.
+    target, so there are no chains. Secrets in the reason are redacted. Raises UsageError for unknown series, for an old
+    series that is already an alias, for series whose numbers are not comparable, and for an empty or too long reason.
     """
+    stored_reason = stored_words(reason, "a reason", MAX_LENGTH)
     (old_id, old_keys), (new_id, new_keys) = _series(warehouse, old), _series(warehouse, new)
     target = _canonical_id(warehouse, new_id) or new_id
     if target == old_id:
@@ -299,7 +301,7 @@ def alias_series(warehouse: Warehouse, old: str, new: str, reason: str) -> Serie
     def replace_alias(connection: Connection) -> None:
         connection.execute(REPOINT, [target, old_id])
         connection.execute(UNALIAS, [old_id])  # another machine may have added one in a lake
-        connection.execute(ALIAS, [old_id, target, reason, now])
+        connection.execute(ALIAS, [old_id, target, stored_reason, now])
 
     warehouse.change(replace_alias)
     return SeriesAlias(series_id=old_id, read_as=target, differs=differs, repointed=repointed)

@@ -275,8 +275,8 @@ def _is_no_file(path: Path) -> bool:
     return os.path.islink(path) if stat.S_ISDIR(mode) else not stat.S_ISREG(mode)
 
 
-def _without_secrets(run: Run) -> Run:
-    """The run without secrets. Its ids and its hardware, on whose hash others depend, are kept."""
+def run_without_secrets(run: Run) -> Run:
+    """The run of another tool without secrets. Its ids are kept, but its hardware has the id of what is left of it."""
     known = known_secrets()
     bare = replace(run, results=tuple(replace(result, samples=(), requests=()) for result in run.results))
     clean = redacted_record(bare)
@@ -291,7 +291,12 @@ def _without_secrets(run: Run) -> Run:
         )
         for one, given in zip(clean.results, run.results, strict=True)
     )
-    return replace(clean, hardware=run.hardware, cell=replace(clean.cell, device=run.cell.device), results=results)
+    hardware, found = run.hardware, clean.hardware
+    if (clean.cell.device, found.cpu_model) != (run.cell.device, hardware.cpu_model):
+        hardware = foreign_hardware(
+            clean.cell.device, found.cpu_model, found.cpu_cores, found.cpu_threads, found.memory_bytes
+        )
+    return replace(clean, hardware=hardware, results=results)
 
 
 def _understood(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
@@ -314,7 +319,7 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
     errors: dict[str, FormatError] = {}
     for importer in found:
         try:
-            runs += [_without_secrets(given.applied_to(run)) for run in importer.runs(file)]
+            runs += [run_without_secrets(given.applied_to(run)) for run in importer.runs(file)]
         except FormatError as error:
             errors[importer.name] = error
     names = " and ".join(importer.name for importer in found)

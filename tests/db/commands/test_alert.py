@@ -82,6 +82,16 @@ def test_triage_is_set_by_prefix_and_keeps_its_note(listed, raised, capsys):
     assert row["note"] == "a | backup"
     assert row["updated_at"] > row["created_at"]
 
+    secret = "API_TOKEN=abcdef0123456789"
+    assert alert.main(["set", "a1fe5c1", "noise", "--note", f"see {secret}", "--json", "--db-path", raised]) == 0
+    shown = json.loads(capsys.readouterr().out)["note"]
+    (row,) = listed("--triage", "noise")
+    assert shown == row["note"]
+    assert "abcdef0123456789" not in shown
+    for text in (" ", "a" * 2001):
+        assert alert.main(["set", "a1fe5c1", "noise", "--note", text, "--db-path", raised]) == 2
+        assert "expected a note of 1 to 2000 characters" in capsys.readouterr().err
+
 
 def test_no_regressions_is_not_all_there_is_to_say_while_alerts_are_open(raised, capsys):
     assert regressions.main(["--no-update", "--db-path", raised]) == 0

@@ -43,12 +43,14 @@ def test_a_note_about_anything_is_stored_listed_and_removed(noted, kind, capsys)
 
 def test_a_prefix_is_enough_and_secrets_are_not_stored(noted, capsys):
     path, ids = noted
-    assert run(path, "add", ids["series_id"][:8], "measured with API_TOKEN=abcdef0123456789") == 0
+    secret = "API_TOKEN=abcdef0123456789"
+    assert run(path, "add", ids["series_id"][:8], f"measured with {secret}", "--author", f"mira {secret}") == 0
     capsys.readouterr()
     assert run(path, "list", "--json") == 0
     (note,) = json.loads(capsys.readouterr().out)
     assert note["target_id"] == ids["series_id"]
-    assert "abcdef0123456789" not in note["note"]
+    assert "abcdef0123456789" not in note["note"] + note["author"]
+    assert note["author"].startswith("mira API_TOKEN=")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,7 @@ def test_a_prefix_is_enough_and_secrets_are_not_stored(noted, capsys):
         (["add", "short", "a"], "expected an id or at least its first 8 characters"),
         (["add", "ffffffff", " "], "expected a note of 1 to 2000 characters: got 0"),
         (["add", "ffffffff", "a" * 2001], "expected a note of 1 to 2000 characters: got 2001"),
+        (["add", "ffffffff", "a", "--author", "a" * 201], "expected an author of 1 to 200 characters: got 201"),
         (["remove", "ffffffff"], "no note has an id that begins with 'ffffffff'"),
     ],
 )

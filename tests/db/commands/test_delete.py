@@ -154,6 +154,9 @@ def test_labels_of_imported_runs_are_set_afterwards(database, capsys):
     assert run(import_results, database, LOAD, "--replace") == 0
     assert [row[1] for row in rows(database)] == ["server", "server"]
     assert annotate.main(["label", "model=base", "--db-path", str(database)]) == 2
+    label = ["label", "model=base", "--hardware", "H100 API_TOKEN=abcdef0123456789", "--db-path", str(database)]
+    assert annotate.main(label) == 0
+    assert "abcdef0123456789" not in str(rows(database, sql)), "secrets are not stored"
 
 
 def test_the_trash_replaces_no_file_of_a_command_at_the_same_time(database, tmp_path, make_run, monkeypatch):
