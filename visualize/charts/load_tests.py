@@ -27,7 +27,7 @@ from visualize.drawing.loads import (
     requests_of,
     without_rate,
 )
-from visualize.drawing.marks import Series, figure, legend, marks_of, states_legend
+from visualize.drawing.marks import Series, figure, legend, marks_of
 from visualize.drawing.rows import CELL, MODEL_COLUMNS, ChartPlugin, Drawing, Row, details, grouped, is_ok, trust
 from visualize.drawing.scales import Axis, count_axis, number, value_axis
 
@@ -101,8 +101,11 @@ class LoadLatency(ChartPlugin):
         has_tails = any(row[panel.thin] is not None for panel in LATENCIES for row in shown)
         has_goodput = any(row[RATES.thin] is not None for row in shown)
         dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
+        has_lines = any(trust(row) != "invalid" for row in shown)  # no line leads to a cross
         reading = (
-            f"{SOLID}; {WITHOUT_DOTTED}"
+            None
+            if not has_lines
+            else f"{SOLID}; {WITHOUT_DOTTED}"
             if not has_dotted
             else f"{SOLID}; dotted: {dotted}."
             if dotted
@@ -200,7 +203,7 @@ class RequestTimeline(ChartPlugin):
     def drawing(self, key: Row, launches: Sequence[Row]) -> Drawing:
         requests = requests_of(launches[0])
         shown = list(enumerate(requests[:MOST_BARS], start=1))
-        total, failed = launches[0]["count_all"], launches[0]["count_failed"]
+        total, failed, state = launches[0]["count_all"], launches[0]["count_failed"], trust(launches[0])
         kinds = ", ".join(map(str, launches[0]["errors"] or ()))
         last = max((one.end or one.sent or one.intended) for _, one in shown)
         if len(requests) < total:  # later requests were not read and may be in flight
@@ -237,16 +240,17 @@ class RequestTimeline(ChartPlugin):
             entries.append(Entry(label="failed", colour="ink", shape=0, state="invalid"))
         more = total - len(shown)
         lacking = (
-            words.doubts(launches[:1]),
+            words.doubts(launches[:1], None),
             f"{failed} of {total} requests failed ({kinds})." if failed else None,
             f"Left out: {more} of {total} requests, after the first {len(shown)}." if more else None,
             f"Shown: the first of {len(launches)} repetitions." if len(launches) > 1 else None,
         )
         return figure(
             self, key, launches[:1], [bars, Panel(x=x, y=y, elements=(line,), height_in=FLIGHT_IN)],
-            title=f"{self.title}: {key['model_id']} at {level_words(key)}", about=request_words(key),
+            title=f"{self.title}: {key['model_id']} at {level_words(key)}{'' if state == 'valid' else f' ({state})'}",
+            about=request_words(key),
             notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
-            width_in=TIMELINE_WIDTH_IN, legend=(*entries, *states_legend(launches[:1])), names=[level_words(key)],
+            width_in=TIMELINE_WIDTH_IN, legend=tuple(entries), names=[level_words(key)],
             columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
             rows=tuple((place, one.intended, one.sent, one.first, one.end, one.error) for place, one in shown),
         )  # fmt: skip

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.profiles import KINDS, OTHER, OUTSIDE
+from benchmarking.core.profiles import HEAD, KINDS, OTHER, OUTSIDE
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Note, Panel
 from visualize.drawing.marks import figure
@@ -44,6 +44,7 @@ LEAST_SHARE = 0.002
 """Minimum share of a call; narrower blocks would be invisible."""
 NOTABLE = 1.25
 """Ratio from which layers count as different; the slowest layer is named if it takes this multiple of the median."""
+HEAD_COLOUR = 10
 WORDS = {"feed_forward": "feed-forward", "mixer": "mixer (state space)", OTHER: "other"}
 NO_LAYER = "outside layers"
 CALL = "the call"
@@ -325,8 +326,8 @@ def _caveat(row: Row) -> str:
 
 
 def _fill(kind: str) -> Colour:
-    """Colour of a kind of module, the same in every figure."""
-    return "grey" if kind == OTHER else KINDS.index(kind)
+    """Colour of a kind of module, the same in every figure; that of the head's place is a grey on dark pages."""
+    return "grey" if kind == OTHER else HEAD_COLOUR if kind == HEAD else KINDS.index(kind)
 
 
 PLUGINS = (FlameGraph(), LayerTimes())

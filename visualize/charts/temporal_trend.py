@@ -266,7 +266,7 @@ def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
     times = [seconds_of(row[_time_of(rows)]) for row in rows]
     place = rows[-1]["device_place"] % len(COLOURS)
     runs = Line(
-        label="", role="run", colour=place, shape=place, dashes=None, size=4.5, has_bands=False,
+        label="", role="run", colour=place, shape=0, dashes=None, size=4.5, has_bands=False,
         marks=tuple(
             mark(
                 row, time, row["value"], low=row["low"], high=row["high"],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -21,7 +20,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
 from visualize.drawing.figure import Line, Mark
 from visualize.drawing.marks import Series
-from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped, trust
+from visualize.drawing.rows import MODEL_COLUMNS, POINT_COLUMNS, Row, axis_values, grouped, limits_of, trust
 from visualize.drawing.scales import Axis, number, size_axis, ticks
 
 RATE = REQUEST_RATE
@@ -141,15 +140,18 @@ def rates_text(rows: Sequence[Row]) -> str:
         for row in steady
         if (rate := row["throughput_samples_per_sec"]) is not None
     ]
-    parts = []
+    parts: list[str] = []
+    every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
+    if levels and not sound:
+        return f"{NO_RATE}: {every} {'failed' if all(row['status'] != 'ok' for row in levels) else 'invalid'}"
     if answered:
         rate, row = max(answered, key=lambda one: one[0])
-        parts.append(f"at most {number(rate)} request{'' if rate == 1 else 's'}/s answered at {name_of(row)}")
+        text = number(rate)
+        parts.append(f"at most {text} request{'' if text == '1' else 's'}/s answered at {name_of(row)}")
     if any(row["other_metrics"].get(GOOD_SHARE) is not None for row in levels):
         parts.append(_within_limits([(row, _holds(row)) for row in levels], name_of))
     if parts:
         return "; ".join(parts)
-    every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
     return f"{NO_RATE}: {'no level states one' if steady or not levels else f'{every} invalid, unsteady or failed'}"
 
 
@@ -253,16 +255,10 @@ def request_words(key: Row) -> tuple[str, ...]:
     return (LOOPS.get(str(key["loop"]), str(key["loop"])), ", ".join([*stated, *filter(None, [key["other_axes"]])]))
 
 
-LIMIT = re.compile(r"([a-z0-9]+):(\d+(?:\.\d+)?)(ms|s)")
-
-
 def limits_ms(rows: Sequence[Row]) -> dict[str, float]:
     """Latency limits in ms by name (ttft, tpot, ...); empty unless all rows have the same limits."""
     (slo,) = stated if len(stated := {row["slo"] for row in rows}) == 1 else (None,)
-    limits = LIMIT.finditer(slo or "")
-    return {
-        name: float(value) * (1000 if unit == "s" else 1) for name, value, unit in (limit.groups() for limit in limits)
-    }
+    return limits_of(slo or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import PEAK_MEMORY
+from benchmarking.core.metrics import MS_PER_S, PEAK_MEMORY
+from benchmarking.core.records import LOOP
 from benchmarking.core.text import counted
 from db.analysis.newer_results import newer_doubtful
 from visualize.drawing.figure import Figure, NotDrawn
@@ -339,15 +341,50 @@ def detail(column: str, value: Any) -> str:
 
 def settings(text: str) -> str:
     """Settings from a JSON object: "attention=sdpa, cache=static"; empty for no settings."""
-    return ", ".join(f"{key}={value}" for key, value in sorted(json.loads(text).items()))
+    return ", ".join(setting_words(name, value) for name, value in sorted(json.loads(text).items()))
 
 
-def shown_settings(text: str) -> str:
-    """The settings without the ends of long values, for a text in which nothing is told apart by them."""
-    known = ((key, str(value)) for key, value in sorted(json.loads(text).items()))
+def shown_settings(text: str, without: Collection[str] = ()) -> str:
+    """The settings, except some, and without the ends of long values, for a text in which nothing is told apart by
+    them."""
+    known = ((name, str(value)) for name, value in sorted(json.loads(text).items()) if name not in without)
     return ", ".join(
-        f"{key}={value if len(value) <= LONGEST_VALUE else f'{value[: LONGEST_VALUE - 3]}...'}" for key, value in known
+        setting_words(name, value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 3]}...")
+        for name, value in known
     )
+
+
+def setting_words(name: str, value: object) -> str:
+    """A setting: those of load tests in words ("poisson arrivals"), others as "cache=static"."""
+    if name == LIMITS:
+        return f"limits: {limits_words(str(value))}"
+    return LOAD_SETTINGS[name].format(str(value).replace("_", " ")) if name in LOAD_SETTINGS else f"{name}={value}"
+
+
+LIMITS, LIMIT = "slo", re.compile(r"([a-z0-9]+):(\d+(?:\.\d+)?)(ms|s)")
+"""The setting with the latency limits of a load test, and one of them."""
+LIMIT_TITLES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "latency"}
+LOAD_SETTINGS: Mapping[str, str] = {
+    "arrivals": "arrivals {}",
+    "endpoint": "{} endpoint",
+    "lengths_in": "prompts of {} words",
+    "lengths_out": "replies of {} tokens",
+    LOOP: "{} loop",
+}
+"""Setting of load tests -> template of its words."""
+
+
+def limits_of(text: str) -> dict[str, float]:
+    """Latency limits in ms by name (ttft, tpot, ...)."""
+    found = (one.groups() for one in LIMIT.finditer(text))
+    return {name: float(value) * (MS_PER_S if unit == "s" else 1) for name, value, unit in found}
+
+
+def limits_words(text: str) -> str:
+    """Latency limits in words, from "e2e:5000ms,ttft:500ms": "latency 5 s and time to first token 500 ms"."""
+    known = limits_of(text)
+    times = {name: f"{ms / MS_PER_S:g} s" if ms >= MS_PER_S else f"{ms:g} ms" for name, ms in known.items()}
+    return " and ".join(f"{LIMIT_TITLES.get(name, name)} {time}" for name, time in times.items()) or text
 
 
 def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:

@@ -131,6 +131,10 @@ def point_names(new_tokens: int | None, concurrency: int, axes: Mapping[str, flo
     return (*parts, *(f"{name}-{value}" for name, value in sorted(axes.items())))
 
 
+IN_SUBTITLES = (LOOP, "lengths_in", "lengths_out")
+"""Settings that the subtitles of loads state: of lengths, fixed ones."""
+
+
 def provenance(drawn: Sequence[Row]) -> str:
     """One line about the source of the data: weights, common settings, launches or the format of imports, dates."""
     weights = " and ".join(sorted({row["weights"] for row in drawn} - {"given"}))  # those of the server or caller
@@ -144,7 +148,9 @@ def provenance(drawn: Sequence[Row]) -> str:
         what = f"repetition{'' if launches == [1] else 's'} per level" if is_load else "launch{} per point"
         each = SEPARATOR.join(filter(None, (f"{count} {what.format('' if launches == [1] else 'es')}", each)))
     modes = {settings(row["runtime_mode"]): row["runtime_mode"] for row in drawn}
-    mode = shown_settings(*modes.values()) if len(modes) == 1 else ""
+    own_settings = settings_of(drawn[0]) if drawn else {}
+    said = [name for name in IN_SUBTITLES if name == LOOP or str(own_settings.get(name)).isdigit()]
+    mode = shown_settings(*modes.values(), without=said) if len(modes) == 1 else ""
     times = [row["started_at"] for row in drawn]
     days = sorted({one.date().isoformat() if isinstance(one, datetime) else one[:10] for one in times})
     measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
@@ -190,9 +196,11 @@ def doubts(drawn: Sequence[Row], marks: tuple[str, str] | None = ("Hollow", "Cro
         common = [kind for kind, _ in sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0]))[:2]]
         meanings = [KINDS[kind].meaning if kind in KINDS else kind.replace("_", " ") for kind in common]
         why = f" ({'; '.join(meanings)})" if meanings else ""
-        of_points = f"{counted(len(drawn), 'point')} {'is' if len(rows) == 1 else 'are'}"
+        of_points = f"{len(rows)} of {counted(len(drawn), 'point')} {'is' if len(rows) == 1 else 'are'}"
+        if len(drawn) == 1:
+            of_points = "the point is" if mark else "The point is"
         named = f"{mark.lower() if parts else mark}: " if mark else ""
-        parts.append(f"{named}{len(rows)} of {of_points} {state}{why}")
+        parts.append(f"{named}{of_points} {state}{why}")
     if older := [row for row in drawn if row.get("newer")]:
         more = f", and {len(older) - 1} more" if len(older) > 1 else ""
         shown = f"{len(older)} of {counted(len(drawn), 'point')} {'is' if len(older) == 1 else 'are'}"
@@ -235,9 +243,8 @@ def missing_points(
     names = "; ".join(named(row) for row in missing[:3]) + (" and others" if len(missing) > 3 else "")
     error = _first_error(missing)
     of_points = counted(len(rows), "point")
-    return f"Not drawn: {counts(_state(row, otherwise) for row in missing)} of {of_points} ({names})" + (
-        f": {error}" if error else "."
-    )
+    found = f"Not drawn: {counts(_state(row, otherwise) for row in missing)} of {of_points} ({names})"
+    return f"{found}: {error}".removesuffix(".") + "." if error else f"{found}."
 
 
 def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None) -> list[Row]:

@@ -213,10 +213,8 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
     facts = [details(key, SETUP_COLUMNS) for key in groups]
     is_one = len({words.device(key) for key in groups}) == 1 and not any(key["simulated"] for key in groups)
     hardware = {} if len({key["device_name"] for key in groups}) > 1 else {"device_name": None}
-    short = [
-        f"{key['runtime']}{words.SEPARATOR}{key['precision']}" if is_one else words.cell({**key, **hardware})
-        for key in groups
-    ]
+    same = {"device": words.UNKNOWN, "device_name": None} if is_one else hardware
+    short = [words.cell({**key, **same}) for key in groups]
     unique = distinct_names(short, facts, words.SEPARATOR)
     members = zip(unique, (found for _, found in configurations), strict=True)
     names = {row["result_id"]: name for name, found in members for row in found}
@@ -262,6 +260,7 @@ def report_of(
     everywhere = (f"all {measured} results",) if measured > 1 else ()
     notes = noted_doubts(rows, lambda row: visible(f"{row['model_id']}, {row['setup']}, {point_text(row)}"))
     first, last = min(run["started_at"] for run in runs), max(run["started_at"] for run in runs)
+    until = f"{last:%H:%M}" if first.date() == last.date() else time_text(last)
     states = words.counts(str(row["validity"] if row["status"] == "ok" else row["status"]) for row in rows)
     took = _took(runs) if len({run["session_id"] for run in runs}) == 1 else None
     kinds = {"imports" if row["origin_format"] else "loads" if is_load(row) else "calls" for row in rows}
@@ -274,7 +273,7 @@ def report_of(
         about=(
             ("results", f"{len(rows)} ({states})"),
             ("runs", f"{len(runs)}, by one command in {took}" if took else str(len(runs))),
-            ("measured", f"{time_text(first)} UTC" + ("" if first == last else f" to {time_text(last)} UTC")),
+            ("measured", f"{time_text(first)}{'' if time_text(first) == time_text(last) else f' to {until}'} UTC"),
             ("from", visible(source)),
         ),
         summary=() if comparison is not None else findings.summary(rows),

@@ -228,7 +228,8 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     if doubtful:
         counts = words.counts(str(row["validity"]) for row in doubtful)
         steps.append(
-            f"Doubtful: {counts}, of {len(rows)} results. Follow the advice on each doubt, then measure again."
+            f"Doubtful: {counts}, of {counted(len(rows), 'result')}. Follow the advice on each doubt, then measure "
+            "again."
         )
     calls = [row for row in rows if not is_load(row)]  # a load test has no launches
     bare = [row for row in calls if is_ranked(row) and (row["low"] is None or row["high"] is None)]

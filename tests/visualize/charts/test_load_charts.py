@@ -118,6 +118,24 @@ def test_request_bars_show_waiting_first_token_end_and_failure(outcomes, alter):
     assert "1 of 2 requests failed (refused)" in " ".join(figure.caption)
 
 
+def test_a_level_that_is_invalid_says_so_in_the_title_of_its_requests_whose_bars_are_not_crossed(outcomes, alter):
+    load = alter.results(
+        make_load(rates=(1.0,)), lambda result: replace(alter.invalid(result), requests=(make_requests(),))
+    )
+    (figure,) = outcomes("request_timeline", load)
+    assert figure.title.endswith(" at 1 request/s (invalid)")
+    assert [one.label for one in figure.legend] == [*REQUEST_PARTS, "failed"], "a cross is a failed request"
+    assert "The point is invalid" in (text := " ".join(figure.caption))
+    assert "Crossed" not in text
+
+
+def test_a_load_whose_levels_are_all_invalid_explains_no_lines(served, outcomes, alter):
+    run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9))
+    for load, has_lines in ((run, True), (alter.results(run, alter.invalid), False)):
+        (figure,) = outcomes("load_latency", load)
+        assert ("Solid: median times" in " ".join(figure.caption)) is has_lines
+
+
 def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outcomes, alter):
     """Such as `--request-rate inf` of vLLM: no number of requests per second was offered, least of all 0."""
     run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9), knee=None)

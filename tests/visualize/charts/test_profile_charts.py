@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarking.core.codec import dumps
-from benchmarking.core.profiles import ModuleTime
+from benchmarking.core.profiles import KINDS, OTHER, ModuleTime
 from db.run_records import TABLES
 from tests.helpers.records import make_profile
 from visualize.charts import profiles
 from visualize.drawing.figure import NotDrawn
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
+from visualize.drawing.style import THEMES, chosen, paint
 from visualize.visualize_benchmarks import main
 
 
@@ -50,6 +52,15 @@ def nested():
     operators = (replace(first, module="h.0.attn", exclusive_ms=2.5, inclusive_ms=2.5),)
     breakdown = replace(profile.call.breakdown, host_ms=10.0, modules=modules, operators=operators)
     return replace(profile, call=replace(profile.call, breakdown=breakdown))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_part_of_a_model_has_nearly_the_grey_of_other_parts(theme):
+    def light(kind):
+        return [int(paint(profiles._fill(kind))[at : at + 2], 16) for at in (1, 3, 5)]
+
+    with chosen(theme):
+        assert min(math.dist(light(kind), light(OTHER)) for kind in KINDS if kind != OTHER) > 80
 
 
 def test_flame_graph_blocks_are_nested_and_as_wide_as_their_total_time(drawn_of, see):

@@ -199,6 +199,15 @@ def test_a_trend_shows_levels_changes_and_versions(months, figures, see):
     assert axes.get_ylabel() == "Latency per call, median (ms)\nlower is better"
 
 
+def test_the_runs_of_a_trend_are_circles_on_every_device(make_run, outcomes):
+    """The mark of the eleventh device, a star, looks full where it is hollow."""
+    days = [f"2026-03-0{day}T12:00:00Z" for day in (1, 2)]
+    drawn = outcomes("temporal_trend", *(make_run(device=one, started_at=at) for one in ("cpu", "cuda") for at in days))
+    runs = [line for figure in drawn for panel in figure.panels for line in panel.lines if line.role == "run"]
+    assert {line.shape for line in runs} == {0}
+    assert len({line.colour for line in runs}) == 2
+
+
 def test_too_few_runs_to_detect_a_change_and_a_slow_trend_are_no_unchanged_level(months, make_run, figures, see):
     (short,) = figures("temporal_trend", *months[:3])
     assert see.says(short, "Line: median level; too few runs to detect a change: 4 are needed")

@@ -1,5 +1,6 @@
 """Text of charts: names of points, devices and sizes, and caption sentences."""
 
+import json
 from datetime import datetime
 
 import pytest
@@ -75,6 +76,30 @@ def test_parameter_counts_have_units(count, text):
     assert words.size(count) == text
 
 
+def test_the_doubt_of_a_single_point_counts_no_points():
+    doubtful = row(validity="noisy", doubts=["cpu_pressure"])
+    why = "(other programs were competing for the CPU before the timed calls)."
+    assert words.doubts([doubtful]) == f"Hollow: the point is doubtful {why}"
+    assert words.doubts([doubtful], None) == f"The point is doubtful {why}"
+    assert words.doubts([doubtful, row()]) == f"Hollow: 1 of 2 points is doubtful {why}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"loop": "open", "lengths_in": "128", "lengths_out": "64"}, ""),
+        ({"loop": "closed", "lengths_in": "uniform:64-256"}, "prompts of uniform:64-256 words"),
+        ({"arrivals": "at_once", "endpoint": "chat", "loop": "open"}, "arrivals at once, chat endpoint"),
+        ({"slo": "e2e:5000ms,ttft:500ms,odd:1s"}, "limits: latency 5 s and time to first token 500 ms and odd 1 s"),
+        ({"slo": "not limits", "cache": "static"}, "cache=static, limits: not limits"),
+    ],
+)
+def test_settings_of_load_tests_are_words_that_the_subtitle_does_not_repeat(settings, text):
+    load = row(runtime_mode=json.dumps(settings), weights="given")
+    *parts, _, _ = words.provenance([load]).split(words.SEPARATOR)  # the launches and the day come last
+    assert parts == ([text] if text else [])
+
+
 def test_different_launch_counts_and_dates_are_ranges():
     rows = [row(launches=1), row(launches=5, started_at=datetime(2026, 3, 4), runtime_mode="{}")]
     assert words.provenance(rows) == "random weights · 1 to 5 launches per point · measured 2026-01-02 to 2026-03-04"
@@ -145,5 +170,5 @@ def test_missing_points_are_counted_and_three_are_named():
     lost = [row(status="timed_out", batch_size=size, error="too slow") for size in (1, 2, 3, 4)]
     assert words.missing_points([*lost, row()], []) == (
         "Not drawn: 4 timed out, 1 without this metric of 5 points (batch 1, sequence 128; batch 2, sequence 128; "
-        "batch 3, sequence 128 and others): too slow"
+        "batch 3, sequence 128 and others): too slow."
     )

@@ -207,6 +207,15 @@ def test_each_run_has_a_row_and_equal_failures_are_listed_once(store, report):
     assert "- runs: 3, by one command in 10 min" in text
 
 
+def test_a_setup_without_a_stated_precision_and_a_day_are_not_said_twice(store, report):
+    later = make_load(precision="unknown", rates=(2.0,), started_at="2026-03-01T18:30:00Z", session_id="2" * 32)
+    store(make_load(precision="unknown", rates=(1.0,), started_at="2026-03-01T12:00:00Z"), later)
+    text = report()
+    assert "some-engine · unknown" not in text
+    assert "| some-engine |" in text
+    assert "- measured: 2026-03-01 12:00 to 18:30 UTC\n" in text
+
+
 def test_doubts_list_points_and_advice(store, report):
     doubt = Doubt(kind="cpu_pressure", severity="noisy", evidence={"psi_some_avg10": 42.0})
     noisy = each(make_run(runtime="onnxruntime", **SMALL), validity="noisy", doubts=(doubt,))
@@ -379,7 +388,9 @@ def test_a_long_table_of_results_is_folded(store, report, lengths, is_folded):
 def test_of_many_models_only_the_first_is_open(store, report, models, folded):
     store(*(make_run(model_id=f"model-{number}", **SMALL) for number in range(models)))
     page = report(name="r.html")
-    assert len(re.findall(r"<details><summary><h2>model-\d</h2></summary>", page)) == folded
+    assert (
+        len(re.findall(r"<details><summary><h2>model-\d</h2> <span class=\"muted\">feature-extraction", page)) == folded
+    )
     assert len(re.findall(r"<h2>model-\d</h2>", page)) == models
 
 
@@ -423,6 +434,8 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
             "at most 1 request/s answered at 1 request/s; 99% of the requests were within",
         ),
         ([(100, 1.0), (100, 1.0, "over_saturated")], "within the limits up to 1 request/s."),
+        ([(100, 1.0, "late_generator"), (9, 0.5, "late_generator")], ": no rate is known: all 2 levels are invalid."),
+        ([(100, 1.0, "late_generator")], ": no rate is known: its only level is invalid."),
         (
             [(100, 1.0, "unsteady")],
             "some-engine · float32: 99% of the requests were within the limits up to 1 request/s.",
@@ -434,9 +447,10 @@ def test_the_limits_hold_in_a_report_by_the_rule_of_the_load_test(store, report,
     run = make_load(rates=tuple(map(float, range(1, len(levels) + 1))), **SESSION)
     results = []
     for one, (count, share, *kinds) in zip(run.results, levels, strict=True):
-        doubts = tuple(Doubt(kind=kind, severity="noisy", evidence={}) for kind in kinds)
+        severity = "invalid" if "late_generator" in kinds else "noisy"
+        doubts = tuple(Doubt(kind=kind, severity=severity, evidence={}) for kind in kinds)
         metrics = {**one.metrics, "requests_sent": float(count), "goodput_share": share}
-        results.append(replace(one, metrics=metrics, doubts=doubts, validity="noisy" if doubts else "valid"))
+        results.append(replace(one, metrics=metrics, doubts=doubts, validity=severity if doubts else "valid"))
     store(replace(run, results=tuple(results)))
     (found,) = section(report(name="r.md"), "Under load")
     assert words in found

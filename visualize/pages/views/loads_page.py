@@ -15,7 +15,7 @@ from benchmarking.core.text import visible
 from visualize.drawing import loads, words
 from visualize.drawing.configurations import CONFIGURATION
 from visualize.drawing.figure import Figure
-from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, trust
+from visualize.drawing.rows import Row, Selection, charts, grouped, is_ok, limits_words, setting_words, trust
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
@@ -322,8 +322,8 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "precision": words.precision(run),
         "load": ", ".join(filter(None, [loads.LOOPS.get(mode[LOOP], mode[LOOP]), _arrivals(mode)])),
         "requests": "; ".join(filter(None, points)),
-        "limits": (mode.get("slo") or ("none" if run["origin_format"] is None else "")).replace(",", ", "),
-        "settings": ", ".join(f"{name}={value}" for name, value in others.items()),
+        "limits": limits_words(mode["slo"]) if mode.get("slo") else "none" if run["origin_format"] is None else "",
+        "settings": ", ".join(setting_words(name, value) for name, value in others.items()),
         "started": run_started_text(run, rows),
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
     }
@@ -337,7 +337,7 @@ def _answer(rows: Sequence[Row]) -> str:
     text = visible(found or loads.rates_text(rows))
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
     invalid = sum(row["state"] == "invalid" for row in measured)
-    if found and invalid:
+    if invalid and (found or invalid < len(measured)):
         text += f". But {invalid_levels_words(invalid, len(measured))}"
     return f"{text[:1].upper()}{text[1:]}."
 
