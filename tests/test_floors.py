@@ -16,7 +16,7 @@ from tests.helpers.paths import ROOT
 ROOMS = ("benchmarking", "db", "visualize")
 SHARED = {"benchmarking.core"}
 """What every floor may use: records, errors, tables of words, statistics and small helpers that measure nothing."""
-DOORS = {"benchmarking/sweep/run/warehouse_process.py": {"db.service"}}
+DOORS = {"benchmarking/sweep/run/command_session.py": {"db.service"}}
 """File -> the modules above it that it may start as a process: the one door from measuring to the warehouse."""
 FRONT_DOORS = {"benchmarking/core/command_names.py", "benchmarking/console_scripts.py"}
 """They name the commands of every floor: nothing but modules with a `main`."""

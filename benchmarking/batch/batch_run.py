@@ -28,9 +28,8 @@ from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.command_session import finish_run, store_run
+from benchmarking.sweep.run.command_session import Ingest, finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, closing, sweep
-from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.sweep.show.compared_runtimes import condensed
 from benchmarking.sweep.show.progress import cell_name, observed
 

@@ -56,7 +56,8 @@ from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_command
 from benchmarking.sweep.plan.measuring_settings import options_in
-from benchmarking.sweep.run import command_session, spool, warehouse_process
+from benchmarking.sweep.run import command_session, spool
+from benchmarking.sweep.run.command_session import StoredComparison, compare_stored, selection_of, stored_runs
 from benchmarking.sweep.run.command_turns import (
     COMMAND,
     COMMANDS,
@@ -69,7 +70,6 @@ from benchmarking.sweep.run.command_turns import (
     measure_in_turns,
     run_files,
 )
-from benchmarking.sweep.run.warehouse_process import StoredComparison, compare_stored, selection_of, stored_runs
 
 NAME = "benchhouse ab"
 
@@ -301,7 +301,7 @@ def measure_and_compare(
     format_flags = ["--json"] if output.json else []
     with _working_folder(output, name, keep_partial=keep_partial) as folder:
         db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
-        ingest = warehouse_process.database(db_path, output.lock_timeout_s, quiet=True)
+        ingest = command_session.database(db_path, output.lock_timeout_s, quiet=True)
         say = notes(quiet=output.quiet)
         more = "" if len(looks) == 1 else f", and up to {looks[-1]} while they do not decide"
         limit = "" if budget_s is None or len(looks) == 1 else f" and --budget {budget_s:g} leaves time"

@@ -49,8 +49,8 @@ from benchmarking.core.untrusted.redaction import from_home, redacted, without_s
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan, Machine, foreign_code
 from benchmarking.sweep.run import command_session, journal, spool
+from benchmarking.sweep.run.command_session import Ingest, database
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
-from benchmarking.sweep.run.warehouse_process import Ingest, database
 
 if TYPE_CHECKING:
     from benchmarking.batch.batch_run import Batch, Manifest

@@ -66,8 +66,7 @@ from benchmarking.load.traffic import LIMIT_WORDS, MAX_WORDS, Lengths, Pauses, T
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
 from benchmarking.sweep.run import journal, spool
-from benchmarking.sweep.run.command_session import store_run
-from benchmarking.sweep.run.warehouse_process import database
+from benchmarking.sweep.run.command_session import database, store_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,9 +36,9 @@ from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, plan_cell, runtime_named, workload_of
 from benchmarking.sweep.run import journal, spool
+from benchmarking.sweep.run.command_session import measured_peaks
 from benchmarking.sweep.run.profile_launch import NOT_CALIBRATED
 from benchmarking.sweep.run.spool import AUTO
-from benchmarking.sweep.run.warehouse_process import measured_peaks
 from benchmarking.sweep.show.profile_report import KIND_NAMES, kind_shares, profile_text
 
 DEFAULT_RUNS = 20

@@ -45,8 +45,7 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_op
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import Request, request_fields
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.command_session import store_run
-from benchmarking.sweep.run.warehouse_process import database
+from benchmarking.sweep.run.command_session import database, store_run
 from benchmarking.sweep.show.profile_report import profile_text
 from benchmarking.workloads.support.families import chosen_texts
 

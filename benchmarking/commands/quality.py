@@ -35,8 +35,8 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING, QUALITY, measu
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.plan.request import plan_cell
 from benchmarking.sweep.run import command_session
+from benchmarking.sweep.run.command_session import store_quality, stored_runs
 from benchmarking.sweep.run.quality_pass import quality_point, why_not_quality
-from benchmarking.sweep.run.warehouse_process import store_quality, stored_runs
 
 NAME = "benchhouse quality"
 EXAMPLES = """\

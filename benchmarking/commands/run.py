@@ -26,8 +26,8 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_op
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import ALL, plan_cell, plan_runtimes, show_runtimes, workload_of
 from benchmarking.sweep.run import command_session
+from benchmarking.sweep.run.command_session import database
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
-from benchmarking.sweep.run.warehouse_process import database
 
 NAME = "run_hardware_benchmark"
 EXAMPLES = """\

@@ -45,7 +45,7 @@ from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, request_fields, workload_of
 from benchmarking.sweep.run import command_session, spool
-from benchmarking.sweep.run.warehouse_process import Ingest
+from benchmarking.sweep.run.command_session import Ingest
 from benchmarking.tuning import space as spaces
 from benchmarking.tuning.search import TAG, UNFINISHED, Configuration, Search, race_plan
 from benchmarking.tuning.space import LIMITS, Choices, Goal, Space, quality_to_show

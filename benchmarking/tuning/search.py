@@ -34,11 +34,11 @@ from benchmarking.measure.aggregate import summarise
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run import spool
+from benchmarking.sweep.run.command_session import Ingest
 from benchmarking.sweep.run.preparation import has_build
 from benchmarking.sweep.run.process import OUT_OF_TIME
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
-from benchmarking.sweep.run.warehouse_process import Ingest
 from benchmarking.tuning.race import MOST_ROUNDS, SHARES, Entrant, Race, Tried, improvement
 from benchmarking.tuning.space import Candidate, Goal, Space
 

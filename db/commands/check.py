@@ -233,7 +233,7 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
     from benchmarking.sweep.plan.flags import repeated_request
     from benchmarking.sweep.plan.request import plan_cell
     from benchmarking.sweep.run import command_session
-    from benchmarking.sweep.run.warehouse_process import database
+    from benchmarking.sweep.run.command_session import database
 
     try:
         request = repeated_request(flagged.run, flagged.points, flagged.tags)

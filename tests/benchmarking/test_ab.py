@@ -263,7 +263,7 @@ def looked_at(monkeypatch, verdicts):
 
     monkeypatch.setattr(ab, "measure_in_turns", measure)
     monkeypatch.setattr(ab, "compare_stored", compared)
-    monkeypatch.setattr(ab.warehouse_process, "database", lambda *_, **__: lambda path: None)
+    monkeypatch.setattr(ab.command_session, "database", lambda *_, **__: lambda path: None)
     return measured
 
 
@@ -353,7 +353,7 @@ def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, n
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ab, "measure_in_turns", measured)
-    monkeypatch.setattr(ab.warehouse_process, "database", lambda *arguments, **named: None)
+    monkeypatch.setattr(ab.command_session, "database", lambda *arguments, **named: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS, "--no-save"]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/*/a/run.partial.jsonl")

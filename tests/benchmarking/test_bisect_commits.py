@@ -15,8 +15,8 @@ from benchmarking.commands.bisect import main
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.records import dumps, to_json
 from benchmarking.core.verdicts.judging import Pair, judge
+from benchmarking.sweep.run.command_session import StoredComparison
 from benchmarking.sweep.run.command_turns import TurnError
-from benchmarking.sweep.run.warehouse_process import StoredComparison
 from tests.helpers.git_repositories import GitRepository
 
 pytestmark = [pytest.mark.forked_children, pytest.mark.skipif(shutil.which("git") is None, reason="needs git")]

@@ -23,9 +23,8 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import LaunchLoad, Measurement, Point
 from benchmarking.measure.context import Live, settings
 from benchmarking.sweep.plan.request import Request, plan_cell
-from benchmarking.sweep.run.command_session import finish_run
+from benchmarking.sweep.run.command_session import database, finish_run
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
-from benchmarking.sweep.run.warehouse_process import database
 
 TIMED = ("warmup", "measure")
 
