@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -123,14 +123,13 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         _expect(isinstance(data, list), data, where, "a list")
         if get_origin(get_args(kind)[0]) is Annotated and all(type(value) is float for value in data):
             limits = get_args(get_args(kind)[0])[1]
-            if not data or limits.holds(min(data), max(data)):
+            if _all_hold(limits, data):
                 return tuple(data)  # raw samples: by far the most values
         if (one := _optional_number(get_args(kind)[0])) is not None:  # a column of requests, with gaps
             plain, limits = one
-            if all(type(value) in (plain, type(None)) for value in data):
-                given = [value for value in data if value is not None]
-                if not given or limits.holds(min(given), max(given)):
-                    return tuple(data)
+            is_plain = all(type(value) in (plain, type(None)) for value in data)
+            if is_plain and _all_hold(limits, [value for value in data if value is not None]):
+                return tuple(data)
         return tuple(_read(get_args(kind)[0], value, f"{where}[{i}]") for i, value in enumerate(data))
     if origin is not None and issubclass(origin, Mapping):
         _expect(isinstance(data, dict), data, where, "an object")
@@ -150,6 +149,11 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _expect(isinstance(data, int) and not isinstance(data, bool), data, where, "a whole number")
     name = {type(None): "null", str: "text", bool: "true or false"}.get(kind, str(kind))
     return _expect(isinstance(data, kind), data, where, name)
+
+
+def _all_hold(limits: Range, values: Sequence[float]) -> bool:
+    """Whether all values are within the limits. NaN is not, and neither the least nor the greatest value shows it."""
+    return not values or (limits.holds(min(values), max(values)) and all(map(math.isfinite, values)))
 
 
 @cache

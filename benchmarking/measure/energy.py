@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
 from statistics import mean, stdev
+from typing import Self
 
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, DeviceHandle
 from benchmarking.core.lazy_dataclass import dataclass
@@ -93,22 +94,22 @@ def energy_pass(context: MeasureContext) -> PassResult:
     ):
         # A window of completed calls.
         handle, target_ns, calls = context.handle, context.settings.energy_window_s * NS_PER_S, 0
-        reading = WindowReading(handle)
-        if context.operation.requests_in_flight > 1:
-            least, until_ns = max(MIN_CALLS, context.operation.requests_in_flight), reading.start_ns + target_ns
-            calls = len(context.operation.keep_in_flight(MAX_CALLS, handle.now_ns, until_ns, least))
-            handle.synchronize()
-        limit_ns = max(target_ns, context.settings.max_time_s * NS_PER_S)
-        while (
-            calls == 0
-            or (elapsed_ns := handle.now_ns() - reading.start_ns) < target_ns
-            or (calls < MIN_CALLS and elapsed_ns < limit_ns)
-        ):
-            context.operation.reset()
-            context.operation.run(no_mark)
-            handle.synchronize()
-            calls += 1
-        windows.append(reading.window(calls))
+        with WindowReading(handle) as reading:
+            if context.operation.requests_in_flight > 1:
+                least, until_ns = max(MIN_CALLS, context.operation.requests_in_flight), reading.start_ns + target_ns
+                calls = len(context.operation.keep_in_flight(MAX_CALLS, handle.now_ns, until_ns, least))
+                handle.synchronize()
+            limit_ns = max(target_ns, context.settings.max_time_s * NS_PER_S)
+            while (
+                calls == 0
+                or (elapsed_ns := handle.now_ns() - reading.start_ns) < target_ns
+                or (calls < MIN_CALLS and elapsed_ns < limit_ns)
+            ):
+                context.operation.reset()
+                context.operation.run(no_mark)
+                handle.synchronize()
+                calls += 1
+            windows.append(reading.window(calls))
         context.live("energy")
     foreign = context.handle.state().values.get("foreign_pids")
     if foreign:
@@ -215,14 +216,14 @@ def _why_dropped(windows: Sequence[EnergyWindow]) -> str | None:
 def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
     """A window without calls, after a pause."""
     handle.sleep(SETTLE_S)
-    reading = WindowReading(handle)
-    handle.sleep(settings.energy_window_s)
-    return reading.window(calls=0)
+    with WindowReading(handle) as reading:
+        handle.sleep(settings.energy_window_s)
+        return reading.window(calls=0)
 
 
 class WindowReading:
     """The counters at the start of a window, and its power from then on. The device is idle or synchronized at both
-    ends."""
+    ends. As a context, it ends the sampling of a window in which a call failed."""
 
     def __init__(self, handle: DeviceHandle) -> None:
         handle.synchronize()
@@ -230,6 +231,12 @@ class WindowReading:
         self._before = handle.energy_j()
         self.start_ns = handle.now_ns()
         self._power = power_samples(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._power.end()
 
     def window(self, calls: int) -> EnergyWindow:
         """End the window and return it."""
@@ -284,9 +291,14 @@ class PowerSamples:
     def stop(self) -> None:
         """Stop sampling. A device whose power cannot be read has no samples."""
         if self._thread is not None:
+            self.end()
+            self._sample()
+
+    def end(self) -> None:
+        """End the thread, without a last sample."""
+        if self._thread is not None:
             self._stopping.set()
             self._thread.join()
-            self._sample()
 
     @property
     def peak_w(self) -> float | None:

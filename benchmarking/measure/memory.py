@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,17 @@ class SampledPeak:
 
     def reset(self) -> None:
         """Start a new period. If the value cannot be read, `read` raises the reason."""
-        if self._sampler is not None:
-            self._sampler.stop()
-            self._sampler = None
+        self.end()
         try:
             self._sampler = PeakSampler(lambda: {PEAK: self._read_bytes()}, FOOTPRINT_INTERVAL_S)
         except UnreadableError as error:
             self._why_not = str(error)
+
+    def end(self) -> None:
+        """End a period whose peak nobody reads."""
+        if self._sampler is not None:
+            self._sampler.end()
+            self._sampler = None
 
     def read(self) -> int:
         """Bytes at the peak. Ends the period, so no sampler runs during timed calls. Raises UnreadableError."""
@@ -217,28 +222,33 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
     elsewhere = None
     if operation.resident_bytes() is not None:
         elsewhere = SampledPeak(lambda: operation.resident_bytes() or 0)
-    method = reset_peak_rss(elsewhere)
-    peak = elsewhere or _PEAK
-    process = psutil.Process()  # looked up once, as that takes ten times as long as a reading
-    present = None
-    if not isinstance(peak, SampledPeak):
-        present = PeakSampler(lambda: {PEAK: process.memory_info().rss}, RESIDENT_INTERVAL_S)
 
     def in_use() -> Reading:
         values = handle.memory_in_use().values
         return {name: value for name in IN_USE_NAMES if isinstance(value := values.get(name), int)}
 
-    is_counted = any(name in at_rest.values for name in IN_USE_NAMES)
-    sampler = PeakSampler(in_use, DEVICE_INTERVAL_S) if is_counted else None
-    is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
-    least = context.settings.memory_calls if is_sampled else min(1, context.settings.memory_calls)
-    calls = _call(context, least) if run is None else run(least)
-    resident = peak_rss_bytes(elsewhere)
-    mean_bytes = peak.mean_bytes if isinstance(peak, SampledPeak) else None  # that of the same samples
-    if present is not None:
-        present.stop()
-        mean_bytes = present.means[PEAK]
-    used = sampler.stop() if sampler else {}
+    method = reset_peak_rss(elsewhere)
+    peak = elsewhere or _PEAK
+    process = psutil.Process()  # looked up once, as that takes ten times as long as a reading
+    present = sampler = None
+    with ExitStack() as threads:  # a call that fails must not leave one that disturbs the points after it
+        if isinstance(peak, SampledPeak):
+            threads.callback(peak.end)
+        else:
+            present = PeakSampler(lambda: {PEAK: process.memory_info().rss}, RESIDENT_INTERVAL_S)
+            threads.callback(present.end)
+        if any(name in at_rest.values for name in IN_USE_NAMES):
+            sampler = PeakSampler(in_use, DEVICE_INTERVAL_S)
+            threads.callback(sampler.end)
+        is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
+        least = context.settings.memory_calls if is_sampled else min(1, context.settings.memory_calls)
+        calls = _call(context, least) if run is None else run(least)
+        resident = peak_rss_bytes(elsewhere)
+        mean_bytes = peak.mean_bytes if isinstance(peak, SampledPeak) else None  # that of the same samples
+        if present is not None:
+            present.stop()
+            mean_bytes = present.means[PEAK]
+        used = sampler.stop() if sampler else {}
     peaks = handle.peak_memory()
     if operation.is_replayed and PEAK_NAMES[0] in peaks.values:
         others = {name: value for name, value in peaks.values.items() if name != PEAK_NAMES[0]}
@@ -313,10 +323,14 @@ class PeakSampler:
         self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True, name="peak-sampler")
         self._thread.start()
 
-    def stop(self) -> Reading:
-        """The largest value by name. Raises the exception of a failed reading."""
+    def end(self) -> None:
+        """End the thread."""
         self._stopping.set()
         self._thread.join()
+
+    def stop(self) -> Reading:
+        """The largest value by name. Raises the exception of a failed reading."""
+        self.end()
         if self._trouble is not None:
             raise self._trouble
         self._sample()

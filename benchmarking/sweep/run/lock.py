@@ -306,8 +306,10 @@ def _other_folder() -> str:
 
 def _owner(path: Path) -> str:
     """The owner of a file, or of its folder if it is missing or hidden, in brackets after a space; else empty."""
-    import pwd
-
+    try:
+        import pwd
+    except ImportError:  # Windows
+        return ""
     for one in (path, path.parent):
         with suppress(OSError):
             number = os.lstat(one).st_uid

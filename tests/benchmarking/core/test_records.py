@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Annotated
 
 import pytest
 
+from benchmarking.core.codec import Range
 from benchmarking.core.errors import FormatError
 from benchmarking.core.records import (
     FORMAT_VERSION,
@@ -39,6 +41,16 @@ def test_integers_become_floats_in_float_fields():
 def test_nan_and_infinity_are_errors(bad):
     with pytest.raises(FormatError, match="store None and a reason"):
         to_json(Doubt(kind="k", severity="info", evidence={"x": bad}))
+
+
+@pytest.mark.parametrize("kind", [Annotated[float, Range(0, 10)], Annotated[float, Range(0, 10)] | None])
+@pytest.mark.parametrize("place", range(3))
+def test_nan_is_refused_wherever_it_is_in_a_list(kind, place):
+    """NaN is neither less nor more than any number, so it is not seen in the least and the greatest of a list."""
+    values = [1.0, 2.0, 3.0]
+    values[place] = math.nan
+    with pytest.raises(FormatError, match=rf"list\[{place}\]: expected"):
+        from_json(tuple[kind, ...], values, "list")
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,17 @@ def test_counters_of_several_devices_are_read_at_start_and_end(fake):
     assert result.extra["energy_gpu_j_per_call_by_device"] == {"a": pytest.approx(1.0)}
 
 
+def test_no_power_is_sampled_after_a_call_that_failed(fake):
+    class Failing(fake.operation):
+        def run(self, mark):
+            raise ValueError("this point fails, the next one is timed")
+
+    context = fake.context([100], handle=fake.handle(power_w=10.0), energy_windows=1)
+    with pytest.raises(ValueError, match="this point fails"):
+        energy_pass(replace(context, operation=Failing(context.handle, [100])))
+    assert [thread.name for thread in threading.enumerate() if thread.name == "power-sampler"] == []
+
+
 def test_nothing_runs_without_a_counter(fake):
     context = fake.context([5])
     result = energy_pass(context)

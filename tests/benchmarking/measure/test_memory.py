@@ -5,6 +5,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -184,6 +185,22 @@ def _until(claim, limit_s=60.0):
     deadline = time.monotonic() + limit_s
     while not claim() and time.monotonic() < deadline:
         time.sleep(0.001)
+
+
+def test_no_sampling_goes_on_after_a_call_that_failed(fake):
+    class Failing(fake.operation):
+        def resident_bytes(self):
+            return 1000
+
+        def run(self, mark):
+            raise ValueError("this point fails, the next one is timed")
+
+    in_use = Readings(values={"device_process_bytes": 1, "device_used_bytes": 1})
+    for operation_type in (Failing, type("Here", (Failing,), {"resident_bytes": lambda self: None})):
+        context = fake.context([5], handle=fake.handle(in_use=[in_use]))
+        with pytest.raises(ValueError, match="this point fails"):
+            memory_pass(dataclasses.replace(context, operation=operation_type(context.handle, [5])))
+        assert [thread.name for thread in threading.enumerate() if thread.name == "peak-sampler"] == []
 
 
 def test_the_memory_pass_resets_the_peaks_before_its_calls(fake):

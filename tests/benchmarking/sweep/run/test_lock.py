@@ -294,6 +294,15 @@ def test_a_named_folder_that_cannot_be_used_is_refused(folder, monkeypatch, tmp_
         pass
 
 
+def test_a_folder_that_cannot_be_used_is_refused_where_users_have_no_entries(folder, monkeypatch, tmp_path):
+    """As on Windows, which has no module pwd."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(lock.FOLDER_VARIABLE, str(tmp_path / "file" / "locks"))
+    monkeypatch.setitem(sys.modules, "pwd", None)
+    with pytest.raises(StorageError, match="choose another folder with BENCHHOUSE_LOCK_DIR"), device_lock("a", print):
+        pass
+
+
 def test_the_folder_is_for_all_users_and_does_not_depend_on_tmpdir(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with device_lock("cpu", print):
