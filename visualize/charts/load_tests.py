@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.load_doubts import LEAST_GOOD
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Colour, Element, Entry, Line, Mark, Note, Panel, Rule
 from visualize.drawing.loads import (
@@ -59,10 +60,10 @@ MOST_DOTTED = 4
 SOLID, TAILS = "Solid: median times, and successful requests per second", "99th percentiles"
 GOODPUT = "goodput (requests that meet every limit)"
 WITHOUT_DOTTED = "percentiles, goodput and knees are drawn for at most 4 servers."
-IDEAL = "dashed grey: offered load."
-FROM_SENDING = "imported times count from sending, without the delay of requests that were sent late."
-ALL_AT_ONCE = "unlimited: all requests are sent at once."
-KNEE = "dotted vertical: the knee, beyond which more load mainly adds queueing delay."
+IDEAL = "Dashed grey: offered load."
+FROM_SENDING = "Imported times count from sending, without the delay of requests that were sent late."
+ALL_AT_ONCE = "Unlimited: all requests are sent at once."
+KNEE = "Dotted vertical: the knee, beyond which more load mainly adds queueing delay."
 
 
 class LoadLatency(ChartPlugin):
@@ -98,8 +99,7 @@ class LoadLatency(ChartPlugin):
             panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
             sound = [row for row in knees if trust(row) == "valid"]
             finding = f"latency knee at {level_words(sound[0])}" if len(sound) == 1 else None
-        has_tails = any(row[panel.thin] is not None for panel in LATENCIES for row in shown)
-        has_goodput = any(row[RATES.thin] is not None for row in shown)
+        has_tails, has_goodput = any(map(_has_dots, panels[:-1])), _has_dots(panels[-1])
         dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
         has_lines = any(trust(row) != "invalid" for row in shown)  # no line leads to a cross
         reading = (
@@ -158,7 +158,7 @@ def _panel(
     if limit is not None:
         elements += [
             Rule(at=limit, along="y", role="limit", colour="ink"),
-            Note(x=x.low, y=limit, text=f"limit {number(limit)} ms", dx=3, dy=6),
+            Note(x=x.low, y=limit, text=f"limit: {LEAST_GOOD * 100:g} % within {number(limit)} ms", dx=3, dy=6),
         ]
     offered = sorted({level(row) for one in series for row in one.rows if without_rate(row) is None})
     if metric is RATES and series[0].rows[0]["loop"] == "open" and offered:
@@ -172,6 +172,11 @@ def _panel(
         if len(series) == 1 and apart:
             elements.append(Note(x=at(apart[0]), y=apart[0]["goodput"], text="goodput", dx=5, dy=6))
     return Panel(x=x, y=y, elements=tuple(elements), height_in=PANEL_IN)
+
+
+def _has_dots(panel: Panel) -> bool:
+    """Whether a dotted line is drawn, which no invalid level is part of."""
+    return any(line.role == "thin" and len(line.joined) > 1 for line in panel.lines)
 
 
 MOST_BARS = 300

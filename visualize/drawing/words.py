@@ -240,10 +240,11 @@ def missing_points(
     missing = [row for row in rows if id(row) not in shown]
     if not missing:
         return None
-    names = "; ".join(named(row) for row in missing[:3]) + (" and others" if len(missing) > 3 else "")
+    every = list(dict.fromkeys(map(named, missing)))
+    names = "; ".join(every[:3]) + (" and others" if len(every) > 3 else "")
     error = _first_error(missing)
     of_points = counted(len(rows), "point")
-    found = f"Not drawn: {counts(_state(row, otherwise) for row in missing)} of {of_points} ({names})"
+    found = f"Not drawn, of {of_points}: {counts(_state(row, otherwise) for row in missing)} ({names})"
     return f"{found}: {error}".removesuffix(".") + "." if error else f"{found}."
 
 
@@ -256,9 +257,8 @@ def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None
 def nothing_to_draw(rows: Sequence[Row]) -> str:
     """Why there is no picture of the rows."""
     error = _first_error(rows)
-    points = f" of {counted(len(rows), 'point')}"
-    why = points + (f"; first error: {error}" if error else "")
-    return f"nothing to draw: {counts(_state(row, NO_VALUE) for row in rows)}{why}"
+    why = f"; first error: {error}" if error else ""
+    return f"nothing to draw, of {counted(len(rows), 'point')}: {counts(_state(row, NO_VALUE) for row in rows)}{why}"
 
 
 def caption(

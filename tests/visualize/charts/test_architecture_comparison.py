@@ -139,7 +139,7 @@ def test_doubtful_results_are_hollow_and_failed_results_are_named(make_run, figu
     (figure,) = figures(NAME, make_run(), doubtful, broken)
     assert see.face(figure.axes[0], "doubtful doubtful") == "#ffffff"
     assert see.legend(figure) == ["encoder-only", "hollow: doubtful"]
-    assert see.says(figure, "Not drawn: 4 failed of 6 points (broken at batch 1, sequence 32; broken at")
+    assert see.says(figure, "Not drawn, of 6 points: 4 failed (broken at batch 1, sequence 32; broken at")
 
 
 def test_labels_distinguish_two_modes_of_a_model(make_run, figures, alter):

@@ -116,7 +116,7 @@ def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter)
 def test_failed_points_are_counted_with_their_reason(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(with_failed=True))
     assert see.labels(figure.axes[0]) == ["band 128", "band 32", "line 128", "line 32", "valid 128", "valid 32"]
-    note = "Not drawn: 1 failed of 5 points (batch 64, sequence 512): OutOfMemoryError: 64 GB asked, 16 GB there"
+    note = "Not drawn, of 5 points: 1 failed (batch 64, sequence 512): OutOfMemoryError: 64 GB asked, 16 GB there"
     assert note in see.texts(figure)
 
 
@@ -124,7 +124,7 @@ def test_a_reason_replaces_the_picture_if_every_point_failed(make_run, outcomes,
     (outcome,) = outcomes(LATENCY, alter.results(make_run(), alter.failed))
     assert outcome == NotDrawn(
         what="Latency vs batch size: bert-base-uncased on Test CPU (cpu) · eager · float32",
-        why="nothing to draw: 4 failed of 4 points; first error: OutOfMemoryError: too big",
+        why="nothing to draw, of 4 points: 4 failed; first error: OutOfMemoryError: too big",
     )
 
 
@@ -214,10 +214,10 @@ def test_points_without_a_memory_reading_are_counted(make_run, figures, outcomes
     bare = alter.metrics(memory_peak_rss_infer_mb=None)
     run = make_run(batch_sizes=(1, 2, 4))
     (figure,) = figures(MEMORY, alter.results(run, bare, where=lambda point: point.batch_size == 2))
-    note = "Not drawn: 2 without this metric of 6 points (batch 2, sequence 32; batch 2, sequence 128)."
+    note = "Not drawn, of 6 points: 2 without this metric (batch 2, sequence 32; batch 2, sequence 128)."
     assert note in see.texts(figure)
     (outcome,) = outcomes(MEMORY, alter.results(make_run(), bare))
-    assert outcome.why == "nothing to draw: 4 without this metric of 4 points"
+    assert outcome.why == "nothing to draw, of 4 points: 4 without this metric"
 
 
 def test_a_model_without_sequence_lengths_has_no_legend(make_run, figures, see):
@@ -269,7 +269,7 @@ def test_a_failed_point_adds_no_line_and_no_picture(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(family="vision", with_failed=True))
     assert see.legend(figure) == ["224", "384"]
     assert any(
-        text.startswith("Not drawn: 1 failed of 5 points (batch 64, image 384 px)") for text in see.texts(figure)
+        text.startswith("Not drawn, of 5 points: 1 failed (batch 64, image 384 px)") for text in see.texts(figure)
     )
 
 

@@ -30,7 +30,7 @@ def test_only_shared_points_are_compared(make_run, figures, see, alter):
     (axes,) = figure.axes
     assert see.title(axes) == "sequence 32"
     assert see.points(axes, "line Other (cpu) · eager · float32") == [(1, 8)]
-    note = "Not drawn: 6 measured on a single configuration of 8 points"
+    note = "Not drawn, of 8 points: 6 measured on a single configuration"
     assert see.says(figure, note)
 
 
@@ -82,7 +82,7 @@ def test_invalid_results_are_counted_but_not_drawn(make_run, figures, see, alter
     run = alter.results(make_run(sequence_lengths=(32,)), alter.invalid, where=lambda point: point.batch_size == 2)
     (figure,) = figures(NAME, *also_elsewhere(run, alter))
     assert see.points(figure.axes[0], "line Test CPU (cpu) · eager · float32") == [(1, 8)]
-    assert see.says(figure, "Not drawn: 2 invalid of 4 points")
+    assert see.says(figure, "Not drawn, of 4 points: 2 invalid")
 
 
 def test_a_valid_result_takes_precedence_over_a_newer_doubtful_result(make_run, figures, see, alter):

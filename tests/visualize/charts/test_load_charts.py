@@ -134,6 +134,8 @@ def test_a_load_whose_levels_are_all_invalid_explains_no_lines(served, outcomes,
     for load, has_lines in ((run, True), (alter.results(run, alter.invalid), False)):
         (figure,) = outcomes("load_latency", load)
         assert ("Solid: median times" in " ".join(figure.caption)) is has_lines
+        assert ("otted: " in " ".join(figure.caption)) is has_lines
+        assert (figure.caption[0].startswith("Dashed grey: offered load")) is not has_lines
 
 
 def test_an_unlimited_rate_is_a_level_of_its_own_at_the_right_edge(served, outcomes, alter):

@@ -76,6 +76,11 @@ def test_parameter_counts_have_units(count, text):
     assert words.size(count) == text
 
 
+def test_missing_points_of_several_setups_are_named_once():
+    lost = [row(status="failed", runtime=one) for one in ("eager", "openvino")]
+    assert words.missing_points(lost, []) == "Not drawn, of 2 points: 2 failed (batch 4, sequence 128)."
+
+
 def test_the_doubt_of_a_single_point_counts_no_points():
     doubtful = row(validity="noisy", doubts=["cpu_pressure"])
     why = "(other programs were competing for the CPU before the timed calls)."
@@ -169,6 +174,6 @@ def test_long_errors_are_cut_to_their_first_line():
 def test_missing_points_are_counted_and_three_are_named():
     lost = [row(status="timed_out", batch_size=size, error="too slow") for size in (1, 2, 3, 4)]
     assert words.missing_points([*lost, row()], []) == (
-        "Not drawn: 4 timed out, 1 without this metric of 5 points (batch 1, sequence 128; batch 2, sequence 128; "
+        "Not drawn, of 5 points: 4 timed out, 1 without this metric (batch 1, sequence 128; batch 2, sequence 128; "
         "batch 3, sequence 128 and others): too slow."
     )

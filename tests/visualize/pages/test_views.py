@@ -744,7 +744,7 @@ def test_the_page_of_a_load_has_curves_requests_doubts_and_the_command(data):
     )
     assert "dashed grey: offered load; dotted vertical: the knee" in levels.caption
     texts = [row["text"] for layer in levels.specs[0]["layer"] for row in layer["data"]["values"] if "text" in row]
-    assert texts == ["limit 500 ms", "knee"]
+    assert texts == ["limit: 99 % within 500 ms", "knee"]
     assert [one["x"] for one in marks_of(frontier)] == [125.0, pytest.approx(1000 / 9), 100.0, pytest.approx(1000 / 11)]
     for panel in range(3):
         assert [one["state"] for one in marks_of(levels, panel)] == ["valid"] * 3 + ["invalid"]
