@@ -116,7 +116,7 @@ def test_doubtful_points_are_hollow_and_explained(make_run, figures, see, alter)
 def test_failed_points_are_counted_with_their_reason(make_run, figures, see):
     (figure,) = figures(LATENCY, make_run(with_failed=True))
     assert see.labels(figure.axes[0]) == ["band 128", "band 32", "line 128", "line 32", "valid 128", "valid 32"]
-    note = "Not drawn, of 5 points: 1 failed (batch 64, sequence 512): OutOfMemoryError: 64 GB asked, 16 GB there"
+    note = "Not drawn, of 5 points: 1 failed (batch 64, sequence 512): OutOfMemoryError: 64 GB asked, 16 GB there."
     assert note in see.texts(figure)
 
 
