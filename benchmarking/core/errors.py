@@ -149,7 +149,7 @@ def first_line(error: BaseException) -> str:
 def is_out_of_memory(error: BaseException | str) -> bool:
     """Whether an error of Python or of a library, or its message, means that host or device memory ran out."""
     text = str(error).lower()
-    return isinstance(error, MemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
+    return isinstance(error, MemoryError | OutOfMemoryError) or any(part in text for part in OUT_OF_MEMORY_TEXTS)
 
 
 def out_of_memory_line(error: BaseException) -> str | None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, is_out_of_memory
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, NOT_SUPPORTED, Cell, Json, Preparation
 from benchmarking.sweep.plan.plan import CellPlan
@@ -193,7 +193,7 @@ def make_all(job: PreparationJob, send: Send) -> bool:
             digest = maker.digest(point if stand_in is None else stand_in.point)
             result = Referenced(label=point.label, digest=digest, stand_in=stand_in)
         except Exception as error:  # noqa: BLE001 - a point without a reference is measured, and says why it has none
-            is_lost = isinstance(error, OutOfMemoryError | MemoryError) or maker.has_lost_device(error)
+            is_lost = is_out_of_memory(error) or maker.has_lost_device(error)
             why_not = f"{FAILED}: {error_text(error)}"
             result = Referenced(label=point.label, why_not=why_not, ends_process=is_lost)
         send(result)

@@ -24,7 +24,7 @@ from benchmarking.core.child_process import at_end_of_stdin
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, always_after, is_device_lost
+from benchmarking.core.errors import BenchhouseError, always_after, is_device_lost, is_out_of_memory
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, NOT_RUN, NOT_SUPPORTED, LaunchLoad, Measurement, Point, Readings
@@ -295,7 +295,7 @@ def measure(
             finished_at=utc_now(),
             missing={"latency_median_ms": FAILED},
             extra={
-                "out_of_memory": isinstance(error, OutOfMemoryError | MemoryError),
+                "out_of_memory": is_out_of_memory(error),
                 "device_lost": is_lost,
                 "traceback": error_traceback(error),
             },

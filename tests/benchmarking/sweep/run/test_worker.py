@@ -1,0 +1,58 @@
+"""How the processes of a cell report what failed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarking.core.errors import OutOfMemoryError
+from benchmarking.core.records import Point
+from benchmarking.sweep.run import preparation
+from benchmarking.sweep.run.output_check import Check
+from benchmarking.sweep.run.process import Referenced, ends_worker
+from benchmarking.sweep.run.worker import measure
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (OutOfMemoryError("the page ran out of room"), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),  # of a check of the output, say
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), True),
+        (ValueError("a size does not fit"), False),
+    ],
+)
+def test_a_process_whose_memory_ran_out_measures_no_further_points(error, ends, monkeypatch):
+    """In the words of any library, wherever in a point it happened: what is left in memory would affect the others."""
+
+    def operation(point):
+        raise error
+
+    monkeypatch.setattr(Check, "of", lambda job, point: None)
+    handle, job = SimpleNamespace(answers=lambda: True), SimpleNamespace(launch=0)
+    measured = measure(job, SimpleNamespace(operation=operation), handle, Point(batch_size=1), print, None)
+    assert measured.status == "failed"
+    assert ends_worker(measured) is ends
+
+
+def test_a_process_whose_memory_ran_out_makes_no_further_references(monkeypatch):
+    class Maker:
+        def __init__(self, *arguments):
+            pass
+
+        def stand_in(self, point):
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+        def has_lost_device(self, error):
+            return False
+
+    sent = []
+    monkeypatch.setattr(preparation, "ReferenceMaker", Maker)
+    monkeypatch.setattr(preparation, "needs_reference", lambda cell: True)
+    points = (Point(batch_size=1), Point(batch_size=2))
+    job = {"cell": None, "points": points, "build": {}, "with_references": True, "quality": None}
+    job |= {"rebuild": "auto", "timeout_s": None, "reference_s": None}
+    assert not preparation.make_all(SimpleNamespace(**job), sent.append)
+    assert [message.label for message in sent if isinstance(message, Referenced)] == [points[0].label]
