@@ -65,7 +65,7 @@ exit codes:
   1  something regressed, has a worse quality, or failed although it worked
      before; also if nearly all moved together (the machine, not the code)
   2  usage
-  3  not enough data to judge anything, or no warehouse yet
+  3  not enough data, or too noisy, to judge anything; or no warehouse yet
 """
 
 

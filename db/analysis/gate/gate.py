@@ -34,7 +34,7 @@ from typing import Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, number
 from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, outlooks
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
@@ -133,7 +133,9 @@ def judge_all(
     )
     by_index = dict(zip(members, found, strict=True))
     return [
-        None if case.newest is None else _judgement(case, used[index], by_index.get(index), reasons[index], parameters)
+        None
+        if case.newest is None
+        else _judgement(case, used[index], by_index.get(index), reasons[index], parameters, is_confirmation)
         for index, case in enumerate(cases)
     ]
 
@@ -230,7 +232,12 @@ def _is_none_left(case: Case) -> bool:
 
 
 def _judgement(
-    case: Case, past: Sequence[Night], outlook: Outlook | None, why: str | None, parameters: Parameters
+    case: Case,
+    past: Sequence[Night],
+    outlook: Outlook | None,
+    why: str | None,
+    parameters: Parameters,
+    is_confirmation: bool,
 ) -> Judgement:
     assert case.newest is not None
     value, own = case.newest.value, min(len(_stored_once(case.segments[-1], case.newest)), len(past))
@@ -247,12 +254,10 @@ def _judgement(
         outcome = "trend" if outlook.is_gradual else "worse" if case.metric.is_worse(shift) else "better"
     elif outlook.trend is not None:
         outcome = "trend"
-    if outcome == "fine" and own < parameters.min_points and not 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
-        found = [night.value for night in past[len(past) - own :]]
-        why = (
-            f"{counted(own, 'run')} since {case.since or 'the last change of level'} that differ by up to a factor of "
-            f"{max(found) / min(found):.2g} do not tell {1 + shift:.2g} times the predicted value from their variation"
-        )
+    if outcome == "fine":
+        why = _why_not_fine(case, past[len(past) - own :], shift, parameters)
+        why = why or (None if is_confirmation else _why_too_noisy(case, past[len(past) - own :], outlook))
+    if why is not None:
         return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
     trend = outlook.trend
     return Judgement(
@@ -270,8 +275,35 @@ def _judgement(
     )
 
 
+def _why_not_fine(case: Case, own: Sequence[Night], shift: float, parameters: Parameters) -> str | None:
+    """Why a value within the interval of a few runs is not called fine."""
+    if len(own) >= parameters.min_points or 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
+        return None
+    return f"{_varied(case, own)} do not tell {number(1 + shift, 2)} times the predicted value from their variation"
+
+
+def _why_too_noisy(case: Case, own: Sequence[Night], outlook: Outlook) -> str | None:
+    """Why nothing within the interval is called fine: a gate that hardly anything can fail says nothing."""
+    least = outlook.high / outlook.centre if case.metric.is_worse(1.0) else outlook.centre / outlook.low
+    if least <= MOST_UNJUDGED:
+        return None
+    return (
+        f"{_varied(case, own)} are too noisy: only a change by a factor of more than {number(min(least, MOST_SHOWN), 2)} "
+        "would be found: measure on a quieter machine, or with more launches"
+    )
+
+
+def _varied(case: Case, own: Sequence[Night]) -> str:
+    found = [night.value for night in own]
+    since = f" since {case.since or 'the last change of level'}" if len(case.segments) > 1 else ""
+    return f"{counted(len(own), 'run')}{since} that differ by up to a factor of {number(max(found) / min(found), 2)}"
+
+
 MOST_UNJUDGED = 2.0
-"""The factor from which a change within the interval of a few runs is not called fine."""
+"""The factor from which a change within the interval of a few runs is not called fine, and from which an interval is
+too wide to call anything fine."""
+MOST_SHOWN = 1000.0
+"""Factors are shown up to this one."""
 MIN_GROUPS = 5
 MIN_SHARE = 0.8
 MAX_CHANCE = 0.05

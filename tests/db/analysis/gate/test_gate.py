@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -58,7 +59,35 @@ def test_a_few_runs_on_two_levels_do_not_make_a_change_of_a_factor_fine():
         "value from their variation"
     )
     assert judge([0.505, 0.504, 0.506, 0.505], 6.05, LATENCY, earlier=[before]).outcome == "worse"
-    assert judge([6.05, 0.505, 0.504, 0.506], 0.6, LATENCY, earlier=[before]).outcome == "fine"
+    near = judge([6.05, 0.505, 0.504, 0.506], 0.6, LATENCY, earlier=[before])
+    assert near.outcome == "not_enough_data"
+    assert near.why is not None
+    assert near.why.startswith(
+        "4 runs since the last change of level that differ by up to a factor of 12 are too noisy: "
+    )
+
+
+@pytest.mark.parametrize(("metric", "values"), [(LATENCY, [2, 3, 60, 70, 180]), (THROUGHPUT, [0.3, 1, 1.3, 40, 60])])
+@pytest.mark.parametrize("now", [0.5, 1.0, 2.4])
+def test_a_gate_that_nothing_could_fail_calls_nothing_fine(metric, values, now):
+    """Each value is within the interval of runs on a machine with other work, and so would be one 30 times worse."""
+    judged = judge([each * factor for factor in (1, 1.1, 0.9) for each in values], now * values[2], metric)
+    assert judged.outcome == "not_enough_data"
+    assert judged.why is not None
+    assert re.fullmatch(
+        r"15 runs that differ by up to a factor of \d+ are too noisy: only a change by a factor of more than [\d.]+ "
+        "would be found: measure on a quieter machine, or with more launches",
+        judged.why,
+    )
+
+
+def test_a_confirmation_of_noisy_runs_has_a_verdict():
+    case = Case(
+        segments=(tuple(Night(session=str(place), value=each) for place, each in enumerate([1.0, 2.0, 3.0] * 5)),),
+        newest=Night(session="newest", value=2.0),
+        metric=LATENCY,
+    )
+    assert [one.outcome for one in judge_all([case], is_confirmation=True) if one] == ["fine"]
 
 
 def test_nine_runs_are_not_enough():
