@@ -458,7 +458,7 @@ def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
         "--budget",
         type=non_negative_seconds,
         metavar="S",
-        help="seconds after which no more rounds are started (default: no limit)",
+        help="seconds that rounds beyond --rounds must fit, with those before (default: no limit)",
     )
     add_settings(
         group,

@@ -199,10 +199,13 @@ class Progress(Observer):
         room_s = launches * settings.budget_s - (time.monotonic() - self._launched_s)
         self._has_warned = left_s > max(0.0, room_s) + BUDGET_TOLERANCE * launches * settings.budget_s
         if self._has_warned:
+            points = track.open_points()
+            smaller = " (--batch-sizes 1)" if max(point.batch_size for point in points) > 1 else ""
             self._display.say(
-                f"slow: the remaining {_points(len(track.open_points()))} need about {duration(left_s)} even with the "
-                f"minimum of calls, more than the time budget of {round(settings.budget_s, 1):g} s: measure fewer or "
-                "smaller points (--batch-sizes 1); those that do not fit twice the budget are skipped"
+                f"slow: what remains, {_points(len(points))}, takes about {duration(left_s)} even with the minimum of "
+                f"calls, and {duration(max(0.0, room_s))} are left of the time budget of "
+                f"{round(settings.budget_s, 1):g} s: measure fewer or smaller points{smaller}; those that do not fit "
+                "twice the budget are skipped"
             )
         return self._has_warned
 

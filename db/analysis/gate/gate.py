@@ -288,8 +288,8 @@ def _why_too_noisy(case: Case, own: Sequence[Night], outlook: Outlook) -> str | 
     if least <= MOST_UNJUDGED:
         return None
     return (
-        f"{_varied(case, own)} are too noisy: only a change by a factor of more than {number(min(least, MOST_SHOWN), 2)} "
-        "would be found: measure on a quieter machine, or with more launches"
+        f"{_varied(case, own)} are too noisy: only a change by a factor of more than "
+        f"{number(min(least, MOST_SHOWN), 2)} would be found: measure on a quieter machine, or with more launches"
     )
 
 

@@ -110,5 +110,5 @@ def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_scr
         assert len(timed) == one.extra["budget"]["min_calls"] == 1
         assert one.extra["budget"]["budget_s"] == 8.0
     lines = stream.getvalue().splitlines()
-    assert sum(line.startswith("slow: the ") and "more than the time budget of 8 s" in line for line in lines) == 1
+    assert sum(line.startswith("slow: what ") and "are left of the time budget of 8 s" in line for line in lines) == 1
     assert re.fullmatch(r"4 points in \d+ s, \d+% of it timed calls", lines[-1])

@@ -401,6 +401,33 @@ def test_cells_without_a_build_are_screened_first(capsys, monkeypatch):
     assert names[:2] == ["int8", "float32"]
 
 
+@pytest.mark.parametrize(
+    ("device", "last"), [("cpu", ["eager bfloat16", "eager float16"]), ("cuda", ["eager float32"])]
+)
+def test_half_precision_on_a_processor_is_tried_after_float32_by_the_same_runtime(monkeypatch, device, last):
+    names = [
+        f"{runtime} {precision}"
+        for runtime in ("eager", "openvino")
+        for precision in ("float32", "bfloat16", "float16")
+    ]
+    promise = {name: 0.5 if name == "eager float32" else 1.0 for name in names}
+    monkeypatch.setattr(search, "improvement", lambda traits, tried: [promise[name] for name in traits])
+
+    def candidate(name):
+        runtime, precision = name.split()
+        cell = SimpleNamespace(runtime=runtime, precision=precision, device=SimpleNamespace(type=device))
+        return SimpleNamespace(base=name, traits=name, plan=SimpleNamespace(cell=cell))
+
+    one = SimpleNamespace(
+        candidates={name: candidate(name) for name in names},
+        _tried=set(),
+        session_id="session",
+        _first_s=lambda name: 5.0,
+    )
+    untried = [name for name in names if name not in ("openvino float32", "openvino float16")]
+    assert sorted(search.Search._by_promise(one, untried)[-len(last) :]) == last
+
+
 @pytest.mark.parametrize(("before", "code"), [(0, 1), (3, 0)])
 def test_the_budget_ends_the_wait_for_a_device_that_others_use(capsys, monkeypatch, before, code):
     """What was measured before is the answer; without anything, the search fails with the holder's name."""

@@ -116,13 +116,13 @@ def test_exceeding_the_budget_prints_the_expected_time(monkeypatch, call_s, is_w
     _, text = sweep(monkeypatch, PROFILES["quick"], call_s)
     warnings = [line for line in text.splitlines() if line.startswith("slow: ")]
     assert len(warnings) == is_warned
-    assert all("more than the time budget of 150 s: measure fewer or smaller points" in line for line in warnings)
+    assert all("of the time budget of 150 s: measure fewer or smaller points" in line for line in warnings)
 
 
 def test_exceeding_the_budget_is_reported_before_the_first_point(monkeypatch):
     pairs, text = sweep(monkeypatch, PROFILES["quick"], 10.0)
     first, *_ = text.splitlines()
-    assert first.startswith("slow: the remaining 8 points need about 50 min even with the minimum of calls")
+    assert first.startswith("slow: what remains, 8 points, takes about 50 min even with the minimum of calls")
     assert pytest.approx(pairs[0][1], rel=0.3) == 50 * 60
 
 
