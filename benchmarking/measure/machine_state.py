@@ -194,18 +194,20 @@ def _frequency_hz(root: Path) -> float:
 
 
 def _temperatures_c(root: Path) -> dict[str, Json]:
-    """Degrees Celsius by sensor, from the thermal zones or else hwmon."""
-    zones = {
-        f"{path.parent.name} {read_text(path.with_name('type'))}": read_int(path) / 1000
-        for path in root.glob("sys/class/thermal/thermal_zone*/temp")
-    }
-    sensors = zones or {
-        f"{path.parent.name} {read_text(path.with_name('name'))} {path.name}": read_int(path) / 1000
-        for path in root.glob("sys/class/hwmon/hwmon*/temp*_input")
-    }
-    if not sensors:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no temperature sensor")
-    return dict(sensors)
+    """Degrees Celsius by sensor, from the thermal zones or else hwmon, without sensors that cannot be read: that of a
+    radio that is switched off, for example."""
+    trouble = UnreadableError(f"{NOT_SUPPORTED}: no temperature sensor")
+    found: dict[str, Json] = {}
+    for pattern, name in (("thermal/thermal_zone*/temp", "type"), ("hwmon/hwmon*/temp*_input", "name")):
+        for path in () if found else root.glob(f"sys/class/{pattern}"):
+            try:
+                sensor = f"{path.parent.name} {read_text(path.with_name(name))}"
+                found[sensor if name == "type" else f"{sensor} {path.name}"] = read_int(path) / 1000
+            except UnreadableError as error:
+                trouble = error
+    if not found:
+        raise trouble
+    return found
 
 
 def summarise_states(states: Sequence[Readings]) -> Readings:
@@ -357,7 +359,8 @@ def _pressure_percent(root: Path) -> float:
 
 
 def _power_source(root: Path) -> str:
-    """ "mains" or "battery". On Linux an online mains supply wins, else a discharging battery (sysfs-class-power)."""
+    """ "mains" or "battery". On Linux an online mains supply wins, else a discharging battery (sysfs-class-power).
+    A supply that cannot be read leaves it unknown only if the others do not tell."""
     supplies = root / "sys/class/power_supply"
     if not supplies.is_dir():
         import psutil
@@ -366,14 +369,20 @@ def _power_source(root: Path) -> str:
         if battery is None or battery.power_plugged is None:
             raise UnreadableError(f"{NOT_APPLICABLE}: no battery")
         return "mains" if battery.power_plugged else "battery"
-    online = [read_int(path) for path in supplies.glob("*/online") if read_text(path.with_name("type")) != "Battery"]
+    trouble: UnreadableError | None = None
+    online, states = list[int](), list[str]()
+    for path in (*supplies.glob("*/online"), *supplies.glob("*/status")):
+        try:
+            if path.name == "online":
+                online += [read_int(path)] if read_text(path.with_name("type")) != "Battery" else []
+            elif not (scope := path.with_name("scope")).exists() or read_text(scope) != "Device":  # a mouse's battery
+                states.append(read_text(path))
+        except UnreadableError as error:
+            trouble = error
     if any(online):
         return "mains"
-    states = []
-    for path in supplies.glob("*/status"):
-        scope = path.with_name("scope")
-        if not scope.exists() or read_text(scope) != "Device":  # a mouse's battery
-            states.append(read_text(path))
+    if trouble is not None and "Discharging" not in states:
+        raise trouble
     if not states and not online:
         raise UnreadableError(f"{NOT_APPLICABLE}: no power supply is listed in {supplies}")
     return "battery" if "Discharging" in states or (online and states) else "mains"

@@ -55,11 +55,19 @@ def test_a_recorded_laptop_is_read_completely(tmp_path):
         ({"BAT0/type": "Battery", "BAT0/status": "Charging"}, "mains"),
         ({"BAT0/type": "Battery", "BAT0/status": "Discharging"}, "battery"),
         ({"AC/online": "1", "AC/type": "Mains"}, "mains"),
+        ({"AC/online": "1", "AC/type": "Mains", "usb/online": "?", "usb/type": "USB"}, "mains"),
+        ({"BAT0/type": "Battery", "BAT0/status": "Discharging", "usb/online": "?", "usb/type": "USB"}, "battery"),
     ],
 )
 def test_power_source(tmp_path, files, expected):
     write(tmp_path, {f"sys/class/power_supply/{name}": text for name, text in files.items()})
     assert capture(tmp_path, {}).values["power_source"] == expected
+
+
+def test_the_power_source_is_unknown_if_the_supply_that_tells_it_cannot_be_read(tmp_path):
+    files = {"AC/online": "?", "AC/type": "Mains", "BAT0/type": "Battery", "BAT0/status": "Full"}
+    write(tmp_path, {f"sys/class/power_supply/{name}": text for name, text in files.items()})
+    assert capture(tmp_path, {}).missing["power_source"].startswith("failed: ")
 
 
 def test_a_server_without_supplies_or_cpufreq_has_reasons(tmp_path):

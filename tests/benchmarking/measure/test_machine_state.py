@@ -96,6 +96,20 @@ def test_sensors_of_hwmon_replace_missing_thermal_zones(tmp_path):
     assert machine_state.counters(tmp_path).values["temperatures_c"] == {"hwmon3 k10temp temp1_input": 61.25}
 
 
+@pytest.mark.parametrize("text", ["", "no data"])
+def test_a_sensor_that_cannot_be_read_takes_no_other_with_it(tmp_path, text):
+    """As that of a radio that is switched off."""
+    root = write(
+        machine(tmp_path),
+        {"sys/class/thermal/thermal_zone1/type": "iwlwifi_1\n", "sys/class/thermal/thermal_zone1/temp": text},
+    )
+    assert machine_state.counters(root).values["temperatures_c"] == {"thermal_zone0 x86_pkg_temp": 54.0}
+    (root / "sys/class/thermal/thermal_zone0/temp").unlink()
+    assert machine_state.counters(root).missing["temperatures_c"].startswith("failed: ")
+    write(root, {"sys/class/hwmon/hwmon3/name": "k10temp\n", "sys/class/hwmon/hwmon3/temp1_input": "61250\n"})
+    assert machine_state.counters(root).values["temperatures_c"] == {"hwmon3 k10temp temp1_input": 61.25}
+
+
 def test_throttling_of_version_1_groups_is_in_nanoseconds(tmp_path):
     write(
         tmp_path,
