@@ -47,6 +47,7 @@ from benchmarking.load.curve import (
 )
 from benchmarking.load.generator import Count, Level, capacity_per_s
 from benchmarking.load.load_settings import DURATION_S, LOAD, OWN_SETTINGS
+from benchmarking.load.load_statistics import LEAST_ALLOWED
 from benchmarking.load.observer import PATH, device_use, read
 from benchmarking.load.served import models_at
 from benchmarking.load.server_load import (
@@ -105,6 +106,9 @@ def main(argv: Sequence[str]) -> int:
         _check_size(levels, traffic, has_prompts=is_server or not traffic.has_one_size)
     if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
         raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
+    if not 0 < arguments.share <= 1 - arguments.find_rate * LEAST_ALLOWED:
+        most = f" and at most {1 - LEAST_ALLOWED:g} with --find-rate" if arguments.find_rate else ""
+        raise UsageError(f"--share: takes a share above 0{most}, such as 0.95 or 95%")
     require_running_clock()
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     quality = measured_by({name: getattr(arguments, name, None) for name in QUALITY}).quality
@@ -201,7 +205,7 @@ def _results(
         if not arguments.find_rate:
             return with_knee([measured(level) for level in levels]), None
         lowest, *_, highest = sorted(levels, key=lambda one: one.rate or 0.0)
-        *found, outcome = search(measured, lowest, float(highest.rate or 0), load.say)
+        *found, outcome = search(measured, lowest, float(highest.rate or 0), load.say, arguments.share)
         return [*with_knee(found), outcome], None
     except KeyboardInterrupt as interruption:
         if not done:
@@ -389,6 +393,7 @@ def _traffics(arguments: argparse.Namespace) -> list[Traffic]:
             tool_pause=None if arguments.tool_pause is None else Pauses(arguments.tool_pause),
             vocabulary=arguments.prompt_ids,
             seed=arguments.seed,
+            required_share=arguments.share,
             file=arguments.trace or arguments.sharegpt,
         )
         for lengths_in, lengths_out in dict.fromkeys(both)
@@ -482,8 +487,8 @@ def _parser() -> Parser:
     add_settings(
         parser.add_argument_group("levels"),
         LOAD,
-        *("concurrency", "request_rate", "find_rate", "limit", "fail_on", "duration", "num_requests", "repetitions"),
-        *("warmup_requests", "timeout"),
+        *("concurrency", "request_rate", "find_rate", "limit", "share", "fail_on", "duration", "num_requests"),
+        *("repetitions", "warmup_requests", "timeout"),
         lists=("concurrency", "request_rate"),
     )
     add_settings(

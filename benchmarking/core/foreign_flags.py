@@ -57,8 +57,8 @@ LIMITED = (
     "tests a server"
 )
 SHARE = (
-    "a load meets a limit if 99 % of its requests do: benchhouse recommend --request-rate RATE --share SHARE judges "
-    "stored loads by another share"
+    "a load meets a limit if 99 % of its requests do: benchhouse load MODEL --share SHARE takes another share, and "
+    "benchhouse recommend --request-rate RATE --share SHARE judges stored loads by it"
 )
 HYPERFINE = "its two commands get no input and are shown as A and B: put what prepares them into a script of your own"
 LOSS = (
@@ -204,10 +204,11 @@ TABLE = """
 --steps --num-steps :: --num-runs --iterations --request-rates
 --ignore-eos :: requests always ask for exactly --output-length tokens
 --streaming --stream --no-stream --no-streaming :: responses are always streamed, since the first token is measured
---percentile-metrics --metric-percentiles --percentiles --percentile :: if --share: a latency is limited at a
-  percentile by --limit latency_p99:20ms, and with --request-rate by the share of the requests, --share 99% :: if
-  --objective: a latency is limited at a percentile by --limit latency_p99:20ms :: p50, p90, p95 and p99 of every
-  metric are always stored
+--percentile-metrics --metric-percentiles --percentiles --percentile :: if --find-rate: limits are met by a
+  share of the requests, --share 99%, and p50, p90, p95 and p99 of every metric are always stored :: if --share: a
+  latency is limited at a percentile by --limit latency_p99:20ms, and with --request-rate by the share of the requests,
+  --share 99% :: if --objective: a latency is limited at a percentile by --limit latency_p99:20ms :: p50, p90, p95 and
+  p99 of every metric are always stored
 --api-key --key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
 # Model, device and precision.
 --models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}

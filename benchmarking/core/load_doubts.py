@@ -378,7 +378,12 @@ SEARCHED, INVALID, AT_TOP = "searched_per_s", "invalid_levels", "holds_at_upper_
 """Facts of a search: the rates that it searched between, the invalid levels with their doubts, by rate, and whether the
 highest of the rates held."""
 LEAST_GOOD = 0.99
-"""Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario."""
+"""Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario, unless
+`load --share` asks for another."""
+REQUIRED = "required_share"
+"""Fact about a level or search whose limits another share of the requests must meet: which."""
+SLO_SHARE = "slo_share"
+"""The same in the mode of the run."""
 NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
 """Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
@@ -390,6 +395,11 @@ def least_to_tell(share: float) -> int:
 
 
 LEAST_TO_TELL = least_to_tell(LEAST_GOOD)
+
+
+def required_share(facts: Mapping[str, Any]) -> float:
+    """The share of the requests that must meet the limits, by the facts about a load."""
+    return float(facts.get(REQUIRED, LEAST_GOOD))
 
 
 def share_holds(met: float, unknown: int, count: int, share: float) -> bool | None:

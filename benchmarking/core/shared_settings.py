@@ -192,7 +192,7 @@ COMPARISON = re.compile(r"\s*:?\s*[=<>]+\s*")
 LIMITED_BELOW = ("throughput", *(name for name, units in UNITS.items() if units is SHARES))
 """What a limit is the least value of; of all others it is the largest."""
 RATE_WORDS = re.compile(r"(tokens?|samples?|items?|requests?)/s(ec)?")
-OF_REQUESTS = " (which 99 % of the requests must meet; benchhouse recommend --share 95% judges by another share)"
+OF_REQUESTS = ", which 99 % of the requests must meet, or another share by --share 95%"
 OF_THROUGHPUT = " (tokens/s if its calls have tokens, else samples/s)"
 AND = re.compile(r"\s+and\s+|\s*&+\s*")
 """Between two limits in one text."""
@@ -228,7 +228,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if match is None and (of_share := PERCENTILE_OF.fullmatch(part)) is not None:
             name, value, percentile = of_share.groups()
             own = f"{name}_p{percentile}"
-            of_requests = ", which 99 % of the requests must meet" if "e2e" in names else ""
+            of_requests = f" with --share {percentile}%" if "e2e" in names else ""
             instead = f"{own}:{value}" if own in names else f"{name}:{value}{of_requests}"
             raise UsageError(f"--limit takes limits such as {_example(names)}: got {part!r}: write {instead}")
         if match is None and (several := SEVERAL.fullmatch(part)) is not None:
@@ -266,7 +266,9 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
         if name not in names:
             ours = _known_name(name, names)
             problem = unknown_name(name, tuple(names), "limit") if ours is None else f"unknown limit {name!r}"
-            share = OF_REQUESTS if "e2e" in names else ""
+            percentile_in = re.search(r"p(\d{2})(?!\d)", name)
+            of_requests = OF_REQUESTS if percentile_in is None else f" with --share {percentile_in[1]}%"
+            share = of_requests if "e2e" in names else ""
             share = OF_THROUGHPUT if ours == "throughput" else share
             shown = unit or ("ms" if ours is not None and UNITS[ours] is TIMES else "")
             meant = "" if ours is None else f": did you mean {ours}? Write {ours}:{value}{shown}{share}"

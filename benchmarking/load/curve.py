@@ -15,13 +15,15 @@ from benchmarking.core.load_doubts import (
     INVALID,
     LATE,
     LEAST_GOOD,
-    LEAST_TO_TELL,
     NOT_MET,
     RATE_HIGH,
     RATE_LOW,
+    REQUIRED,
     SEARCHED,
     SHARE_IN_TIME,
     HighestRate,
+    least_to_tell,
+    required_share,
     share_holds,
 )
 from benchmarking.core.metrics import CUSTOM_METRICS
@@ -59,14 +61,19 @@ NEAR_THE_TOP, TOP_LEVELS = 0.97, 2
 """Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
 COUNTED = frozenset({"failed_requests"})
 """Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
-OF_SERVER = ("url", "server")
-"""Facts about the server of a level."""
+OF_EVERY_LEVEL = ("url", "server", REQUIRED)
+"""Facts that all levels of a search have in common."""
 
 
 def facts_of(result: Result) -> Mapping[str, Json]:
     """Facts about the load of a level, other than its metrics."""
     facts = result.extra.get("load")
     return facts if isinstance(facts, dict) else {}
+
+
+def required(result: Result) -> float:
+    """The share of its requests that must meet the limits."""
+    return required_share(facts_of(result))
 
 
 def offered(result: Result) -> float:
@@ -121,12 +128,12 @@ def _fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 
 def meets(result: Result) -> bool | None:
-    """Whether a rate meets the limits: 99 % of its requests do, the server kept up, and MLPerf's loadgen, if used,
-    considers the test valid. None if it is unknown how many requests do."""
+    """Whether a rate meets the limits: the required share of its requests do, the server kept up, and MLPerf's loadgen,
+    if used, considers the test valid. None if it is unknown how many requests do."""
     if any(doubt.kind in NOT_MET for doubt in result.doubts):
         return False
     share = result.metrics.get("goodput_share")
-    return None if share is None else share >= LEAST_GOOD
+    return None if share is None else share >= required(result)
 
 
 def holds(result: Result) -> bool | None:
@@ -146,9 +153,9 @@ def surely_holds(level: Result) -> bool | None:
     """Whether a level holds the limits, as `holds`, and has enough requests to tell."""
     is_held, share, count = holds(level), level.metrics.get("goodput_share"), requests_of(level)
     has_other_reason = level.status != "ok" or any(one.kind in NOT_MET for one in level.doubts)
-    if is_held is None or has_other_reason or share is None or not count or count >= LEAST_TO_TELL:
+    if is_held is None or has_other_reason or share is None or not count or count >= least_to_tell(required(level)):
         return is_held
-    return share_holds(round(share * count), 0, count, LEAST_GOOD)
+    return share_holds(round(share * count), 0, count, required(level))
 
 
 def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
@@ -163,7 +170,9 @@ def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")
     if unknown and (asked == "missed" or True not in held):
         known = [kind for level in levels if holds(level) is None for kind in disturbances(level)]
-        known += [f"{min(few)} requests do not tell {LEAST_GOOD:.0%}: use {LEAST_TO_TELL} or more"] if few else []
+        share = required(levels[0])
+        tells = f"do not tell {100 * share:g}%: use {least_to_tell(share)} or more"
+        known += [f"{min(few)} requests {tells}"] if few else []
         why = f": {'; '.join(dict.fromkeys(known))}" if known else ""
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{words}: not known at {unknown} of {of_all}{why}")
     return Outcome(exit_code=EXIT_OK, text=f"{words}: passed: the limits held at {held.count(True)} of {of_all}")
@@ -184,14 +193,19 @@ def disturbances(result: Result) -> list[str]:
     schedule."""
     kinds = {doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} - NOT_MET - COUNTED
     in_time = facts_of(result).get(SHARE_IN_TIME)
-    is_missed_anyway = isinstance(in_time, float) and in_time < LEAST_GOOD
+    is_missed_anyway = isinstance(in_time, float) and in_time < required(result)
     return sorted(kinds - {LATE} if meets(result) or is_missed_anyway else kinds)
 
 
 def search(
-    measured: Callable[[Level], Result], lowest: Level, highest: float, say: Callable[[str], None]
+    measured: Callable[[Level], Result],
+    lowest: Level,
+    highest: float,
+    say: Callable[[str], None],
+    share: float = LEAST_GOOD,
 ) -> list[Result]:
-    """Search for the highest rate that meets the limits. Returns the measured levels, then the outcome.
+    """Search for the highest rate at which this share of the requests meets the limits. Returns the measured levels,
+    then the outcome.
 
     Bisection brackets the answer. Then levels of twice the duration near it are added until the posterior of all looks
     (`load_statistics`) is narrow, or the levels took `MOST_DURATIONS` times the duration. Every level has fresh
@@ -199,13 +213,13 @@ def search(
     probability above 10 %. A search that holds at its upper bound ends there, and so does one that fails at its lower,
     or whose levels have no request at all within the limits. Raises SearchInterrupted.
     """
-    found = _Search(measured, lowest, highest)
+    found = _Search(measured, lowest, highest, 1 - share)
     low, high = found.ends
     first = replace(lowest, rate=math.sqrt(low * high))
-    if first.requests < LEAST_TO_TELL:
+    if first.requests < least_to_tell(share):
         say(
-            f"a level near {first.rate:.4g} requests/s has {counted(first.requests, 'request')}, and {LEAST_GOOD:.0%} "
-            f"can be told with {LEAST_TO_TELL} or more: the answer will be less sure, or none, so use a longer "
+            f"a level near {first.rate:.4g} requests/s has {counted(first.requests, 'request')}, and {100 * share:g}% "
+            f"can be told with {least_to_tell(share)} or more: the answer will be less sure, or none, so use a longer "
             "--duration or more --num-requests"
         )
     try:
@@ -241,7 +255,7 @@ def search(
 class _Search:
     """The levels of a search, and what follows from them."""
 
-    def __init__(self, measured: Callable[[Level], Result], lowest: Level, highest: float) -> None:
+    def __init__(self, measured: Callable[[Level], Result], lowest: Level, highest: float, allowed: float) -> None:
         assert lowest.rate is not None
         self.ends = (float(lowest.rate), highest)
         self.levels: list[Result] = []
@@ -254,13 +268,13 @@ class _Search:
         """Why it is unknown whether requests meet the limits."""
         self.spent = 0.0
         self._posterior: Posterior | None = None
-        self._measured, self._lowest = measured, lowest
+        self._measured, self._lowest, self._allowed = measured, lowest, allowed
 
     @property
     def posterior(self) -> Posterior:
         """The distribution of the answer, given the looks so far."""
         if self._posterior is None:
-            self._posterior = Posterior(self.looks, *self.ends)
+            self._posterior = Posterior(self.looks, *self.ends, self._allowed)
         return self._posterior
 
     def allowed(self, rate: float) -> float:
@@ -292,7 +306,7 @@ class _Search:
             self.invalid[rate] = ", ".join(wrong) or str(result.error)
             return None
         is_unstable = any(doubt.kind in NOT_MET for doubt in result.doubts)
-        self.looks.append(look_of(result.requests, rate, is_unstable=is_unstable))
+        self.looks.append(look_of(result.requests, rate, self._allowed, is_unstable=is_unstable))
         self.used.append(result)
         self._posterior = None
         return is_met
@@ -435,7 +449,12 @@ class _Search:
             status="failed",
             error=error,
             missing={"latency_median_ms": f"{FAILED}: {error}"},
-            extra={"load": {**{name: of_server[name] for name in OF_SERVER if name in of_server}, **self._facts()}},
+            extra={
+                "load": {
+                    **{name: of_server[name] for name in OF_EVERY_LEVEL if name in of_server},
+                    **self._facts(),
+                }
+            },
         )
 
     def _facts(self) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from benchmarking.core.argument_types import names, positive_rates
+from benchmarking.core.load_doubts import LEAST_GOOD
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.settings import (
     COUNT,
@@ -235,13 +236,23 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit between two --request-rate, in 24-60 times --duration; gate its "
-            "lower end",
+            help="highest rate within --limit between two --request-rate, in 24-60 times --duration",
         ),
         replace(
             COMMON["limit"],
             in_series=True,
-            help="latency limits that 99 % of requests must meet: ttft:500ms,tpot:50ms,e2e:2s",
+            help="latency limits: ttft:500ms,tpot:50ms,e2e:2s",
+        ),
+        Setting(
+            name="share",
+            in_series=True,
+            kind=SHARE,
+            metavar="SHARE",
+            help="share of requests that meets it",
+            default=LEAST_GOOD,
+            needs=(("limit", None),),
+            excludes=("scenario",),
+            why_apart="loadgen judges by its own percentile",
         ),
         Setting(
             name="fail_on",

@@ -13,7 +13,7 @@ than the limit: a floor, above which the logit of the other requests' share is n
 answer (where the share is that of the limit), the slope and the floor, get a posterior distribution on a grid. Requests
 outside the limits come in clusters, the busy periods of a queue, so each look counts for as many independent requests
 as batch means of the requests show (a quasi-likelihood); those of the floor are independent. Looks far from the answer
-weigh less, since the line is not straight over long distances. Of a look with more than `MOST_OUTSIDE` outside, only
+weigh less, since the line is not straight over long distances. Of a look with more than `MOST_ODDS` outside, only
 that counts: beyond, a queue has no steady state.
 """
 
@@ -32,8 +32,8 @@ from benchmarking.core.records import Doubt, Requests
 from benchmarking.core.sample_statistics import quantile
 from benchmarking.load.generator import Level
 
-ALLOWED = 0.01
-"""Share of the requests that may be outside the limits, as in MLPerf's server scenario."""
+LEAST_ALLOWED = 0.001
+"""Share of the requests that may be outside the limits for a rate to be found in reasonable time."""
 BATCHES = (5, 10)
 RATES, SLOPES = 600, 24
 """Points of the grid."""
@@ -50,8 +50,9 @@ NEAR, NEAR_RATE = 1.5, 0.35
 The smaller one counts: an unknown slope might be too steep."""
 CLUSTER, PRIOR = 20.0, 10.0
 """Prior of the number of requests outside the limits that come together, as if seen in so many requests."""
-MOST_OUTSIDE = 0.1
-"""Share of the requests outside the limits above which a look shows only that it is above."""
+MOST_ODDS = 11.0
+"""Odds of a request outside the limits, relative to those that may be, above which a look shows only that it is above:
+10 % of the requests where 1 % may be outside."""
 MOST_DEVIANCE = 15.0
 MODEL_ERROR = 0.02
 """Standard deviation of the answer's logarithm that no look removes, since the logit is only nearly linear."""
@@ -80,12 +81,19 @@ class Look:
     `outside` for independent requests."""
 
 
-def look_of(launches: Sequence[Requests], rate: float, *, is_unstable: bool) -> Look:
-    """The look at a level. A level whose queue kept growing does not meet the limits, however many requests did."""
+def most_outside(allowed: float) -> float:
+    """The share of the requests outside the limits above which a look shows only that it is above."""
+    odds = MOST_ODDS * allowed / (1 - allowed)
+    return round(odds / (1 + odds), 9)
+
+
+def look_of(launches: Sequence[Requests], rate: float, allowed: float, *, is_unstable: bool) -> Look:
+    """The look at a level of which this share of the requests may be outside the limits. A level whose queue kept
+    growing does not meet them, however many requests did."""
     outside = [met is not True for launch in launches for met in launch.meets_limits]
     count = sum(outside)
     if is_unstable:
-        count = max(count, math.ceil(10 * ALLOWED * len(outside)))
+        count = max(count, math.ceil(most_outside(allowed) * len(outside) - 1e-9))
     spread = []
     for batches in BATCHES:
         edges = [round(place * len(outside) / batches) for place in range(batches + 1)]
@@ -116,7 +124,7 @@ class Posterior:
     clusters: float
     """Independent requests outside the limits in the looks, each by its weight."""
 
-    def __init__(self, looks: Sequence[Look], lowest: float, highest: float) -> None:
+    def __init__(self, looks: Sequence[Look], lowest: float, highest: float, allowed: float) -> None:
         self._logs = np.linspace(math.log(lowest) - BEYOND, math.log(highest) + BEYOND, RATES)
         slopes = np.geomspace(LEAST_SLOPE, MOST_SLOPE, SLOPES)
         prior = -2 * np.log1p((np.log(slopes / SLOPE) / SLOPE_SPREAD) ** 2 / 3)
@@ -126,11 +134,11 @@ class Posterior:
             np.array(one, float) for one in zip(*((look.requests, look.outside) for look in looks), strict=True)
         )
         spread = np.array([look.spread for look in looks])
-        deviance, in_queue = _deviance(rates, n, outside, np.exp(self._logs), slopes)
-        alone = np.minimum(ALLOWED * np.array(FLOORS)[:, None] * n, outside)  # floors x looks: outside at any rate
+        deviance, in_queue = _deviance(rates, n, outside, np.exp(self._logs), slopes, allowed)
+        alone = np.minimum(allowed * np.array(FLOORS)[:, None] * n, outside)  # floors x looks: outside at any rate
         weight = np.ones(len(looks))
         for _ in range(PASSES):
-            seen = weight * (outside <= MOST_OUTSIDE * n)
+            seen = weight * (outside <= most_outside(allowed) * n)
             waiting = (seen * (outside - alone)).sum(axis=1)
             clusters = (seen[:, None] * spread).sum(axis=0).max() - (seen * alone).sum(axis=1)
             dispersion = np.maximum(1.0, (np.maximum(clusters, 0.0) + PRIOR * CLUSTER) / (waiting + PRIOR))
@@ -166,14 +174,15 @@ def _deviance(
     outside: Floats,
     answers: Floats,
     slopes: Floats,
+    allowed: float,
 ) -> tuple[Floats, Floats]:
     """Half the deviance of each look from each line, and of the requests outside that the line lets expect the share
     that waited in the queue: floors x slopes x answers x looks."""
-    floors = ALLOWED * np.array(FLOORS)[:, None, None, None]
-    rest = (ALLOWED - floors) / (1 - floors)
+    most, floors = most_outside(allowed), allowed * np.array(FLOORS)[:, None, None, None]
+    rest = (allowed - floors) / (1 - floors)
     line = np.log(rest / (1 - rest)) + slopes[:, None, None] * (at / answers[:, None] - 1)
-    share = np.minimum(floors + (1 - floors) / (1 + np.exp(-line)), MOST_OUTSIDE)
-    outside = np.minimum(outside, MOST_OUTSIDE * n)
+    share = np.minimum(floors + (1 - floors) / (1 + np.exp(-line)), most)
+    outside = np.minimum(outside, most * n)
     seen = np.clip(outside / n, 1e-9, 1 - 1e-9)
     best = outside * np.log(seen) + (n - outside) * np.log1p(-seen)
     found: Floats = best - (outside * np.log(share) + (n - outside) * np.log1p(-share))

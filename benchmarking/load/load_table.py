@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LEAST_GOOD, LEAST_TO_TELL, NOT_MET, HighestRate, invalid_levels_words
+from benchmarking.core.load_doubts import NOT_MET, HighestRate, invalid_levels_words, least_to_tell
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -26,6 +26,7 @@ from benchmarking.load.curve import (
     is_search,
     offered,
     requests_of,
+    required,
     surely_holds,
 )
 from benchmarking.load.traffic import LIMIT_WORDS, limits_text
@@ -38,11 +39,11 @@ MOST_FAILED = 3
 UNEXPLAINED = 0.1
 """Share of the median latency by which the medians of its parts may differ from it without a word."""
 TIMES = {
-    "ttft": ("TTFT", "time_to_first_token_ms", "time_to_first_token_p99_ms"),
-    "tpot": ("TPOT", "time_per_output_token_ms", "time_per_output_token_p99_ms"),
-    "e2e": ("latency", "latency_median_ms", "latency_p99_ms"),
+    "ttft": ("TTFT", "time_to_first_token_ms", "time_to_first_token"),
+    "tpot": ("TPOT", "time_per_output_token_ms", "time_per_output_token"),
+    "e2e": ("latency", "latency_median_ms", "latency"),
 }
-"""Name in `--limit` -> heading, metric of the median and of p99."""
+"""Name in `--limit` -> heading, metric of the median, begin of those of the percentiles."""
 KNEE = "knee: the last level before the throughput stops growing with the load"
 LENGTHS, OF_CURVES = ("lengths_in", "lengths_out"), ("server", "lengths")
 """The lengths among what distinguishes a series, and the facts that distinguish the curves of a table."""
@@ -135,8 +136,10 @@ def _value(name: str) -> Callable[[Result], str | None]:
 
 
 def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[Result]]:
-    """The columns of the table. Limits apply to 99 % of the requests, so the p99 of a limited time is shown before
-    other times. Failures are left out only where there are none."""
+    """The columns of the table. Limits apply to a share of the requests, so that percentile of a limited time (p99
+    without limits) is shown before other times. Failures are left out only where there are none."""
+    shares = [100 * required(level) - 1e-9 for level in levels[:1]]
+    tail = next((one for one in (90, 95) if shares and one >= shares[0]), 99)
     has_failures = any(level.metrics.get("requests_failed") for level in levels)
     decimals = _decimals(levels)
     of_times = [
@@ -146,8 +149,8 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
             is_number=True,
             spare=(0 if is_tail else 2) if time in limits else (5 if is_tail else 3) + (time == "e2e"),
         )
-        for time, (heading, *metrics) in TIMES.items()
-        for is_tail, word, name in zip((False, True), ("p50", "p99"), metrics, strict=True)
+        for time, (heading, middle, begin) in TIMES.items()
+        for is_tail, word, name in ((False, "p50", middle), (True, f"p{tail}", f"{begin}_p{tail}_ms"))
     ]
     return [
         Column[Result](heading="server", text=lambda one: _fact(one, "server"), is_key=True),
@@ -250,11 +253,13 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
     has_shares, few = False, dict[tuple[int, int], list[str]]()
+    needed_share = required(levels[0])
+    wanted, to_tell = f"{100 * needed_share:g}%", least_to_tell(needed_share)
     for level in levels:
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
         is_held, has_ended = holds(level), level.status == "ok"
         if is_held and surely_holds(level) is None:
-            untold.append(f"{name} ({requests_of(level)} requests do not tell {LEAST_GOOD:.0%}, {LEAST_TO_TELL} do)")
+            untold.append(f"{name} ({requests_of(level)} requests do not tell {wanted}, {to_tell} do)")
         elif is_held is None:
             why = ", ".join(disturbances(level)) or "unknown"
             untold.append(f"{name} ({why if has_ended else f'{level.status}, no request was sent'})")
@@ -264,14 +269,14 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
             held.append(name)
         else:
             kinds = ", ".join(doubt.kind for doubt in level.doubts if doubt.kind in NOT_MET)
-            if share is not None and share < LEAST_GOOD:
+            if share is not None and share < needed_share:
                 kinds, has_shares = f"{share:.1%}", True
                 within = [is_within is True for requests in level.requests for is_within in requests.meets_limits]
                 count, outside = len(within), within.count(False)
-                if 0 < outside <= FEW_OUTSIDE and count < outside * LEAST_TO_TELL:
+                if 0 < outside <= FEW_OUTSIDE and count < outside * to_tell:
                     few.setdefault((outside, count), []).append(name)
             missed.append(f"{name} ({kinds})")
-    rule = f"{LEAST_GOOD:.0%} of the requests met {limits_text(limits)}"
+    rule = f"{wanted} of the requests met {limits_text(limits)}"
     if held:
         parts = [f"at least {rule} at {', '.join(held)}", f"not at {', '.join(missed)}" if missed else ""]
     else:
@@ -280,7 +285,7 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
     told = [
         f"at {', '.join(names)} only {outside} of {count} requests {'was' if outside == 1 else 'were'} outside them: "
-        f"{LEAST_GOOD:.0%} can be told with at least {outside * LEAST_TO_TELL} requests (--num-requests, or a longer "
+        f"{wanted} can be told with at least {outside * to_tell} requests (--num-requests, or a longer "
         "--duration)"
         for (outside, count), names in few.items()
     ]

@@ -17,6 +17,8 @@ from benchmarking.core.doubts import doubt, failed_requests, validity
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
     LATE,
+    LEAST_GOOD,
+    REQUIRED,
     SHARE_IN_TIME,
     achieved_share,
     correlation,
@@ -196,6 +198,8 @@ def result_of(
     has_interval = "latency_ci_low_ms" in metrics
     done = tuple(repetition for repetition in repetitions if isinstance(repetition, Requests))
     about_level: dict[str, Json] = {**dict(facts or {}), **({"is_at_once": True} if level.is_at_once else {})}
+    if limits and traffic.required_share != LEAST_GOOD:
+        about_level[REQUIRED] = traffic.required_share
     if limits and any(one.kind == LATE for one in made.doubts):
         about_level[SHARE_IN_TIME] = max(share_in_time(requests, limits) for requests in done)
     return replace(

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import lateness
+from benchmarking.core.load_doubts import LEAST_GOOD, SLO_SHARE, lateness
 from benchmarking.core.records import LOOP, Requests, Scalar
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace
 
@@ -242,6 +242,8 @@ class Traffic:
     look: int = 0
     """Number of the level, so that levels of the same rate have fresh arrivals; combined with the seed for arrivals
     only."""
+    required_share: float = LEAST_GOOD
+    """Share of the requests that must meet the limits."""
     file: Path | None = None
     """A trace, or conversations in the format of ShareGPT."""
 
@@ -306,6 +308,8 @@ class Traffic:
             found["tool_pause"] = self.tool_pause.text
         if limits:
             found["slo"] = limits_text(limits)
+        if limits and self.required_share != LEAST_GOOD:
+            found[SLO_SHARE] = self.required_share
         return found
 
     def schedule(self, rate: float, planned: Sequence[PlannedRequest]) -> list[float]:

@@ -77,6 +77,7 @@ LOAD_LINES = {
     "concurrency": (*SERVER, "--concurrency=4"),
     "request_rate": (*SERVER, "--request-rate=3"),
     "limit": (*SERVER, "--limit=e2e:2s"),
+    "share": (*SERVER, "--limit=e2e:2s", "--share=95%"),
     "duration": (*SERVER, "--duration=9"),
     "num_requests": (*SERVER, "--num-requests=9"),
     "repetitions": (*SERVER, "--repetitions=2"),

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, share_holds
+from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, SLO_SHARE, share_holds
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
@@ -25,8 +25,11 @@ from visualize.drawing.scales import Axis, number, size_axis, ticks
 
 RATE = REQUEST_RATE
 LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DOUBLE) AS offered_rate,
-    run.runtime_mode->>'slo' AS slo, coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
-"""SELECT list: loop, offered rate, latency limits, and whether the level is the knee."""
+    run.runtime_mode->>'slo' AS slo,
+    coalesce(TRY_CAST(run.runtime_mode->>'{SLO_SHARE}' AS DOUBLE), {LEAST_GOOD}) AS required_share,
+    coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
+"""SELECT list: loop, offered rate, latency limits, the share of the requests within them, and whether the level is the
+knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
 LOOPS = {"open": "open loop: scheduled requests", "closed": "closed loop: fixed number in flight"}
 REQUEST_COLUMNS = ("intended_ms", "sent_ms", "first_token_ms", "end_ms", "error")
@@ -56,6 +59,7 @@ def as_level(row: Row) -> dict[str, Any]:
         "loop": mode[LOOP],
         "offered_rate": json.loads(row["axes"]).get(RATE),
         "slo": mode.get("slo"),
+        "required_share": mode.get(SLO_SHARE, LEAST_GOOD),
         "is_knee": isinstance(load, dict) and load.get("is_knee") is True,
     }
 
@@ -167,7 +171,8 @@ def _within_limits(levels: Sequence[tuple[Row, bool | None]], name_of: Callable[
             for other, is_other_held in levels
         )
     ]
-    rule, untold = f"{LEAST_GOOD:.0%} of the requests were within the limits", sum(one is None for _, one in levels)
+    shares = " or ".join(dict.fromkeys(f"{100 * row['required_share']:g}%" for row, _ in levels))
+    rule, untold = f"{shares} of the requests were within the limits", sum(one is None for _, one in levels)
     if held:
         return f"{rule} up to {name_of(max(held, key=level))}"
     if untold == len(levels):
@@ -183,7 +188,8 @@ def _holds(row: Row) -> bool | None:
     share, count = row["other_metrics"].get(GOOD_SHARE), number_sent(row)
     if share is None or row["status"] != "ok" or trust(row) == "invalid":
         return None
-    return share_holds(round(share * count), 0, count, LEAST_GOOD) if count else share >= LEAST_GOOD
+    needed = float(row["required_share"])
+    return share_holds(round(share * count), 0, count, needed) if count else share >= needed
 
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:

@@ -31,6 +31,7 @@ from benchmarking.core.load_doubts import (
     LATE,
     LEAST_GOOD,
     NOT_MET,
+    SLO_SHARE,
     HighestRate,
     least_to_tell,
     share_holds,
@@ -86,14 +87,17 @@ ORDER BY result_id
 """
 """Of each series the newest result, in `place` 1: a valid one, else a noisy one, else an invalid one, which is no
 level; and the newest of all."""
+SEARCHED_SHARE = f"coalesce(CAST(runtime_mode->>{literal(SLO_SHARE)} AS DOUBLE), {LEAST_GOOD})"
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
 WHERE {USABLE}
     AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND (runtime_mode->>'slo') = ?
-ORDER BY started_at DESC, result_id DESC
+    AND {SEARCHED_SHARE} >= ?
+ORDER BY {SEARCHED_SHARE}, started_at DESC, result_id DESC
 """
-"""Searches for the highest rate within exactly these limits, the newest first."""
+"""Searches for the highest rate within exactly these limits, for the demanded share of the requests before those for
+larger ones, the newest first."""
 NO_SERVERS = {
     "coalesce(simulated, FALSE)": "simulated",
     f"{LOOP_TYPE} IS NULL": "from calls",
@@ -324,10 +328,10 @@ def servers_by_traffic(
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     # By traffic and server, the newest search for exactly the demanded limits, whose share is the demanded one or more.
     searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
-    if demand.limits and demand.share <= LEAST_GOOD:
+    if demand.limits:
         names = {"latency": "e2e"}
         asked = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
-        values = (list(models), *selection.values, asked)
+        values = (list(models), *selection.values, asked, demand.share)
         for row in warehouse.query(SEARCHES.format(condition=selection.condition), values).dicts():
             answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
             if answer is not None:
@@ -432,7 +436,7 @@ REQUEST_SETTINGS = (
     *("turns", "think_time", "tool_calls", "tool_pause"),
 )
 """Settings of the requests: servers are not compared across them."""
-LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo")
+LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo", SLO_SHARE)
 """Settings that are not the server's. The limits of the load test do not matter: the requested ones are applied."""
 
 
@@ -465,7 +469,9 @@ def _server(
         """Whether a try-out is all that is known of its rate, which may be the highest that holds."""
         return not holds_at_all and level.request_rate not in rates and level.request_rate < fails_from
 
-    is_answer = searched is not None and demand.share == LEAST_GOOD
+    is_answer = searched is not None and demand.share == float(
+        json.loads(searched[0]["runtime_mode"]).get(SLO_SHARE, LEAST_GOOD)
+    )
     levels = [] if searched is None else [_level_at(searched[0], searched[1].rate, None, holds=True)]
     if not is_answer:
         # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests

@@ -690,6 +690,26 @@ def test_few_requests_within_the_limits_do_not_pass_a_gate(stored, capsys):
     )
 
 
+def test_a_share_of_its_own_decides_how_many_requests_pass_a_gate(stored, capsys):
+    (level,) = of_levels(stored[1], (5.0, 1.0)).results
+    load = {**level.extra["load"], "required_share": 0.95}
+
+    def sent(count, outside=0):
+        metrics = {**level.metrics, "requests_sent": count, "goodput_share": 1 - outside / count}
+        metrics |= {"time_to_first_token_p95_ms": 5.0}
+        return replace(level, requests=(), metrics=metrics, extra={**level.extra, "load": load})
+
+    def gated(*counts):
+        return curve.limits_outcome([sent(*counts)], "missed")
+
+    assert "10 requests do not tell 95%: use 20 or more" in gated(10).text
+    assert [gated(*counts).exit_code for counts in ((10,), (20,), (40, 2), (40, 3))] == [3, 0, 0, 1]
+    load_table.print_run(replace(stored[1], results=(sent(40, 2),)), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "at least 95% of the requests met ttft:10000ms at 5/s" in shown
+    assert "TTFT p95 ms" in shown
+
+
 def test_the_requests_of_all_repetitions_tell_whether_a_level_passes(stored):
     (level,) = of_levels(stored[1], (5.0, 1.0)).results
     columns = {

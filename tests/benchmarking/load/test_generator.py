@@ -406,7 +406,7 @@ def test_the_warm_up_sends_first_turns_without_the_pauses_of_the_others():
 def test_the_realised_rate_of_conversations_is_that_of_their_starts():
     traffic = replace(TRAFFIC, turns=3, think_time=Pauses("1"))
     level = Level(rate=5.0, number=50)
-    found = look_of([loaded(Script(), level, traffic)], 5.0, is_unstable=False)
+    found = look_of([loaded(Script(), level, traffic)], 5.0, 0.01, is_unstable=False)
     assert (found.rate, found.requests) == (pytest.approx(5.0, rel=1e-6), 150)
 
 

@@ -13,6 +13,7 @@ from benchmarking.core.load_doubts import (
     HIGHEST_RATE,
     RATE_HIGH,
     RATE_LOW,
+    REQUIRED,
     SHARE_IN_TIME,
     HighestRate,
     over_saturated,
@@ -63,6 +64,24 @@ def test_a_search_finds_the_highest_rate_of_a_queue_and_its_interval_covers_the_
     assert sum(abs(rate / TRUTH - 1) < 0.15 for rate in rates) > len(rates) / 2, "most levels are near the answer"
     assert outcome.point.axes == {}
     assert outcome.extra["load"]["looks"][0]["requests"] == 240
+
+
+def test_a_search_for_another_share_of_the_requests_finds_the_rate_at_which_that_share_is_within_the_limits():
+    """The truth is of a simulated hour: with 20 ms of service, 95 % wait for less at a higher rate than 99 % do."""
+
+    def of_95(level):
+        made = look(level, QUEUES["M/D/1"])
+        return replace(made, extra={**made.extra, "load": {REQUIRED: 0.95}})
+
+    *levels, outcome = search(of_95, Level(rate=1.0, duration_s=30.0), 64.0, lambda text: None, 0.95)
+    found = outcome.metrics
+    assert found[RATE_LOW] < found[HIGHEST_RATE] < found[RATE_HIGH]
+    assert found[HIGHEST_RATE] > 1.1 * TRUTH
+    assert outcome.extra["load"][REQUIRED] == 0.95, "who reads the answer knows of which share it is"
+    for rate, is_within in ((found[RATE_LOW], True), (found[RATE_HIGH], False)):
+        hour = look(Level(rate=rate, duration_s=3600.0), QUEUES["M/D/1"])
+        assert (hour.metrics["goodput_share"] >= 0.95) is is_within
+    assert all(holds(one) is (one.metrics["goodput_share"] >= 0.95) for one in levels if not one.doubts)
 
 
 @pytest.mark.parametrize(("lowest", "highest"), [(2.0, 12.0), (1.0, 24.0), (0.5, 20.0)])
@@ -267,7 +286,7 @@ def test_requests_that_are_outside_at_any_rate_do_not_make_the_answer_too_high()
         more = 0.006 * math.exp(12 * (rate / truth - 1))
         outside = round(requests * (0.004 + more))
         looks.append(Look(rate=rate, requests=requests, outside=outside, spread=(outside, outside)))
-    posterior = Posterior(looks, 1.0, 64.0)
+    posterior = Posterior(looks, 1.0, 64.0, 0.01)
     assert posterior.quantile(0.5) == pytest.approx(truth, rel=0.015)
     assert posterior.quantile(0.025) < truth < posterior.quantile(0.975)
 
@@ -285,7 +304,7 @@ def test_requests_that_are_outside_at_any_rate_are_no_busy_periods_of_the_queue(
             Look(rate=rate, requests=20_000, outside=100 + n, spread=(100 + together * n,) * 2)
             for rate, n in waited.items()
         ]
-        found[together] = Posterior([*alone, *busy], 1.0, 64.0)
+        found[together] = Posterior([*alone, *busy], 1.0, 64.0, 0.01)
     assert found[1].clusters <= sum(waited.values())
     assert found[40].clusters < found[1].clusters / 10
 

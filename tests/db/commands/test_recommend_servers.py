@@ -544,18 +544,24 @@ def test_other_names_of_a_swept_value_lead_to_its_own(swept, words, told, capsys
     assert told in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(("share", "rate"), [("0.99", 4.0), ("0.97", 4.0), ("0.9", 8.0)])
-def test_what_a_search_found_for_99_percent_holds_for_a_lower_share_too(share, rate, empty_database, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("asked", "share", "rate"),
+    [(None, "0.99", 4.0), (None, "0.97", 4.0), (None, "0.9", 8.0), (0.9, "0.9", 4.0), (0.97, "0.99", None)],
+)
+def test_what_a_search_found_for_a_share_holds_for_a_lower_one_too(
+    asked, share, rate, empty_database, tmp_path, capsys
+):
     """Twenty requests tell neither 97 nor 99 %, but the search did: a lower share is not less sure."""
     path = shutil.copy(empty_database, tmp_path / "searched.duckdb")
     run = server("engine", {2.0: 0, 8.0: 2})
-    run = replace(run, cell=replace(run.cell, runtime_mode={**run.cell.runtime_mode, "slo": "tpot:20ms,ttft:100ms"}))
+    limits = {"slo": "tpot:20ms,ttft:100ms", **({} if asked is None else {"slo_share": asked})}
+    run = replace(run, cell=replace(run.cell, runtime_mode={**run.cell.runtime_mode, **limits}))
     found = {HIGHEST_RATE: 4.0, RATE_LOW: 3.5, RATE_HIGH: 4.5}
     run = Alter.results(run, Alter.metrics(**found), where=lambda point: point.axes[REQUEST_RATE] == 2.0)
     with Warehouse.open(path) as warehouse:
         warehouse.ingest(run)
     words = [MODEL, "--request-rate", "1", "--ttft-ms", "100", "--tpot-ms", "20", "--share", share]
-    assert recommend.main([*words, "--json", "--db-path", str(path)]) == 0
+    assert recommend.main([*words, "--json", "--db-path", str(path)]) == (3 if rate is None else 0)
     (traffic,) = json.loads(capsys.readouterr().out)["traffic"]
     (one,) = traffic["servers"]
     assert one["holds_up_to"] == rate

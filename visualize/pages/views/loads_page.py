@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import HighestRate, invalid_levels_words
+from benchmarking.core.load_doubts import SLO_SHARE, HighestRate, invalid_levels_words
 from benchmarking.core.records import LOOP, SCENARIO, SERVER
 from benchmarking.core.text import visible
 from visualize.drawing import loads, words
@@ -309,7 +309,9 @@ def _figures(data: Data, name: str, levels: Sequence[Row]) -> tuple[Chart, ...]:
 
 
 def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    others = {name: value for name, value in sorted(mode.items()) if name not in (LOOP, SCENARIO, "arrivals", "slo")}
+    shown = (LOOP, SCENARIO, "arrivals", "slo", SLO_SHARE)
+    others = {name: value for name, value in sorted(mode.items()) if name not in shown}
+    share = f" by {100 * mode[SLO_SHARE]:g} % of the requests" if SLO_SHARE in mode else ""
     points = dict.fromkeys(
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
@@ -322,7 +324,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "precision": words.precision(run),
         "load": ", ".join(filter(None, [loads.LOOPS.get(mode[LOOP], mode[LOOP]), _arrivals(mode)])),
         "requests": "; ".join(filter(None, points)),
-        "limits": limits_words(mode["slo"]) if mode.get("slo") else "none" if run["origin_format"] is None else "",
+        "limits": limits_words(mode["slo"]) + share if mode.get("slo") else "none" if run["origin_format"] is None else "",
         "settings": ", ".join(setting_words(name, value) for name, value in others.items()),
         "started": run_started_text(run, rows),
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
