@@ -312,6 +312,8 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     shown = (LOOP, SCENARIO, "arrivals", "slo", SLO_SHARE)
     others = {name: value for name, value in sorted(mode.items()) if name not in shown}
     share = f" by {100 * mode[SLO_SHARE]:g} % of the requests" if SLO_SHARE in mode else ""
+    unlimited = "none" if run["origin_format"] is None else ""
+    limits = limits_words(mode["slo"]) + share if mode.get("slo") else unlimited
     points = dict.fromkeys(
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
@@ -324,7 +326,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "precision": words.precision(run),
         "load": ", ".join(filter(None, [loads.LOOPS.get(mode[LOOP], mode[LOOP]), _arrivals(mode)])),
         "requests": "; ".join(filter(None, points)),
-        "limits": limits_words(mode["slo"]) + share if mode.get("slo") else "none" if run["origin_format"] is None else "",
+        "limits": limits,
         "settings": ", ".join(setting_words(name, value) for name, value in others.items()),
         "started": run_started_text(run, rows),
         "program": f"benchhouse {run['tool_version']}" if run["origin_format"] is None else run["origin_format"],
