@@ -454,12 +454,16 @@ def _machines(runs: Sequence[Row]) -> Grid:
         return text_cell("; ".join([*known, *unknown]) or None)
 
     columns: Mapping[str, Callable[[Row], Cell]] = {
-        "device": lambda run: text_cell(run["device"] + (" (simulated)" if run["simulated"] else "")),
+        "device": lambda run: text_cell(words.stated(run["device"]) + (" (simulated)" if run["simulated"] else "")),
         "name": column("device_name"),
         "memory": size_column("memory_bytes"),
         "driver": column("driver"),
         "CPU": column("cpu_model"),
-        "cores / threads": lambda run: text_cell(f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"),
+        "cores / threads": lambda run: text_cell(
+            f"{run['cpu_cores'] or '-'} / {run['cpu_threads'] or '-'}"
+            if run["cpu_cores"] or run["cpu_threads"]
+            else None
+        ),
         "machine memory": size_column("system_memory_bytes"),
         "state at the start": state,
     }

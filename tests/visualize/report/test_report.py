@@ -216,6 +216,15 @@ def test_a_setup_without_a_stated_precision_and_a_day_are_not_said_twice(store, 
     assert "- measured: 2026-03-01 12:00 to 18:30 UTC\n" in text
 
 
+def test_a_machine_that_no_file_states_is_one_word_and_no_dashes(store, report):
+    run = make_run(**SMALL)
+    nowhere = replace(run.cell.device, type="unknown", selector="unknown", name=None)
+    hardware = replace(run.hardware, device=nowhere, cpu_model=None, cpu_cores=None, cpu_threads=None)
+    store(replace(run, cell=replace(run.cell, device=nowhere), hardware=hardware))
+    (row,) = [line for line in section(report(), "Hardware and software") if line.startswith("| not stated")]
+    assert "- / -" not in row
+
+
 def test_doubts_list_points_and_advice(store, report):
     doubt = Doubt(kind="cpu_pressure", severity="noisy", evidence={"psi_some_avg10": 42.0})
     noisy = each(make_run(runtime="onnxruntime", **SMALL), validity="noisy", doubts=(doubt,))
