@@ -458,9 +458,18 @@ OTHER_TABLES = {
     **dict.fromkeys(("run", "runs", "models", "sessions"), "benchmark_runs"),
     **dict.fromkeys(("hardware", "devices", "machines"), "hardware_info"),
     **dict.fromkeys(("samples", "raw", "raw_data", "latencies"), "raw_samples"),
+    **dict.fromkeys(("load", "loads", "serving", "servers", "rates", "goodput"), "load_curve"),
 }
 """Names that people guess -> our table, which DuckDB would not find similar."""
 NO_COLUMN = re.compile(r'(?:Referenced|Values list "\w+" does not have a) column (?:named )?"(\w+)"')
+SHORT_WORDS = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "itl": "inter_token_latency",
+    "e2e": "latency",
+    "mem": "memory",
+}
+"""Words that people shorten -> those of our columns."""
 SIMILAR = 0.75
 """Least likeness, as of difflib, of a name to one that it may have meant."""
 LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
@@ -474,10 +483,16 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> Benchho
     if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
         example = "SELECT * FROM " + OTHER_TABLES.get(word[1].lower(), "benchmark_results")
         return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")
-    if (table := NO_TABLE.match(problem.message)) and (ours := OTHER_TABLES.get(table[1].lower())):
-        return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
-    if (column := NO_COLUMN.match(problem.message)) and (ours := _stored_in(column[1])):
-        return UsageError(f"{position}there is no column {column[1]}: it is {ours}, as of all_results")
+    if table := NO_TABLE.match(problem.message):
+        guessed = [table[1].lower(), *table[1].lower().split("_")]  # load_results is one of loads
+        if ours := next((OTHER_TABLES[word] for word in guessed if word in OTHER_TABLES), None):
+            return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
+    column = NO_COLUMN.match(problem.message)
+    if column and (ours := _column_of_loads(column[1], sql)):
+        return UsageError(f"{position}load_curve has no column {column[1]}: there it is the column {ours}")
+    if column and (ours := _stored_in(column[1])):
+        of_loads = ", or a column of load_curve" if _is_of_loads(column[1]) else ""
+        return UsageError(f"{position}there is no column {column[1]}: it is {ours}, as of all_results{of_loads}")
     if column and (ours := _of_loads(column[1], re.findall(r'"(\w+)"', problem.message)[1:])):
         return UsageError(f"{position}there is no column {column[1]}: {ours}")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
@@ -500,15 +515,39 @@ def _stored_in(name: str) -> str | None:
     return f"runtime_mode->>'{name}'" if name in LOAD_SETTINGS or is_of_server(name) else None
 
 
+def _is_of_loads(name: str) -> bool:
+    """Whether the view of load tests has a column of this name."""
+    from db.migrate import view_query
+
+    return re.search(rf"(?:\bAS|\br\.) ?{re.escape(name)}\b", view_query("load_curve")) is not None
+
+
+def _column_of_loads(name: str, sql: str) -> str | None:
+    """The column of the view of load tests that a statement about it means: one that it takes out of JSON, as other
+    tables have it, or shortens. None for other statements."""
+    asked = re.search(rf"\b{re.escape(name)}\s*->>?\s*'(?:\$\.)?(\w+)'", sql)
+    meant = asked[1] if asked else _in_full(name)
+    return meant if meant != name and re.search(r"\bload_curve\b", sql) and _is_of_loads(meant) else None
+
+
+def _in_full(name: str) -> str:
+    """The name of a column with the words in full that people shorten: "ttft_p95_ms"."""
+    return "_".join(SHORT_WORDS.get(word, word) for word in name.lower().split("_"))
+
+
 def _of_loads(name: str, columns: Sequence[str]) -> str | None:
-    """What to say of a name that is a metric of load tests, or is nearer to one than to the columns; None of others."""
+    """What to say of a name that is a metric of load tests, or is nearer to one than to the columns, or shortens one;
+    None of others."""
+    from benchmarking.core.metrics import METRICS
     from benchmarking.core.suggestions import nearest
     from db.migrate import view_query
 
     known = LOAD_METRIC.findall(view_query("load_curve"))
     place = "other_metrics['{}'] of all_results and latest_results, and a column of load_curve"
-    if name in known:
-        return f"it is {place.format(name)}"
+    if (full := _in_full(name)) in known:
+        return f"it is {place.format(full)}"
+    if full != name and full in METRICS:
+        return f"did you mean {full}?"
     near = [] if nearest(name, columns, similar=SIMILAR) else nearest(name, known, number=2, similar=SIMILAR)
     return f"did you mean {' or '.join(near)}? It is {place.format(near[0])}" if near else None
 

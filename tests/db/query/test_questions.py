@@ -80,6 +80,21 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ("SELECT goodput_per_sec FROM latest_results", "or goodput_requests_per_sec? It is other_metrics['goodput_"),
         ("SELECT latency_p90 FROM latest_results", '"latency_p90_ms"'),
         ("SELECT slo FROM all_results", "there is no column slo: it is runtime_mode->>'slo'"),
+        ("SELECT request_rate FROM all_results", "axes->>'request_rate', as of all_results, or a column of load_curve"),
+        ("SELECT count(*) FROM load_results", "there is no table load_results: did you mean load_curve?"),
+        (
+            "SELECT axes->>'request_rate' FROM load_curve",
+            "load_curve has no column axes: there it is the column request_",
+        ),
+        (
+            "SELECT ttft_p95_ms FROM load_curve",
+            "has no column ttft_p95_ms: there it is the column time_to_first_token_p95",
+        ),
+        (
+            "SELECT tpot_p95_ms FROM all_results",
+            "no column tpot_p95_ms: it is other_metrics['time_per_output_token_p95_m",
+        ),
+        ("SELECT ttft_p90_ms FROM all_results", "no column ttft_p90_ms: did you mean time_to_first_token_p90_ms?"),
         ("results", "results is no statement: write one such as SELECT * FROM benchmark_results (--describe"),
         ("SELECT $x", "Values were not provided for the following"),
         ("", "expected a statement"),
