@@ -143,7 +143,10 @@ def flush_memory() -> None:
 
 def rss_bytes() -> Readings:
     """Current `rss_bytes`; on macOS the physical footprint, as for the peak."""
-    return gather({"rss_bytes": phys_footprint_bytes if sys.platform == "darwin" else _resident_bytes})
+    is_footprint = sys.platform == "darwin"
+    return gather(
+        {"rss_bytes": phys_footprint_bytes if is_footprint else lambda: int(psutil.Process().memory_info().rss)}
+    )
 
 
 def reset_peak_rss(elsewhere: SampledPeak | None = None) -> Readings:
@@ -180,10 +183,6 @@ def phys_footprint_bytes(system: ctypes.CDLL | None = None) -> int:
         raise UnreadableError(f"{NOT_SUPPORTED}: proc_pid_rusage: {os.strerror(ctypes.get_errno())}")
     (footprint,) = struct.unpack_from("<Q", buffer.raw, FOOTPRINT_OFFSET)
     return int(footprint)
-
-
-def _resident_bytes() -> Json:
-    return int(psutil.Process().memory_info().rss)
 
 
 def _peak_of(platform: str) -> LinuxPeak | SampledPeak | LifetimePeak:

@@ -263,13 +263,9 @@ def without_formats(text: str) -> str:
     if "Private-Lines: " in text:
         text = PUTTY_KEY.sub(r"\1 ***", text)
     if "earer" in text or "asic" in text or "BEARER" in text:
-        text = CREDENTIAL.sub(_scheme_alone, text)
+        text = CREDENTIAL.sub(lambda found: f"{found['scheme'] or found['any'] or found['basic']}***", text)
     text = LONG.sub(_without_random, text)
     return MESSENGER.sub(r"\g<start>***", WEBHOOK.sub(r"\g<start>***", text)) if "://" in text else text
-
-
-def _scheme_alone(found: re.Match[str]) -> str:
-    return f"{found['scheme'] or found['any'] or found['basic']}***"
 
 
 def _without_random(found: re.Match[str]) -> str:

@@ -264,14 +264,17 @@ def _known(values: frozenset[str]) -> re.Pattern[str] | None:
     forms, inside = set[str](), set[str]()
     for value in values:
         content = value.encode("utf-8", "surrogateescape")
-        forms |= {content.hex(), content.hex().upper(), re.sub("[&<>'+]", _json_escape, json.dumps(value)[1:-1])}
+        as_json = json.dumps(value)[1:-1]
+        forms |= {content.hex(), content.hex().upper(), re.sub("[&<>'+]", lambda it: rf"\u{ord(it[0]):04x}", as_json)}
         inside |= {part for shift in range(3) if len(part := _base64_inside(content, shift)) >= MIN_BASE64}
         forms |= {value, value.lower(), value.upper(), html.escape(value)}
-        forms |= {re.sub("[&<>'\"]", reference, value) for reference in (_decimal_reference, _hexadecimal_reference)}
+        for reference in ("&#{};", "&#x{:x};"):
+            forms.add("".join(reference.format(ord(one)) if one in "&<>'\"" else one for one in value))
         escaped = quote(value, safe="")
-        forms |= {escaped, quote(value), quote_plus(value), quote(escaped), _lower_escapes(escaped)}
+        forms |= {escaped, quote(value), quote_plus(value), quote(escaped)}
+        forms.add(re.sub("%..", lambda found: found[0].lower(), escaped))
         forms |= {re.sub("..", r"%\g<0>", digits) for digits in (content.hex(), content.hex().upper())}
-        forms |= {json.dumps(value)[1:-1], repr(value)[1:-1]}
+        forms |= {as_json, repr(value)[1:-1]}
         forms.add(base64.b64encode(content).decode().rstrip("="))
     if not forms:
         return None
@@ -279,22 +282,6 @@ def _known(values: frozenset[str]) -> re.Pattern[str] | None:
     whole = rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])"
     parts = "|".join(map(re.escape, sorted(inside, key=len, reverse=True)))
     return re.compile(rf"{whole}|(?:{parts})[A-Za-z0-9+/]*" if parts else whole)
-
-
-def _lower_escapes(text: str) -> str:
-    return re.sub("%..", lambda found: found[0].lower(), text)
-
-
-def _decimal_reference(found: re.Match[str]) -> str:
-    return f"&#{ord(found[0])};"
-
-
-def _hexadecimal_reference(found: re.Match[str]) -> str:
-    return f"&#x{ord(found[0]):x};"
-
-
-def _json_escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
 
 
 def _base64_inside(content: bytes, shift: int) -> str:

@@ -75,10 +75,6 @@ def of_axis(axis: Axis) -> Setting:
     )
 
 
-def _launches() -> str:
-    return ", ".join(f"{one.launches} {name}" for name, one in PROFILES.items())
-
-
 MEASURING: Mapping[str, Setting] = MappingProxyType(
     {**SHARED}
     | table(
@@ -209,7 +205,9 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             name="launches",
             kind=WHOLE,
             help="fresh processes per point",
-            default_words=f"{_launches()}, {ROUNDS_TO_PROVE} to compare",
+            default_words=", ".join(
+                (*(f"{one.launches} {name}" for name, one in PROFILES.items()), f"{ROUNDS_TO_PROVE} to compare")
+            ),
             is_key=True,
         ),
         Setting(

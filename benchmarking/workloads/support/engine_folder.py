@@ -74,10 +74,6 @@ def _is_number(value: Json) -> bool:
     return value is None or (isinstance(value, bool | int | float) and abs(value) <= MAX_NUMBER)
 
 
-def _is_layer_count(value: Json) -> bool:
-    return isinstance(value, int) and 0 < value <= MAX_LAYERS
-
-
 def _is_short_text(value: Json) -> bool:
     return isinstance(value, str) and len(value) < 200
 
@@ -108,10 +104,6 @@ def _is_known_provider(value: Json) -> bool:
     return _provider(value) is not None
 
 
-def _is_window(value: Json) -> bool:
-    return isinstance(value, dict) and all(_are_ids(one) for one in value.values())
-
-
 Keys = Mapping[str, "Callable[[Json], bool] | Keys"]
 """For each key, a check of its value, or the keys of its object."""
 
@@ -123,8 +115,8 @@ ALLOWED: Keys = {
         "decoder": {
             "filename": _is_short_text,
             **dict.fromkeys(("head_size", "hidden_size", "num_attention_heads", "num_key_value_heads"), _is_number),
-            "num_hidden_layers": _is_layer_count,
-            "sliding_window": _is_window,
+            "num_hidden_layers": lambda value: isinstance(value, int) and 0 < value <= MAX_LAYERS,
+            "sliding_window": lambda value: isinstance(value, dict) and all(map(_are_ids, value.values())),
             "inputs": dict.fromkeys(
                 ("input_ids", "attention_mask", "position_ids", "past_key_names", "past_value_names", "past_names"),
                 _is_tensor_name,

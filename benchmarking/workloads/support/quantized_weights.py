@@ -143,10 +143,6 @@ def _fp8(config: Mapping[str, Any]) -> Read:
     return "float8", 8, group, ""
 
 
-def _mxfp4(config: Mapping[str, Any]) -> Read:
-    return "mxfp4", 4, "32", ""
-
-
 TORCHAO_NAME = re.compile(
     r"((?P<activations>float8|int8)(dyn|dynamic|static)activation)?(?P<weights>float8|int8|int4)weight"
 )
@@ -192,7 +188,7 @@ _READERS = {
     "compressed-tensors": _compressed_tensors,
     "fp8": _fp8,
     "gptq": _grouped,
-    "mxfp4": _mxfp4,
+    "mxfp4": lambda config: ("mxfp4", 4, "32", ""),
     "torchao": _torchao,
 }
 
