@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD
 from visualize.drawing import words
 from visualize.drawing.figure import Block, Colour, Element, Entry, Line, Mark, Note, Panel, Rule
 from visualize.drawing.loads import (
@@ -156,9 +155,10 @@ def _panel(
     y = value_axis(title, [*values, *([limit] if limit else [])], may_be_log=metric is not RATES)
     elements: list[Element] = [*knees, *thins, *mains]
     if limit is not None:
+        share = " or ".join(f"{100 * one:g}" for one in sorted({row["required_share"] for row in rows}))
         elements += [
             Rule(at=limit, along="y", role="limit", colour="ink"),
-            Note(x=x.low, y=limit, text=f"limit: {LEAST_GOOD * 100:g} % within {number(limit)} ms", dx=3, dy=6),
+            Note(x=x.low, y=limit, text=f"limit: {share} % within {number(limit)} ms", dx=3, dy=6),
         ]
     offered = sorted({level(row) for one in series for row in one.rows if without_rate(row) is None})
     if metric is RATES and series[0].rows[0]["loop"] == "open" and offered:

@@ -150,7 +150,7 @@ def provenance(drawn: Sequence[Row]) -> str:
     modes = {settings(row["runtime_mode"]): row["runtime_mode"] for row in drawn}
     own_settings = settings_of(drawn[0]) if drawn else {}
     said = [name for name in IN_SUBTITLES if name == LOOP or str(own_settings.get(name)).isdigit()]
-    mode = shown_settings(*modes.values(), without=said) if len(modes) == 1 else ""
+    mode = shown_settings(next(iter(modes.values())), said) if len(modes) == 1 else ""
     times = [row["started_at"] for row in drawn]
     days = sorted({one.date().isoformat() if isinstance(one, datetime) else one[:10] for one in times})
     measured = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
