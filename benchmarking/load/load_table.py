@@ -138,8 +138,7 @@ def _value(name: str) -> Callable[[Result], str | None]:
 def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[Result]]:
     """The columns of the table. Limits apply to a share of the requests, so that percentile of a limited time (p99
     without limits) is shown before other times. Failures are left out only where there are none."""
-    shares = [100 * required(level) - 1e-9 for level in levels[:1]]
-    tail = next((one for one in (90, 95) if shares and one >= shares[0]), 99)
+    tail = _percentile(levels)
     has_failures = any(level.metrics.get("requests_failed") for level in levels)
     decimals = _decimals(levels)
     of_times = [
@@ -166,6 +165,12 @@ def _columns(levels: Sequence[Result], limits: Collection[str]) -> list[Column[R
         *of_times,
         Column[Result](heading="validity", text=lambda one: one.validity or one.status, is_state=True),
     ]
+
+
+def _percentile(levels: Sequence[Result]) -> int:
+    """The lowest percentile that covers the share of the requests which must meet the limits."""
+    shares = [100 * required(level) - 1e-9 for level in levels[:1]]
+    return next((one for one in (90, 95) if shares and one >= shares[0]), 99)
 
 
 def _decimals(levels: Sequence[Result]) -> int:
@@ -204,10 +209,12 @@ def _level_text(result: Result, decimals: int | None = None, *, is_cell: bool = 
 
 
 def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
-    """What is unknown at which levels, and why: goodput, medians, and the p99 of limited times."""
+    """What is unknown at which levels, and why: goodput, medians, and the percentile of limited times."""
+    tail = _percentile(levels)
     names = {GOODPUT: "goodput", "throughput_tokens_per_sec": "tokens/s"}
-    for time, (heading, typical, tail) in TIMES.items():
-        names |= {typical: f"{heading} p50 ms", **({tail: f"{heading} p99 ms"} if time in limits else {})}
+    for time, (heading, typical, begin) in TIMES.items():
+        of_share = {f"{begin}_p{tail}_ms": f"{heading} p{tail} ms"} if time in limits else {}
+        names |= {typical: f"{heading} p50 ms", **of_share}
     found: dict[tuple[str, str], list[str]] = {}
     decimals = _decimals(levels)
     for result in (level for level in levels if level.status == "ok"):
