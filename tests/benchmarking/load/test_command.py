@@ -692,7 +692,7 @@ def test_few_requests_within_the_limits_do_not_pass_a_gate(stored, capsys):
 
 def test_a_share_of_its_own_decides_how_many_requests_pass_a_gate(stored, capsys):
     (level,) = of_levels(stored[1], (5.0, 1.0)).results
-    load = {**level.extra["load"], "required_share": 0.95}
+    load = {"required_share": 0.95}
 
     def sent(count, outside=0):
         metrics = {**level.metrics, "requests_sent": count, "goodput_share": 1 - outside / count}
@@ -707,7 +707,7 @@ def test_a_share_of_its_own_decides_how_many_requests_pass_a_gate(stored, capsys
     load_table.print_run(replace(stored[1], results=(sent(40, 2),)), as_json=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert "at least 95% of the requests met ttft:10000ms at 5/s" in shown
-    assert "TTFT p95 ms" in shown
+    assert ("p95 ms" in shown, "p99" in shown) == (True, False)
 
 
 def test_the_requests_of_all_repetitions_tell_whether_a_level_passes(stored):
