@@ -32,12 +32,13 @@ from benchmarking.core.quality import QualitySettings, without_quality
 from benchmarking.core.records import MAX_REQUESTS, NOT_RUN, Json, Result, Run, to_json
 from benchmarking.core.settings import add_settings, check_given
 from benchmarking.core.shared_settings import parse_limits
-from benchmarking.core.text import counted, visible
+from benchmarking.core.text import counted, duration, visible
 from benchmarking.core.untrusted.redaction import know_secret, redacted, redacted_record
 from benchmarking.devices.support.binding import bind
 from benchmarking.load import load_table, server_plan
 from benchmarking.load.connections import Target, client_of
 from benchmarking.load.curve import (
+    MOST_DURATIONS,
     SearchInterrupted,
     is_search,
     limits_outcome,
@@ -205,6 +206,9 @@ def _results(
         if not arguments.find_rate:
             return with_knee([measured(level) for level in levels]), None
         lowest, *_, highest = sorted(levels, key=lambda one: one.rate or 0.0)
+        if arguments.num_requests is None:
+            most_s = MOST_DURATIONS * arguments.duration * arguments.repetitions
+            load.say(f"the search takes about {duration(most_s)} at most")
         *found, outcome = search(measured, lowest, float(highest.rate or 0), load.say, arguments.share)
         return [*with_knee(found), outcome], None
     except KeyboardInterrupt as interruption:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -294,8 +295,12 @@ class _Search:
             number=None if number is None else number * durations,
             duration_s=self._lowest.duration_s * durations,
         )
+        started_s = time.monotonic()
         self.levels.append(result := self._measured(level))
-        self.spent += durations
+        # A server that is behind answers long after the last request was sent, which is time of the search too.
+        length_s = self._lowest.duration_s * max(1, len(result.requests))
+        took = (time.monotonic() - started_s) / length_s if number is None else 0.0
+        self.spent += max(durations, took)
         wrong = disturbances(result)
         is_met = meets(result)
         if result.status == "ok" and is_met is None:

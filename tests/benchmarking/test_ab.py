@@ -96,6 +96,10 @@ def test_batches_and_user_written_benchmarks_can_be_compared(start):
         ("X=1", "A: no command"),
         ("run_hardware_benchmark 'open", "A: .*No closing quotation"),
         ("benchhouse load gpt2 --scenario offline", "A: benchhouse load cannot be measured in turns: load --serve"),
+        (
+            "benchhouse load m --url http://h/v1 --concurrency 4",
+            "A: .*run benchhouse load m --url http://h/v1 --concurrency 4 --repetitions 3 --tag side=a and the line of",
+        ),
         ("/nowhere/run_hardware_benchmark --model-id m", "A: /nowhere/run_hardware_benchmark does not exist"),
         ("HEAD~1", "A: HEAD~1 is no command: two commits are compared in worktrees: git worktree add ../base HEAD~1"),
         ("benchhouse benches --iterations 3", "write benchhouse batch --benches benches --iterations 3, which"),

@@ -246,6 +246,12 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
             f"{shlex.join(('benchhouse', 'batch', *folder, *in_our_words(command[1:], BENCH_WORDS)))}, which measures "
             "the same benchmarks"
         )
+    if words[0] == "benchhouse" and command[:1] == ["load"] and "--url" in flags_in(command):
+        line = shlex.join((*words, "--repetitions", "3", "--tag", f"side={letter}"))
+        raise UsageError(
+            f"{letter.upper()}: ab starts what it measures, and this server runs already: run {line} and the line of "
+            "the other side five times in turns; benchhouse compare tag.side=a tag.side=b --across model judges them"
+        )
     if words[0] == "benchhouse" and command[:1] == ["load"]:
         raise UsageError(
             f"{letter.upper()}: benchhouse load cannot be measured in turns: load --serve COMMAND --sweep NAME=A,B "

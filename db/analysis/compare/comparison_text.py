@@ -10,7 +10,7 @@ from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import NOTHING, Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, listed, markdown_escaped, markdown_table, wrapped
+from benchmarking.core.text import counted, listed, markdown_escaped, markdown_table, number, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Scope
@@ -186,6 +186,14 @@ def _notes(comparison: Comparison) -> list[str]:
             points.setdefault((finding.judgement.verdict, finding.judgement.reason), []).append(label)
     if len(points) > 1 or len(findings) > len(next(iter(points.values()), ())):  # else the sentence has the reason
         lines += [f"{verdict}: {reason} ({listed(names, MAX_NAMES)})" for (verdict, reason), names in points.items()]
+    raw = []
+    for finding in without:
+        first, second = finding.before.value, finding.after.value
+        if first is not None and second is not None:
+            values = f"A {number(first)}, B {number(second)} {comparison.unit}".rstrip()
+            change = f" ({percent_change(second / first - 1)})" if first else ""
+            raw.append(f"{_label(finding, several) if several else finding.point}: {values}{change}")
+    lines += [f"as measured, without a verdict: {listed(raw, MAX_NAMES, '; ')}"] if raw else []
     # Where the launches lie on two levels, and where another launch of each side would be
     launches = {
         _side_label(finding, place, several): (finding.before, finding.after)[place].launch_values
@@ -201,9 +209,9 @@ def _notes(comparison: Comparison) -> list[str]:
     lines += doubt_notes(
         (kind, _side_label(finding, place, several))
         for finding in findings
-        if finding.judgement.change is not None
         for place in (0, 1)
         for kind in (finding.before, finding.after)[place].doubts
+        if finding.judgement.change is not None or kind in (finding.judgement.reason or "")
     )
     lines += _result_counts("A", [finding.before for finding in findings]) + _result_counts(
         "B", [finding.after for finding in findings]

@@ -84,6 +84,22 @@ def test_a_search_for_another_share_of_the_requests_finds_the_rate_at_which_that
     assert all(holds(one) is (one.metrics["goodput_share"] >= 0.95) for one in levels if not one.doubts)
 
 
+def test_a_search_takes_the_time_that_its_help_states_also_of_a_server_that_answers_late(monkeypatch):
+    """Levels that nobody can tell apart, each with as much time for late answers as for sending."""
+    clock, sent_s = [0.0], []
+
+    def measured(level):
+        sent_s.append(level.duration_s)
+        clock[0] += 2 * level.duration_s
+        return look(level, QUEUES["M/D/1"], seed=len(sent_s))
+
+    monkeypatch.setattr("benchmarking.load.curve.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("benchmarking.load.curve._Search.is_settled", lambda self: False)
+    search(measured, Level(rate=1.0, duration_s=10.0), 64.0, lambda text: None)
+    assert 500 < clock[0] <= 640, "60 durations, and the last level's answers"
+    assert sum(sent_s) < 330
+
+
 @pytest.mark.parametrize(("lowest", "highest"), [(2.0, 12.0), (1.0, 24.0), (0.5, 20.0)])
 def test_a_search_that_holds_at_its_upper_bound_ends_there(lowest, highest):
     rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"]), lowest, highest)

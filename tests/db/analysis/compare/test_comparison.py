@@ -11,6 +11,7 @@ import pytest
 from benchmarking.core.doubts import sentence
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import LOOP, Doubt, Hardware, Origin, canonical_hash
+from benchmarking.core.text import number
 from benchmarking.core.verdicts.judging import AB_HINT, MIN_LAUNCHES
 from benchmarking.core.verdicts.words import Judgement
 from db.analysis.compare.comparison import compare, compare_within, with_what_decides
@@ -20,6 +21,7 @@ from db.analysis.recommend.measured_options import judged, options_by_workload
 from db.analysis.recommend.recommendation import recommend
 from db.analysis.recommend.recommendation_text import recommendation_words
 from db.analysis.selection import EVERYTHING, POOLED, Selection
+from db.values import percent_change
 from tests.helpers.run_changes import Alter
 
 UNJUDGED = Judgement(verdict="not judged", reason=f"too few sessions; {AB_HINT}")
@@ -129,6 +131,10 @@ def test_an_unfit_result_is_not_sent_to_a_flag_with_which_it_is_unfit_too(store,
           change=lambda run: Alter.results(run, Alter.invalid))  # fmt: skip
     (finding,) = sides().findings
     assert finding.judgement.reason == "not comparable: B: invalid (nan_output)"
+    text, (before, after) = comparison_text(sides()), (finding.before.value, finding.after.value)
+    change = percent_change(after / before - 1)
+    assert f"as measured, without a verdict: b1 s32: A {number(before)}, B {number(after)} ms ({change})" in text
+    assert "nan_output (B " in text, "what makes it invalid is explained, with what to do"
 
 
 def test_points_of_one_name_are_told_apart_in_the_notes(store, sides, warehouse):
@@ -357,8 +363,8 @@ def test_points_of_one_side_only_are_listed(store, sides):
 
 def test_many_setups_that_only_one_side_has_are_counted(store, sides):
     store("a", batch_sizes=(1,), sequence_lengths=(32,))
-    for number in range(6):
-        store("b", batch_sizes=(1, 2), sequence_lengths=(32,), model_id=f"m{number}")
+    for place in range(6):
+        store("b", batch_sizes=(1, 2), sequence_lengths=(32,), model_id=f"m{place}")
     lines = [line for line in comparison_text(sides()).splitlines() if line.startswith("only in B")]
     assert len(lines) == 4
     assert lines[-1] == "only in B: 6 points of 3 other setups (--json lists them)"
