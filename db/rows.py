@@ -33,6 +33,27 @@ NEVER_NEGATIVE = ("latency_", "throughput_", "time_", "inter_token_", "prefill_"
 
 LOAD_STAGES = ("spawn", "import", "device_init", "weights_read", "to_device")
 
+OBJECTS: Mapping[str, tuple[str, ...]] = {
+    "benchmark_runs": (
+        "run_id",
+        "config",
+        "runtime_mode",
+        "settings",
+        "environment",
+        "device_details",
+        "host_details",
+    ),
+    "benchmark_results": ("result_id", "axes", "extra"),
+    "series": ("series_id", "axes", "runtime_mode", "hashed_keys"),
+    "hardware_info": ("hardware_id", "details", "hashed_keys"),
+    "profiles": ("profile_id", "axes", "runtime_mode", "details"),
+    "quality_results": ("run_id", "how"),
+    "alerts": ("alert_id", "parameters"),
+    "change_points": ("change_point_id", "parameters"),
+}
+"""Table -> its key, and its columns of JSON that hold an object: of numbers and texts in axes, with the list of doubts
+in extra."""
+
 Columns = Mapping[str, str]
 """Column -> field of a record that it stores unchanged; `db.run_records` reads with the same tables."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
+from benchmarking.core.text import visible
 from db import ingestion, lake, migrate, run_records
 from db.connection import (
     FILE_FORMAT,
@@ -51,7 +53,7 @@ from db.file_copy import (
     turn,
 )
 from db.ingestion import FileRuns, ingest_files, insert_profiles, store
-from db.rows import Row
+from db.rows import OBJECTS, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -417,7 +419,7 @@ class Warehouse:
 
         with self.cursor() as cursor:
             relation = cursor.sql(sql, params=params)
-            return Table(pa.table({}) if relation is None else relation.to_arrow_table())
+            return Table(pa.table({}) if relation is None else relation.to_arrow_table(), self.path)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
@@ -558,12 +560,16 @@ def _create(path: Path) -> None:
         publish(part, path)
 
 
+OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in columns[1:])
+MOST_SHOWN = 60
+
+
 class Table:
     """The complete answer to a query."""
 
-    def __init__(self, arrow: Any) -> None:
-        """Wraps a `pyarrow.Table`."""
-        self._arrow = arrow
+    def __init__(self, arrow: Any, path: str = "") -> None:
+        """Wraps a `pyarrow.Table`; `path` is the warehouse's name in messages."""
+        self._arrow, self._path = arrow, path
 
     def arrow(self) -> Any:
         """As a `pyarrow.Table`."""
@@ -574,10 +580,40 @@ class Table:
         frame: pd.DataFrame = self._arrow.to_pandas(maps_as_pydicts="strict")
         return frame
 
+    def _check_objects(self, name: str) -> None:
+        """Of the texts that do not look as ours at once, each is parsed."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._arrow.column(name)
+        if not pa.types.is_string(column.type):
+            return
+        begins = pc.starts_with(column, "{")
+        if name == "axes":
+            begins = pc.and_(begins, pc.equal(pc.count_substring_regex(column, r"[{\[]"), 1))
+        elif name == "extra":
+            begins = pc.and_(begins, pc.match_substring(column, '"doubts":['))
+        for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
+            value = json.loads(text)
+            if name == "axes":
+                is_ours = isinstance(value, dict) and all(isinstance(one, str | int | float) for one in value.values())
+            else:
+                is_ours = isinstance(value, dict) and (name != "extra" or isinstance(value.get("doubts"), list))
+            if not is_ours:
+                raise FormatError(
+                    f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
+                    f"another one changed the file: {as_typed('setup')} --verify lists what is damaged"
+                )
+
     def dicts(self) -> list[dict[str, Any]]:
-        """One dictionary per row; maps are dictionaries, JSON is text."""
+        """One dictionary per row; maps are dictionaries, JSON is text.
+
+        Raises FormatError for a column of ours whose JSON is no object: another program has written into the file.
+        """
         import pyarrow as pa
 
+        for name in OBJECT_COLUMNS.intersection(self._arrow.column_names):
+            self._check_objects(name)
         rows: list[dict[str, Any]] = self._arrow.to_pylist()
         for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
             for row in rows:

@@ -25,6 +25,7 @@ from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import ingestion, migrate
 from db.conflicts import CONTENTS
 from db.connection import FILE_FORMAT, MEMORY, DamagedError, connect, copy_database, database_files, problem_of, quoted
+from db.rows import OBJECTS
 from db.warehouse import OutdatedError, Warehouse
 
 
@@ -34,7 +35,7 @@ class Finding:
 
     kind: str
     """damage, schema, orphan, duplicate, raw_count, raw_statistics, missing_value, series, change_point, axes,
-    calibration, profile, heads, name, hash, checksum."""
+    calibration, profile, heads, name, hash, checksum, json."""
     subject: str
     """The faulty table or row."""
     problem: str
@@ -101,9 +102,29 @@ def verify(warehouse: Warehouse) -> list[Finding]:
             if applied.get(step.version) != step.sha256:
                 how = "was applied with other SQL" if step.version in applied else "was never applied"
                 findings.append(Finding(kind="schema", subject=step.name, problem=f"migration {step.name} {how}"))
+        findings += _other_json(warehouse)
     if findings:  # the other checks need a readable file with the right schema
         return findings
     return list(_contents(warehouse))
+
+
+def _other_json(warehouse: Warehouse) -> Iterator[Finding]:
+    """Columns of JSON with what this program never writes."""
+    for table, (key, *columns) in OBJECTS.items():
+        for column in columns:
+            wrong = f"json_type({column}) <> 'OBJECT'"
+            if column == "axes":
+                wrong += f" OR NOT list_has_all(['VARCHAR', {NUMBERS}], json_type({column}, '$.*'))"
+            elif column == "extra":
+                wrong += f" OR json_type({column}, '$.doubts') IS DISTINCT FROM 'ARRAY'"
+            sql = f"SELECT DISTINCT {key} AS subject FROM {table} WHERE {wrong} ORDER BY 1"
+            for row in warehouse.query(sql).dicts():
+                problem = f"{table}: {column} of {row['subject']} is not JSON of this program"
+                yield Finding(kind="json", subject=row["subject"], problem=problem)
+
+
+NUMBERS = "'BIGINT', 'UBIGINT', 'HUGEINT', 'DOUBLE', 'BOOLEAN'"
+"""Types of plain values in JSON, as DuckDB names them, but for texts."""
 
 
 def repair(warehouse: Warehouse) -> int:

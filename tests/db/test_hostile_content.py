@@ -1,13 +1,16 @@
 """What no honest run holds: it is refused with one line, or stored as it is and read back equal; never executed."""
 
+import contextlib
 import dataclasses
 import json
 import math
 
+import duckdb
 import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import Origin, Point, Readings, canonical_hash, dumps, run_from_json
+from db.commands import check, history, recommend, show
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -232,3 +235,32 @@ def test_a_non_run_file_is_reported_and_the_others_are_loaded(tmp_path, make_run
     assert err.startswith(f"setup_benchmark_db: refused {tmp_path / 'bad.json'}")
     with Warehouse.open(database) as warehouse:
         assert warehouse.query("SELECT count(*) AS n FROM benchmark_runs").dicts() == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "text"),
+    [
+        ("benchmark_results", "axes", "[1]"),
+        ("benchmark_results", "axes", '{"depth": {"a": 1}}'),
+        ("benchmark_results", "extra", '{"load": 1}'),
+        ("benchmark_runs", "runtime_mode", '"text"'),
+        ("benchmark_runs", "settings", "5"),
+    ],
+)
+def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsys, table, column, text):
+    path = tmp_path / "changed.duckdb"
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([make_run(runtime=runtime) for runtime in ("eager", "onnxruntime")])
+    with contextlib.closing(duckdb.connect(str(path))) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ?", [text])
+    codes = []
+    for command in (show, history, check, recommend):
+        arguments = ["bert-base-uncased"] if command is recommend else []
+        codes.append(command.main([*arguments, "--db-path", str(path)]))
+        if codes[-1] == 1:
+            (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+            assert f"{path}: {column}: found " in line
+            assert "another one changed the file: " in line
+    assert 1 in codes
+    with Warehouse.open(path, read_only=True) as warehouse:
+        assert {fault.problem.split(" of ")[0] for fault in verify(warehouse)} == {f"{table}: {column}"}

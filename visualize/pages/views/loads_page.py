@@ -295,7 +295,7 @@ def kind_of(mode: Mapping[str, Any]) -> str:
     """The kind of load: "open, poisson", or an MLPerf scenario."""
     if SCENARIO in mode:
         return f"MLPerf {mode[SCENARIO]}"
-    return ", ".join(filter(None, (mode[LOOP], _arrivals(mode))))
+    return ", ".join(filter(None, (str(mode[LOOP]), _arrivals(mode))))
 
 
 def _arrivals(mode: Mapping[str, Any]) -> str | None:
