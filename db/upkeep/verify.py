@@ -112,19 +112,19 @@ def _other_json(warehouse: Warehouse) -> Iterator[Finding]:
     """Columns of JSON with what this program never writes."""
     for table, (key, *columns) in OBJECTS.items():
         for column in columns:
-            wrong = f"json_type({column}) <> 'OBJECT'"
-            if column == "axes":
-                wrong += f" OR NOT list_has_all(['VARCHAR', {NUMBERS}], json_type({column}, '$.*'))"
-            elif column == "extra":
-                wrong += f" OR json_type({column}, '$.doubts') IS DISTINCT FROM 'ARRAY'"
-            sql = f"SELECT DISTINCT {key} AS subject FROM {table} WHERE {wrong} ORDER BY 1"
+            which = FURTHER_JSON.get(column, "FALSE")
+            sql = f"SELECT DISTINCT {key} AS subject FROM {table} WHERE json_type({column}) <> 'OBJECT' OR {which}"
             for row in warehouse.query(sql).dicts():
                 problem = f"{table}: {column} of {row['subject']} is not JSON of this program"
                 yield Finding(kind="json", subject=row["subject"], problem=problem)
 
 
-NUMBERS = "'BIGINT', 'UBIGINT', 'HUGEINT', 'DOUBLE', 'BOOLEAN'"
-"""Types of plain values in JSON, as DuckDB names them, but for texts."""
+FURTHER_JSON = {
+    "axes": "NOT list_has_all(['VARCHAR', 'BIGINT', 'UBIGINT', 'HUGEINT', 'DOUBLE', 'BOOLEAN'], "
+    "json_type(axes, '$.*'))",
+    "extra": "json_type(extra, '$.doubts') IS DISTINCT FROM 'ARRAY'",
+}
+"""Column -> what else is wrong in it."""
 
 
 def repair(warehouse: Warehouse) -> int:
