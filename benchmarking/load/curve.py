@@ -216,12 +216,13 @@ def search(
     """
     found = _Search(measured, lowest, highest, 1 - share)
     low, high = found.ends
-    first = replace(lowest, rate=math.sqrt(low * high))
-    if first.requests < least_to_tell(share):
+    rate = math.sqrt(low * high)
+    first = replace(lowest, rate=rate)
+    if first.requests < (needed := least_to_tell(share)):
+        flag = f"--duration {math.ceil(needed / rate)}" if first.number is None else f"--num-requests {needed}"
         say(
-            f"a level near {first.rate:.4g} requests/s has {counted(first.requests, 'request')}, and {100 * share:g}% "
-            f"can be told with {least_to_tell(share)} or more: the answer will be less sure, or none, so use a longer "
-            "--duration or more --num-requests"
+            f"a level near {rate:.4g} requests/s has {counted(first.requests, 'request')}, and {100 * share:g}% "
+            f"can be told with {needed} or more: the answer will be less sure, or none, so use {flag} or more"
         )
     try:
         while high / low > CLOSE or not found.levels:

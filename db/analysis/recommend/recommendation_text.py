@@ -579,7 +579,11 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
 
 def _server_name(server: Server, servers: Sequence[Server], separator: str = ", ") -> str:
     """Device, runtime and precision, with what distinguishes servers of the same name."""
-    return separator.join((device_words(server, servers), runtime_words(server, servers), _precision(server)))
+    precision = "unknown precision" if server.precision == "unknown" else _precision(server)
+    # Of a server at a URL, device and engine may both be called "server".
+    return separator.join(
+        dict.fromkeys((device_words(server, servers), runtime_words(server, servers), precision)),
+    )
 
 
 def _server_columns(servers: Sequence[Server], demand: Demand, currency: str | None) -> list[Column[Server]]:

@@ -212,6 +212,7 @@ def test_a_search_says_before_it_starts_that_its_levels_are_short_and_why_it_mea
         said.append,
     )
     assert "a level near 8 requests/s has 24 requests, and 99% can be told with 100 or more" in said[0]
+    assert said[0].endswith("so use --duration 13 or more"), "100 requests at 8/s"
     assert any("since higher levels were invalid (rate_not_achieved)" in one for one in said)
     longer = []
     search(lambda level: look(level, QUEUES["M/D/1"]), Level(rate=1.0, duration_s=30.0), 64.0, longer.append)
