@@ -449,6 +449,21 @@ class HighestRate:
         """ "deploy for up to 17.46 requests/s: the highest rate within the limits is 17.46 requests/s (...)" """
         return f"deploy for up to {number(self.rate)} requests/s: the highest rate within the limits is {self.text}"
 
+    def compared(self, other: HighestRate) -> str:
+        """Which of two servers, A and B, serves more requests within the limits, and how much more, by the intervals of
+        the searches: "B serves 1.2 to 1.7 times as many"."""
+        for name, more, fewer in (("B", other, self), ("A", self, other)):
+            if fewer.high is None or more.low <= fewer.high:
+                continue
+            if more.high is None:
+                return f"{name} serves at least {number(more.low / fewer.high)} times as many"
+            # The answers are independent, and their logarithms have symmetric intervals.
+            middle = math.log(more.low * more.high / (fewer.low * fewer.high)) / 2
+            reach = math.hypot(math.log(more.high / more.low), math.log(fewer.high / fewer.low)) / 2
+            least, most = math.exp(middle - reach), math.exp(middle + reach)
+            return f"{name} serves {number(least)} to {number(most)} times as many"
+        return "which of them serves more is not known, since the intervals overlap"
+
     @property
     def text(self) -> str:
         """ "17.46 requests/s (95 % interval 16.9 to 18.11)" """

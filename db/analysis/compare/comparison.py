@@ -7,6 +7,7 @@ The quality of the models of both sides is compared run by run.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.load_doubts import HIGHEST_RATE, HighestRate
 from benchmarking.core.metrics import Metric
 from benchmarking.core.quality import QUALITY_METRICS, QualityVerdict, judge_quality
 from benchmarking.core.records import LOOP
@@ -39,6 +41,7 @@ from db.analysis.compare.matching import (
 from db.analysis.compare.stored_results import Details, read_details, read_results, session_mean, session_scatter
 from db.analysis.gate.gate import Shift, common_shift
 from db.analysis.selection import Selection
+from db.connection import literal
 from db.run_records import evaluations_beside, qualities
 from db.values import SETTINGS
 
@@ -53,6 +56,10 @@ LOADS_DECIDE = (
     "--request-rate RATE ranks servers by what is stored"
 )
 """In place of `judging.AB_HINT`, for load tests."""
+SEARCHES = f"""
+SELECT result_id, other_metrics, extra FROM all_results
+WHERE result_id IN (SELECT unnest(?::VARCHAR[])) AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL
+"""
 NOT_SET = "not set"
 """The value of --by of results without one, such as threads that are left to the runtime."""
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
@@ -128,6 +135,8 @@ class Comparison:
     """Commit, host and versions, where they differ in the same way in all pairs."""
     quality: tuple[QualityFinding, ...] = ()
     """The quality of the models of both sides, where both measured it."""
+    rates: tuple[str, ...] = ()
+    """The highest rates within the limits that searches found on both sides, and which side serves more."""
     sentence: str = ""
     """All verdicts in a sentence about the two sides: `verdict_sentence`."""
     nearest: str | None = None
@@ -293,10 +302,38 @@ def _comparison(
         counts=Counter(one.judgement.verdict for one in findings),
         provenance=provenance,
         quality=quality,
+        rates=_highest_rates(warehouse, findings) if any(is_load(base) for base, _ in all_pairs) else (),
         sentence=". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items()),
         nearest=why_apart,
         moved_together=moved_together,
     )
+
+
+def is_load(representative: Representative) -> bool:
+    """Whether it is of a load test."""
+    return representative.result.keys.get(f"runtime_mode {LOOP}") is not None
+
+
+def _highest_rates(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """A sentence about each two searches for the highest rate within the same limits. The intervals are of one search
+    each: what differs between sessions is not in them, so that they are no verdict."""
+    ids = [side.result_id for finding in findings for side in (finding.before, finding.after)]
+    rows = warehouse.query(SEARCHES, (ids,)).dicts()
+    answers = {
+        row["result_id"]: HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
+        for row in rows
+    }
+    sentences = []
+    for finding in findings:
+        before, after = answers.get(finding.before.result_id), answers.get(finding.after.result_id)
+        if before is not None and after is not None:
+            which = before.compared(after)
+            point = f" ({finding.point})" if len(answers) > 2 else ""
+            sentences.append(
+                f"highest rate within the limits{point}: A {before.text}, B {after.text}: {which} (by one search each; "
+                "the machine may have differed)"
+            )
+    return tuple(sentences)
 
 
 def _overlapping(before: Representative, after: Representative) -> list[tuple[Measured, Measured]]:

@@ -164,7 +164,7 @@ def _summary(comparison: Comparison) -> str:
 def _notes(comparison: Comparison) -> list[str]:
     """What the verdicts are based on, and the points without a verdict."""
     findings = comparison.findings
-    lines = [comparison.sentence] if findings else []
+    lines = [*comparison.rates, *([comparison.sentence] if findings else [])]
     lines += quality_notes(comparison.quality)
     lines += [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
     scopes = {finding.judgement.scope for finding in findings}

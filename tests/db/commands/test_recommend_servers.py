@@ -565,3 +565,26 @@ def test_what_a_search_found_for_a_share_holds_for_a_lower_one_too(
     (traffic,) = json.loads(capsys.readouterr().out)["traffic"]
     (one,) = traffic["servers"]
     assert one["holds_up_to"] == rate
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        # log(8 / 4) +- sqrt(2) log(9 / 8) / 2: both intervals are of log(9 / 8)
+        ((8.0, 7.5424724, 8.4852814), "B serves 1.84 to 2.174 times as many"),
+        ((4.2, 4.0, 4.6), "which of them serves more is not known, since the intervals overlap"),
+        ((2.0, 1.8, 2.1), "A serves 1."),
+        ((8.0, 8.4852814, None), "B serves at least 2 times as many"),
+    ],
+)
+def test_a_comparison_of_two_servers_begins_with_the_highest_rates_that_searches_found(
+    other, words, empty_database, tmp_path, capsys
+):
+    path = str(shutil.copy(empty_database, tmp_path / "two.duckdb"))
+    with Warehouse.open(path) as warehouse:
+        for engine, (rate, low, high) in (("one", (4.0, 3.7712362, 4.2426407)), ("two", other)):
+            found = {HIGHEST_RATE: rate, RATE_LOW: low, **({} if high is None else {RATE_HIGH: high})}
+            warehouse.ingest(Alter.results(server(engine, {2.0: 0}), Alter.metrics(**found)))
+    assert compare.main(["runtime=one", "runtime=two", "--db-path", path]) == 3
+    first = " ".join(capsys.readouterr().out.split()).partition("highest rate within the limits: A 4 requests/s")[2]
+    assert words in first.partition("not judged")[0]
