@@ -419,7 +419,10 @@ class Warehouse:
 
         with self.cursor() as cursor:
             relation = cursor.sql(sql, params=params)
-            return Table(pa.table({}) if relation is None else relation.to_arrow_table(), self.path)
+            if relation is None:
+                return Table(pa.table({}))
+            json_columns = [place for place, kind in enumerate(relation.types) if kind == "JSON"]
+            return Table(relation.to_arrow_table(), self.path, json_columns)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
@@ -561,15 +564,17 @@ def _create(path: Path) -> None:
 
 
 OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in columns[1:])
+LIST_COLUMN = "loads"
+"""One that holds a list."""
 MOST_SHOWN = 60
 
 
 class Table:
     """The complete answer to a query."""
 
-    def __init__(self, arrow: Any, path: str = "") -> None:
+    def __init__(self, arrow: Any, path: str = "", json_columns: Sequence[int] = ()) -> None:
         """Wraps a `pyarrow.Table`; `path` is the warehouse's name in messages."""
-        self._arrow, self._path = arrow, path
+        self._arrow, self._path, self._json_columns = arrow, path, json_columns
 
     def arrow(self) -> Any:
         """As a `pyarrow.Table`."""
@@ -580,15 +585,14 @@ class Table:
         frame: pd.DataFrame = self._arrow.to_pandas(maps_as_pydicts="strict")
         return frame
 
-    def _check_objects(self, name: str) -> None:
+    def _check_json(self, name: str, column: Any) -> None:
         """Of the texts that do not look as ours at once, each is parsed."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        column = self._arrow.column(name)
-        if not pa.types.is_string(column.type):
+        if name not in OBJECT_COLUMNS and name != LIST_COLUMN:
             return
-        begins = pc.starts_with(column, "{")
+        kind, beginning = (list, "[") if name == LIST_COLUMN else (dict, "{")
+        begins = pc.starts_with(column, beginning)
         if name == "axes":
             begins = pc.and_(begins, pc.equal(pc.count_substring_regex(column, r"[{\[]"), 1))
         elif name == "extra":
@@ -596,9 +600,9 @@ class Table:
         for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
             value = json.loads(text)
             if name == "axes":
-                is_ours = isinstance(value, dict) and all(isinstance(one, str | int | float) for one in value.values())
+                is_ours = isinstance(value, kind) and all(isinstance(one, str | int | float) for one in value.values())
             else:
-                is_ours = isinstance(value, dict) and (name != "extra" or isinstance(value.get("doubts"), list))
+                is_ours = isinstance(value, kind) and (name != "extra" or isinstance(value.get("doubts"), list))
             if not is_ours:
                 raise FormatError(
                     f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
@@ -612,8 +616,8 @@ class Table:
         """
         import pyarrow as pa
 
-        for name in OBJECT_COLUMNS.intersection(self._arrow.column_names):
-            self._check_objects(name)
+        for place in self._json_columns:
+            self._check_json(self._arrow.column_names[place], self._arrow.column(place))
         rows: list[dict[str, Any]] = self._arrow.to_pylist()
         for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
             for row in rows:

@@ -110,6 +110,11 @@ def verify(warehouse: Warehouse) -> list[Finding]:
 
 def _other_json(warehouse: Warehouse) -> Iterator[Finding]:
     """Columns of JSON with what this program never writes."""
+    for row in warehouse.query(
+        "SELECT run_id FROM benchmark_runs WHERE json_type(loads) <> 'ARRAY' ORDER BY 1"
+    ).dicts():
+        problem = f"benchmark_runs: loads of {row['run_id']} is not JSON of this program"
+        yield Finding(kind="json", subject=row["run_id"], problem=problem)
     for table, (key, *columns) in OBJECTS.items():
         for column in columns:
             which = FURTHER_JSON.get(column, "FALSE")

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.records import Origin, Point, Readings, canonical_hash, dumps, run_from_json
-from db.commands import check, history, recommend, show
+from db.commands import check, export_results, history, recommend, show
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -245,6 +245,7 @@ def test_a_non_run_file_is_reported_and_the_others_are_loaded(tmp_path, make_run
         ("benchmark_results", "extra", '{"load": 1}'),
         ("benchmark_runs", "runtime_mode", '"text"'),
         ("benchmark_runs", "settings", "5"),
+        ("benchmark_runs", "loads", "5"),
     ],
 )
 def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsys, table, column, text):
@@ -254,8 +255,12 @@ def test_json_of_another_program_in_a_file_is_one_line(tmp_path, make_run, capsy
     with contextlib.closing(duckdb.connect(str(path))) as connection:
         connection.execute(f"UPDATE {table} SET {column} = ?", [text])
     codes = []
-    for command in (show, history, check, recommend):
-        arguments = ["bert-base-uncased"] if command is recommend else []
+    commands = {
+        recommend: ["bert-base-uncased"],
+        export_results: ["--format", "json", "--output-dir", str(tmp_path / "out")],
+    }
+    for command in (show, history, check, recommend, export_results):
+        arguments = commands.get(command, [])
         codes.append(command.main([*arguments, "--db-path", str(path)]))
         if codes[-1] == 1:
             (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]

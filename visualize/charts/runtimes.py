@@ -38,7 +38,7 @@ ALIKE = (*SUBJECT, "place", "num_threads", "cpu_list")
 BAR = ("runtime", "precision", "runtime_mode", "device", "device_name", "simulated", "hardware_id")
 """Columns that identify a bar."""
 BASELINE = "unmodified PyTorch at float32"
-NO_BASELINE = f"without a baseline ({BASELINE})"
+NO_BASELINE = f"without a baseline ({BASELINE}, with as many threads)"
 UNRANKED = "Crossed out: not ranked, because the result is invalid or the device is simulated."
 ERROR = "Error: relative L2 distance from the baseline's output."
 COLUMNS, LABEL_IN, PANEL_IN = 3, 2.5, 2.7

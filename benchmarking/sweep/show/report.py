@@ -49,7 +49,8 @@ def table(run: Run, page: Page = PLAIN) -> str:
         processes = f" (median of {len(run.loads)} processes)" if len(run.loads) > 1 else ""
         below.append(f"load: {number(run.load_time_s)} s{processes}")
     column = METRICS["latency_p90_ms"]
-    if pooled := [result.point.label for result in run.results if column.column in result.pooled_quantiles]:
+    pooled = [result.point.label for result in run.results if column.column in result.pooled_quantiles]
+    if pooled and column.heading in table.headings:
         below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
     below += [] if run.quality is None else quality_lines(run.quality)
     if REQUEST in table.headings:

@@ -292,6 +292,8 @@ def _certainty(recommendation: Recommendation) -> str:
     if not others:
         return ""
     if not others[0].fits:
+        if any(option.unknown for option in others):
+            return "; of no other one it is known that it meets them"
         return (
             "; no other option meets them"
             if recommendation.is_of_all

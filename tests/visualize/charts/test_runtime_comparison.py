@@ -149,7 +149,7 @@ def test_a_picture_needs_a_baseline_and_another_result(eager, fast, outcomes):
     what = "Speedup by runtime: bert-base-uncased"
     why = "measured only with eager at float32, so there is no comparison"
     assert outcomes(NAME, eager) == [NotDrawn(what=what, why=why)]
-    why = "2 points without a baseline (unmodified PyTorch at float32)"
+    why = "2 points without a baseline (unmodified PyTorch at float32, with as many threads)"
     assert outcomes(NAME, fast) == [NotDrawn(what=what, why=why)]
 
 
