@@ -499,7 +499,8 @@ TABLE = """
   :: --tag
 --launcher --isolation --process-isolation --device-isolation --isolated --fork --spawn :: each launch is a new
   process, alone on its device
---dry-run :: if --no-alerts: nothing is measured without --confirm, nor stored with --no-alerts :: all arguments are
+--dry-run :: if --find-rate: a level takes --duration times --repetitions, and --find-rate up to 60 times that
+  :: if --no-alerts: nothing is measured without --confirm, nor stored with --no-alerts :: all arguments are
   checked before a command begins; run, batch, benches, compare-runtimes, tune, quality,
   import, merge, compact and delete have --dry-run
 --backend-kwargs --backend-args :: {OF_SERVER}
