@@ -34,7 +34,7 @@ from visualize.drawing.rows import (
     Row,
     axis_values,
     detail,
-    details,
+    file_details,
     trust,
 )
 from visualize.drawing.scales import name_axis, number, spans_decade, value_axis
@@ -156,7 +156,7 @@ def figure(
         "name_parts": (*(str(key[column]) for column in (CELL_COLUMNS if chart.of_cell else ("model_id",))), *names),
     }
     if "details" not in parts:  # a profile does not have all of these columns
-        own["details"] = details(key, CELL_DETAIL_COLUMNS if chart.of_cell else MODEL_COLUMNS)
+        own["details"] = file_details(key, CELL_DETAIL_COLUMNS if chart.of_cell else MODEL_COLUMNS)
     return Figure(**{**own, **parts})
 
 

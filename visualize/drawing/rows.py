@@ -392,6 +392,16 @@ def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(detail(column, key[column]) for column in columns)
 
 
+def file_details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
+    """The same for names of files, which scripts know: settings as they are stored."""
+    return tuple(
+        ", ".join(f"{name}={value}" for name, value in sorted(json.loads(key[column]).items()))
+        if column == "runtime_mode" and key[column] is not None
+        else detail(column, key[column])
+        for column in columns
+    )
+
+
 def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
     """Unique names: equal names get the first facts that distinguish them, else all facts that differ, else a number.
 

@@ -183,6 +183,9 @@ def test_the_server_during_the_load_is_shown_level_by_level_without_searches(ser
     searched = alter.renewed(replace(run, results=(searched,)))
     (figure,) = outcomes("use_over_time", run, searched)
     assert [entry.label for entry in figure.legend] == ["1 request/s", "2 requests/s", "16 requests/s"]
+    stored = ", ".join(f"{name}={value}" for name, value in sorted(run.cell.runtime_mode.items()))
+    assert "loop=open" in stored
+    assert stored in figure.details, "names of files keep the settings as scripts know them"
 
 
 def test_load_levels_are_not_drawn_as_grid_points(charts_of):
