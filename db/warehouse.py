@@ -419,10 +419,9 @@ class Warehouse:
 
         with self.cursor() as cursor:
             relation = cursor.sql(sql, params=params)
-            if relation is None:
-                return Table(pa.table({}))
-            json_columns = [place for place, kind in enumerate(relation.types) if kind == "JSON"]
-            return Table(relation.to_arrow_table(), self.path, json_columns)
+            types = () if relation is None else relation.types
+            json_columns = [place for place, kind in enumerate(types) if kind == "JSON"]
+            return Table(pa.table({}) if relation is None else relation.to_arrow_table(), self.path, json_columns)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDB]:
@@ -598,11 +597,12 @@ class Table:
         elif name == "extra":
             begins = pc.and_(begins, pc.match_substring(column, '"doubts":['))
         for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
-            value = json.loads(text)
-            if name == "axes":
-                is_ours = isinstance(value, kind) and all(isinstance(one, str | int | float) for one in value.values())
-            else:
-                is_ours = isinstance(value, kind) and (name != "extra" or isinstance(value.get("doubts"), list))
+            value: Any = json.loads(text)
+            is_ours = isinstance(value, kind)
+            if is_ours and name == "axes":
+                is_ours = all(isinstance(one, str | int | float) for one in value.values())
+            elif is_ours and name == "extra":
+                is_ours = isinstance(value.get("doubts"), list)
             if not is_ours:
                 raise FormatError(
                     f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
