@@ -13,6 +13,7 @@ from benchmarking.core.records import Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import first_few, number, size_text, visible
 from db.values import heading
+from visualize.drawing.loads import is_search
 from visualize.drawing.rows import settings
 from visualize.drawing.words import short_point
 
@@ -192,8 +193,10 @@ def tone_of(word: str) -> Tone:
 
 
 def point_text(row: Mapping[str, Any]) -> str:
-    """A result's point: "b1 s128", "b1 n16, 4 requests/s"."""
-    return short_point(Point.from_columns(row))
+    """A result's point: "b1 s128", "b1 n16, 4 requests/s"; of a search for a rate, what it found: "highest rate within
+    limits, s128 n64"."""
+    text = short_point(Point.from_columns(row))
+    return f"highest rate within limits, {text.removeprefix('b1 ')}" if row.get("extra") and is_search(row) else text
 
 
 def time_text(moment: datetime | None) -> str:

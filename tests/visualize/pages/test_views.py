@@ -155,6 +155,11 @@ def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
         )
         rates = [cell.text for row in page_of(found, "run", run_id=load.run_id).results.rows for cell in row]
         assert not [text for text in rates if text.endswith("*")], "requests of a load are no calls"
+        for grid in (_results_page(found).grid, page_of(found, "run", run_id=load.run_id).results):
+            points = {cell.text for row in grid.rows for cell in row if "s32 n2" in cell.text}
+            assert points == {
+                "highest rate within limits, s32 n2", "b1 s32 n2, 1 request/s", "b1 s32 n2, 2 requests/s",
+            }  # fmt: skip
 
 
 def test_sentences_keep_flags_whole_and_markup_harmless(data):

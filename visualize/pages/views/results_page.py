@@ -42,7 +42,7 @@ State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "
 PAGE_ROWS = 50
 SUBJECT = (
     *("started_at", "model_id", "architecture_type", "device", "device_name", "runtime", "runtime_mode"),
-    *("precision", "simulated"),
+    *("precision", "simulated", "extra"),
 )
 """Columns of the setup. Only these and the columns of point and metrics are read, of about 150."""
 FILTERS = """
