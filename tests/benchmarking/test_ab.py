@@ -350,10 +350,13 @@ def test_a_side_of_another_interpreter_that_fails_ends_the_comparison_with_its_e
     assert "benchhouse ab: error: A ended with exit code 2" in capfd.readouterr().err
 
 
-def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, null_script):
+@pytest.mark.parametrize("is_any_finished", [False, True])
+def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, null_script, is_any_finished):
     def measured(arms, rounds, folder, further, say, seed):
         (folder / "a").mkdir(parents=True)
         (folder / "a" / "run.partial.jsonl").write_text("{}")
+        if is_any_finished:
+            (folder / "a" / "other.json").write_text("{}")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ab, "measure_in_turns", measured)
@@ -361,7 +364,10 @@ def test_errors_after_measuring_keep_the_results(capfd, tmp_path, monkeypatch, n
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ab.main([FLAGS, FLAGS, "--no-save"]) == 130
     (kept,) = tmp_path.glob("benchhouse-ab-*/*/a/run.partial.jsonl")
-    assert f"the results so far are in {kept.parents[2]}" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert f"the results so far are in {kept.parents[2]}: finish them with benchhouse run --resume " in err
+    assert (", or load the finished ones with benchhouse setup --ingest " in err) is is_any_finished
+    assert (", then load them with benchhouse setup --ingest " in err) is not is_any_finished
 
 
 def test_a_command_that_measures_nothing_ends_the_comparison_after_its_first_launch(tmp_path):

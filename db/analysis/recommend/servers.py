@@ -87,7 +87,7 @@ ORDER BY result_id
 """
 """Of each series the newest result, in `place` 1: a valid one, else a noisy one, else an invalid one, which is no
 level; and the newest of all."""
-SEARCHED_SHARE = f"coalesce(CAST(runtime_mode->>{literal(SLO_SHARE)} AS DOUBLE), {LEAST_GOOD})"
+SEARCHED_SHARE = f"TRY_CAST(coalesce(runtime_mode->>{literal(SLO_SHARE)}, '{LEAST_GOOD}') AS DOUBLE)"
 SEARCHES = f"""
 SELECT {", ".join(COLUMNS)}
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
