@@ -253,7 +253,7 @@ class Figure:
         where = " in a panel" if several else ""
         each = [" and ".join(lines) if len(lines) == 2 else first_few(lines, MOST_HIDDEN) for lines in hidden]
         named = " ".join(filter(None, [self.legend_title, first_few(each, MOST_HIDDEN, "; ")]))
-        covers = "one line hides the other" if all(len(lines) == 2 for lines in hidden) else "lines hide one another"
+        covers = "one hides the other" if all(len(lines) == 2 for lines in hidden) else "they hide one another"
         said = [f"Nearly equal{where}, so that {covers}: {named}."] if hidden else []
         if logarithmic:
             which = f": {', '.join(filter(None, logarithmic))}" if has_linear and any(logarithmic) else ""

@@ -267,7 +267,7 @@ def noted_doubts(
     for kind, cases in found.items():
         evidence = cases[0][1]  # as text, followed by the launches
         stated = {name.replace("_", " "): value for name, value in evidence.items() if name not in LAUNCH_KEYS}
-        parts = [f"{name} {value_text(value)}" for name, value in stated.items()]
+        parts = [f"{name} {'unknown' if value is None else value_text(value)}" for name, value in stated.items()]
         launches = evidence.get("launches") or []
         numbers = ", ".join(str(launch + 1) for launch in launches)
         parts += [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []

@@ -227,7 +227,9 @@ def evidence_words(name: str, value: object) -> str:
     *words, last = name.split("_")
     shown = number(value) if isinstance(value, float) else visible(str(value))
     if not words or last not in EVIDENCE_UNITS or isinstance(value, str):
-        return f"{name.replace('_', ' ')} {shown}"
+        return f"{name.replace('_', ' ')} {'unknown' if value is None else shown}"
+    if value is None:
+        return f"{' '.join(words)} unknown"
     if words[-1] == "per":
         return f"{' '.join(words[:-1])} {shown}/{last}"
     return f"{' '.join(words)} {shown} {last}"

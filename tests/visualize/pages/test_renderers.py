@@ -148,15 +148,15 @@ def test_a_line_that_another_hides_is_named():
     )
     panel = Panel(x=Axis(), y=Axis(), elements=lines)
     assert Figure(title="latency", panels=(panel,)).caption == (
-        "Nearly equal, so that one line hides the other: eager and compiled.",
+        "Nearly equal, so that one hides the other: eager and compiled.",
     )
     assert Figure(title="latency", panels=(panel, panel), legend_title="Runtime").caption == (
-        "Nearly equal in a panel, so that one line hides the other: Runtime eager and compiled.",
+        "Nearly equal in a panel, so that one hides the other: Runtime eager and compiled.",
     )
     assert Figure(title="latency", panels=(Panel(x=Axis(), y=Axis(), elements=lines[2:]),)).caption == ()
     alike = Panel(x=Axis(), y=Axis(), elements=tuple(line(name, 0.2, 0.4) for name in "abcde"))
     assert Figure(title="latency", panels=(alike,)).caption == (
-        "Nearly equal, so that lines hide one another: a, b, c and 2 more.",
+        "Nearly equal, so that they hide one another: a, b, c and 2 more.",
     ), "not ten pairs"
 
 

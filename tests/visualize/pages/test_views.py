@@ -1091,6 +1091,6 @@ def test_the_answer_of_a_query_is_cards_on_a_phone_and_evidence_is_in_words(data
     console = views()["console"]
     shown = render(LiveSite(), console, data, parameters.parse(console.parameters, [("sql", "SELECT 1 AS a, 2 AS b")]))
     assert '<table class="cards-on-phone"' in shown
-    row = {"extra": json.dumps({"doubts": [{"kind": "undated", "evidence": {"read_as": "UTC"}}]})}
+    row = {"extra": json.dumps({"doubts": [{"kind": "undated", "evidence": {"read_as": "UTC", "offset": None}}]})}
     (note,) = noted_doubts([row], lambda row: "b1")
-    assert note.evidence == "read as UTC"
+    assert note.evidence == "read as UTC, offset unknown"

@@ -275,3 +275,5 @@ def test_the_evidence_is_shown_where_the_advice_refers_to_it():
 def test_a_rate_in_the_evidence_is_no_time():
     (line,) = doubt_remarks([("12/s", doubt("rate_not_achieved", requested_per_s=12.0, achieved_share=0.8))])
     assert line.endswith("Found: requested 12/s, achieved share 0.8.")
+    (line,) = doubt_remarks([("12/s", doubt("short_window", reply_s=None, window_s=1.0))])
+    assert line.endswith("Found: reply unknown, window 1 s.")
