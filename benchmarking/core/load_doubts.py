@@ -25,7 +25,7 @@ command, `benchhouse recommend` and whoever else names it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -384,6 +384,8 @@ REQUIRED = "required_share"
 """Fact about a level or search whose limits another share of the requests must meet: which."""
 SLO_SHARE = "slo_share"
 """The same in the mode of the run."""
+COUNTED = frozenset({"failed_requests"})
+"""Doubts that make a level invalid, but not what it shows of the limits: failed requests are outside them."""
 NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"})
 """Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
@@ -400,6 +402,15 @@ LEAST_TO_TELL = least_to_tell(LEAST_GOOD)
 def required_share(facts: Mapping[str, Any]) -> float:
     """The share of the requests that must meet the limits, by the facts about a load."""
     return float(facts.get(REQUIRED, LEAST_GOOD))
+
+
+def disturbing(invalid: Iterable[str], facts: Mapping[str, Any], *, is_met: bool) -> set[str]:
+    """Of the doubts that make a level invalid, those with which it shows nothing of the limits although the server may
+    have kept up. A late generator does not where they were met all the same, or would have been missed anyway:
+    latencies count from the schedule."""
+    kinds, in_time = set(invalid) - NOT_MET - COUNTED, facts.get(SHARE_IN_TIME)
+    is_missed_anyway = isinstance(in_time, float) and in_time < required_share(facts)
+    return kinds - {LATE} if is_met or is_missed_anyway else kinds
 
 
 def share_holds(met: float, unknown: int, count: int, share: float) -> bool | None:

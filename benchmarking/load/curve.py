@@ -14,15 +14,14 @@ from benchmarking.core.load_doubts import (
     AT_TOP,
     HIGHEST_RATE,
     INVALID,
-    LATE,
     LEAST_GOOD,
     NOT_MET,
     RATE_HIGH,
     RATE_LOW,
     REQUIRED,
     SEARCHED,
-    SHARE_IN_TIME,
     HighestRate,
+    disturbing,
     least_to_tell,
     required_share,
     share_holds,
@@ -60,8 +59,6 @@ LEAST_REQUESTS = 20
 """Requests of which none met the limits, with which a search ends."""
 NEAR_THE_TOP, TOP_LEVELS = 0.97, 2
 """Share of the upper bound above which a level counts as one at the bound, and how many of them end a search."""
-COUNTED = frozenset({"failed_requests"})
-"""Doubts that make a level invalid, but not a look: failed requests are outside the limits."""
 OF_EVERY_LEVEL = ("url", "server", REQUIRED)
 """Facts that all levels of a search have in common."""
 
@@ -189,13 +186,9 @@ class SearchInterrupted(KeyboardInterrupt):
 
 
 def disturbances(result: Result) -> list[str]:
-    """The doubts that make a level invalid although the server may have kept up, so that it shows nothing of it. Late
-    requests do not where the limits were met all the same, or would have been missed anyway: latencies count from the
-    schedule."""
-    kinds = {doubt.kind for doubt in result.doubts if doubt.severity == "invalid"} - NOT_MET - COUNTED
-    in_time = facts_of(result).get(SHARE_IN_TIME)
-    is_missed_anyway = isinstance(in_time, float) and in_time < required(result)
-    return sorted(kinds - {LATE} if meets(result) or is_missed_anyway else kinds)
+    """The doubts that make a level invalid although the server may have kept up, so that it shows nothing of it."""
+    invalid = (doubt.kind for doubt in result.doubts if doubt.severity == "invalid")
+    return sorted(disturbing(invalid, facts_of(result), is_met=meets(result) is True))
 
 
 def search(

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, SLO_SHARE, share_holds
+from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, SLO_SHARE, disturbing, share_holds
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from visualize.drawing import words
@@ -146,14 +146,15 @@ def rates_text(rows: Sequence[Row]) -> str:
     ]
     parts: list[str] = []
     every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
-    if levels and not sound:
+    judged = [(row, _holds(row)) for row in levels]
+    if levels and not sound and all(is_held is None for _, is_held in judged):
         return f"{NO_RATE}: {every} {'failed' if all(row['status'] != 'ok' for row in levels) else 'invalid'}"
     if answered:
         rate, row = max(answered, key=lambda one: one[0])
         text = number(rate)
         parts.append(f"at most {text} request{'' if text == '1' else 's'}/s answered at {name_of(row)}")
     if any(row["other_metrics"].get(GOOD_SHARE) is not None for row in levels):
-        parts.append(_within_limits([(row, _holds(row)) for row in levels], name_of))
+        parts.append(_within_limits(judged, name_of))
     if parts:
         return "; ".join(parts)
     return f"{NO_RATE}: {'no level states one' if steady or not levels else f'{every} invalid, unsteady or failed'}"
@@ -174,7 +175,9 @@ def _within_limits(levels: Sequence[tuple[Row, bool | None]], name_of: Callable[
     shares = " or ".join(dict.fromkeys(f"{100 * row['required_share']:g}%" for row, _ in levels))
     rule, untold = f"{shares} of the requests were within the limits", sum(one is None for _, one in levels)
     if held:
-        return f"{rule} up to {name_of(max(held, key=level))}"
+        highest = max(held, key=level)
+        is_top = len(levels) > 1 and highest is max((row for row, _ in levels), key=level)
+        return f"{rule} up to {name_of(highest)}{', the highest measured' if is_top else ''}"
     if untold == len(levels):
         return f"whether {rule} is unknown ({untold} of {len(levels)} levels not judged)"
     return f"{rule} at no level" + (f" that was judged ({untold} of {len(levels)} were not)" if untold else "")
@@ -185,10 +188,13 @@ def _holds(row: Row) -> bool | None:
     it."""
     if NOT_MET & {*row["doubts"]}:
         return False
-    share, count = row["other_metrics"].get(GOOD_SHARE), number_sent(row)
-    if share is None or row["status"] != "ok" or trust(row) == "invalid":
+    share, count, needed = row["other_metrics"].get(GOOD_SHARE), number_sent(row), float(row["required_share"])
+    if share is None or row["status"] != "ok":
         return None
-    needed = float(row["required_share"])
+    told = json.loads(row["extra"])
+    invalid = (doubt["kind"] for doubt in told["doubts"] if doubt["severity"] == "invalid")
+    if disturbing(invalid, told.get("load") or {}, is_met=share >= needed):
+        return None
     return share_holds(round(share * count), 0, count, needed) if count else share >= needed
 
 

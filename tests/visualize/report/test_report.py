@@ -443,8 +443,17 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
             "at most 1 request/s answered at 1 request/s; 99% of the requests were within",
         ),
         ([(100, 1.0), (100, 1.0, "over_saturated")], "within the limits up to 1 request/s."),
-        ([(100, 1.0, "late_generator"), (9, 0.5, "late_generator")], ": no rate is known: all 2 levels are invalid."),
-        ([(100, 1.0, "late_generator")], ": no rate is known: its only level is invalid."),
+        ([(100, 0.9, "late_generator"), (9, 0.5, "late_generator")], ": no rate is known: all 2 levels are invalid."),
+        ([(100, 0.9, "late_generator")], ": no rate is known: its only level is invalid."),
+        # Latencies count from the schedule, so what a late generator sent met the limits all the same.
+        (
+            [(100, 1.0, "late_generator"), (9, 0.5, "late_generator")],
+            "some-engine · float32: 99% of the requests were within the limits up to 1 request/s.",
+        ),
+        (
+            [(100, 1.0, "late_generator"), (100, 1.0, "late_generator")],
+            "99% of the requests were within the limits up to 2 requests/s, the highest measured.",
+        ),
         (
             [(100, 1.0, "unsteady")],
             "some-engine · float32: 99% of the requests were within the limits up to 1 request/s.",

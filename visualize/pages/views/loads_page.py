@@ -341,7 +341,7 @@ def _answer(rows: Sequence[Row]) -> str:
     text = visible(found or loads.rates_text(rows))
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
     invalid = sum(row["state"] == "invalid" for row in measured)
-    if invalid and (found or invalid < len(measured)):
+    if invalid and not text.startswith(loads.NO_RATE):
         text += f". But {invalid_levels_words(invalid, len(measured))}"
     return f"{text[:1].upper()}{text[1:]}."
 
