@@ -376,7 +376,7 @@ class Search:
         def place(item: tuple[str, float]) -> tuple[bool, float, int]:
             name, improves = item
             before, cell = self.candidates[name].base, self.candidates[name].plan.cell
-            if before == name and cell.device.type == "cpu" and cell.precision in ("float16", "bfloat16"):
+            if before == name and plugins.is_processor(cell.device.type) and cell.precision in ("float16", "bfloat16"):
                 before = f"{cell.runtime} float32"
             return before != name and before in untried, -improves / max(1.0, self._first_s(name)), order.index(name)
 

@@ -310,7 +310,7 @@ def test_a_selection_of_failed_points_is_an_error_with_the_reason(database, draw
     code, out, (error,) = draw("--db-path", database(alter.results(make_run(), alter.failed)), "--quiet")
     assert (code, out) == (1, [])
     assert error.startswith("visualize_benchmarks: error: nothing could be drawn: ")
-    assert "4 failed of 4 points; first error: OutOfMemoryError: too big" in error
+    assert "nothing to draw, of 4 points: 4 failed; first error: OutOfMemoryError: too big" in error
 
 
 def test_runs_without_results_are_an_error(database, draw, make_run):
