@@ -393,16 +393,15 @@ def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
             folder = folder if name is None else folder.rename(folder.with_name(name))
             partial = sorted({path.parent for path in folder.glob(f"*/*/*{spool.PARTIAL_SUFFIX}")})
             commands = [f"{as_typed('run')} --resume --output-dir {shlex.quote(str(path))}" for path in partial]
-            is_any_finished = any(folder.glob("*/*/*.json"))
-            load = f"load {{}} with {as_typed('setup')} --ingest {shlex.quote(str(folder))}"
-            if not commands:
-                advice = load.format("them")
-            else:
-                after = (
-                    f", or {load.format('the finished ones')}" if is_any_finished else f", then {load.format('them')}"
-                )
-                advice = f"finish them with {' and '.join(commands)}{after}"
-            note(f"the results so far are in {folder}: {advice}")
+            advice = "load them"
+            if commands:
+                is_any_finished = any(folder.glob("*/*/*.json"))
+                rest = "or load the finished ones" if is_any_finished else "then load them"
+                advice = f"finish them with {' and '.join(commands)}, {rest}"
+            note(
+                f"the results so far are in {folder}: {advice} with "
+                f"{as_typed('setup')} --ingest {shlex.quote(str(folder))}"
+            )
         else:
             shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -26,6 +26,7 @@ from benchmarking.core.command_line import (
     notes,
 )
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError, storage_errors
+from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
 from benchmarking.core.quality import QualitySettings, without_quality
@@ -64,7 +65,7 @@ from benchmarking.load.server_load import (
     tokenizer,
 )
 from benchmarking.load.server_quality import OF_TEXT, server_quality
-from benchmarking.load.traffic import LIMIT_WORDS, MAX_WORDS, Lengths, Pauses, Traffic
+from benchmarking.load.traffic import MAX_WORDS, Lengths, Pauses, Traffic
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import QUALITY, measured_by, options_in
 from benchmarking.sweep.run import journal, spool

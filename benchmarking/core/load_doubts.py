@@ -380,6 +380,8 @@ highest of the rates held."""
 LEAST_GOOD = 0.99
 """Share of requests within the limits that a rate needs to meet them, as in MLPerf's server scenario, unless
 `load --share` asks for another."""
+LIMIT_WORDS = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "latency"}
+"""Name of a limit of load tests -> the time that it limits."""
 REQUIRED = "required_share"
 """Fact about a level or search whose limits another share of the requests must meet: which."""
 SLO_SHARE = "slo_share"

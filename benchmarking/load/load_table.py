@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import NOT_MET, HighestRate, invalid_levels_words, least_to_tell
+from benchmarking.core.load_doubts import LIMIT_WORDS, NOT_MET, HighestRate, invalid_levels_words, least_to_tell
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -29,7 +29,7 @@ from benchmarking.load.curve import (
     required,
     surely_holds,
 )
-from benchmarking.load.traffic import LIMIT_WORDS, limits_text
+from benchmarking.load.traffic import limits_text
 
 GOODPUT = "goodput_requests_per_sec"
 FEW_OUTSIDE = 2

@@ -20,11 +20,9 @@ from typing import Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD, SLO_SHARE, lateness
+from benchmarking.core.load_doubts import LEAST_GOOD, LIMIT_WORDS, SLO_SHARE, lateness
 from benchmarking.core.records import LOOP, Requests, Scalar
 from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace
-
-LIMIT_WORDS = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "latency"}
 
 
 def limits_text(limits: Mapping[str, float]) -> str:

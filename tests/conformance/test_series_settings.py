@@ -14,12 +14,12 @@ from safetensors.numpy import save_file
 from benchmarking.commands import load_server
 from benchmarking.core.command_line import parser_of
 from benchmarking.core.help_texts import series_flags
+from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.provenance import provenance, utc_now
 from benchmarking.core.shared_settings import SHARED, parse_limits
 from benchmarking.load.load_settings import LOAD
 from benchmarking.load.server_load import Generator, Own
 from benchmarking.load.server_plan import servers
-from benchmarking.load.traffic import LIMIT_WORDS
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 from benchmarking.sweep.plan.request import plan_cell

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.metrics import MS_PER_S, PEAK_MEMORY
 from benchmarking.core.records import LOOP
 from benchmarking.core.text import counted
@@ -363,7 +364,6 @@ def setting_words(name: str, value: object) -> str:
 
 LIMITS, LIMIT = "slo", re.compile(r"([a-z0-9]+):(\d+(?:\.\d+)?)(ms|s)")
 """The setting with the latency limits of a load test, and one of them."""
-LIMIT_TITLES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "latency"}
 LOAD_SETTINGS: Mapping[str, str] = {
     "arrivals": "arrivals {}",
     "endpoint": "{} endpoint",
@@ -384,7 +384,7 @@ def limits_words(text: str) -> str:
     """Latency limits in words, from "e2e:5000ms,ttft:500ms": "latency 5 s and time to first token 500 ms"."""
     known = limits_of(text)
     times = {name: f"{ms / MS_PER_S:g} s" if ms >= MS_PER_S else f"{ms:g} ms" for name, ms in known.items()}
-    return " and ".join(f"{LIMIT_TITLES.get(name, name)} {time}" for name, time in times.items()) or text
+    return " and ".join(f"{LIMIT_WORDS.get(name, name)} {time}" for name, time in times.items()) or text
 
 
 def details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:

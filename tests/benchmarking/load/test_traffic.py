@@ -10,10 +10,11 @@ from statistics import mean, stdev
 import pytest
 
 from benchmarking.core.errors import UsageError
+from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.shared_settings import parse_limits
 from benchmarking.load.curve import knee
 from benchmarking.load.results import tails
-from benchmarking.load.traffic import LIMIT_WORDS, Lengths, Pauses, Traffic, limits_text, slowed
+from benchmarking.load.traffic import Lengths, Pauses, Traffic, limits_text, slowed
 
 DRAWN = {"lengths_in": Lengths("16"), "lengths_out": Lengths("8")}
 SHAREGPT = [{"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "It is so."}]}, {"id": "x"}]
