@@ -23,7 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.argument_types import file_to_write
-from benchmarking.core.command_line import Parser, command, note
+from benchmarking.core.command_line import Parser, clipped, command, note, one_line
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError, storage_errors
 from benchmarking.core.plugins import check_measuring
@@ -78,6 +78,29 @@ def main(argv: Sequence[str]) -> int:
     on_stdout += ["--github"] if arguments.github is not None else []
     if len(on_stdout) > 1:
         raise UsageError(f"{' and '.join(on_stdout)} all print to stdout: choose one, and give the others a FILE")
+    from db.analysis.gate.findings import exit_code
+
+    try:
+        judged = _judge(arguments)
+    except BenchhouseError as error:  # a CI shows its files, so they say why there is no verdict
+        _write_instead(arguments, "error", clipped(one_line(str(error))))
+        raise
+    if isinstance(judged, str):
+        reason = f"{judged}: store the first ones with benchhouse run MODEL --save"
+        note(f"{NAME}: not enough data: {reason}")
+        _write_instead(arguments, "not enough data", reason)
+        return EXIT_NOT_ENOUGH_DATA
+    findings, quality = judged
+    try:
+        if not arguments.no_alerts:
+            _store_alerts(arguments, findings, quality)
+    finally:  # the findings are printed even if the alerts cannot be stored
+        _print(arguments, findings, quality)
+    return exit_code(findings, quality)
+
+
+def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[QualityCheck]] | str:
+    """The findings and the quality of the results to judge, or why there are none at all."""
     from db.analysis.selection import OTHER_NEWEST, Selection
 
     Selection.parse(arguments.selection)  # an error also where there is no warehouse yet
@@ -87,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
     session = None if arguments.session in words else arguments.session
     metrics = chosen_metrics(arguments, arguments.metric)
     if not database_exists(arguments.db_path):
-        return _nothing_to_judge(arguments, f"there is no warehouse at {arguments.db_path}")
+        return f"there is no warehouse at {arguments.db_path}"
     selection = selection_in(arguments, arguments.selection)
 
     from db.analysis.gate.candidates import Scope, candidates, newest
@@ -128,19 +151,14 @@ def main(argv: Sequence[str]) -> int:
             )
             why = unstored_in(arguments, arguments.selection) or f": {listing}"
             raise UsageError(f"{selected!r} selects no result of {arguments.db_path}{why}")
-        return _nothing_to_judge(arguments, f"{arguments.db_path} has no results")
+        return f"{arguments.db_path} has no results"
     if arguments.confirm:  # regressions are measured again, in a fresh session per run
         if flagged:
             check_measuring()
         findings = confirm(
             findings, flagged, lambda one: _measure_again(arguments, one), lambda: open_to_read(arguments)
         )
-    try:
-        if not arguments.no_alerts:
-            _store_alerts(arguments, findings, quality)
-    finally:  # the findings are printed even if the alerts cannot be stored
-        _print(arguments, findings, quality)
-    return exit_code(findings, quality)
+    return findings, quality
 
 
 def _parser() -> Parser:
@@ -210,18 +228,20 @@ def _command(flagged: FlaggedRun) -> str:
     return shlex.join(words_as_typed(repeated_request(flagged.run, flagged.points).command))
 
 
-def _nothing_to_judge(arguments: argparse.Namespace, why: str) -> int:
-    """Report that there is no result at all; returns exit code 3."""
-    note(f"{NAME}: not enough data: {why}: store the first ones with benchhouse run MODEL --save")
-    if arguments.github is not None:
-        from db.analysis.gate.gate_text import github_note
+def _write_instead(arguments: argparse.Namespace, what: str, reason: str) -> None:
+    """Write why there are no findings in the requested files."""
+    from db.analysis.gate.gate_text import comment, unjudged_annotation, unjudged_case, unjudged_markdown
+    from db.analysis.junit import junit_xml
 
-        body = github_note("benchhouse check: not enough data: the warehouse has no results")
-        if arguments.github == STDOUT:
-            print(body, end="")
-        else:
-            _write("--github", arguments.github, body)
-    return EXIT_NOT_ENOUGH_DATA
+    text = unjudged_markdown(what, reason)
+    if arguments.github is not None:
+        _write("--github", arguments.github, comment(text))
+        line = unjudged_annotation(what, reason)
+        print(line, file=sys.stderr if arguments.github == STDOUT else sys.stdout)
+    if arguments.junit is not None:
+        _write("--junit", arguments.junit, junit_xml(NAME, [unjudged_case(what, reason)]))
+    if arguments.markdown is not None:
+        _write("--markdown", arguments.markdown, text)
 
 
 def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:
@@ -255,10 +275,11 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
         gate_markdown,
         gate_text,
         github_comment,
-        junit_xml,
+        junit_cases,
         without_commands,
         workflow_annotations,
     )
+    from db.analysis.junit import junit_xml
 
     if arguments.github is not None:
         # The comment's body and the annotations. No line of the text may act as a workflow command.
@@ -274,7 +295,7 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
     elif STDOUT not in (arguments.junit, arguments.markdown):
         print(gate_text(findings, DEFAULTS, stdout_page(), quality))
     if arguments.junit is not None:
-        _write("--junit", arguments.junit, junit_xml(findings, quality))
+        _write("--junit", arguments.junit, junit_xml(NAME, junit_cases(findings, quality)))
     if arguments.markdown is not None:
         _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS, quality))
 

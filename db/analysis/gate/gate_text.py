@@ -7,14 +7,12 @@ Text from a warehouse is untrusted. In a comment its markup is escaped, and what
 
 from __future__ import annotations
 
-import re
 import secrets
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
-from xml.etree import ElementTree
+from typing import Any, Literal
 
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -45,6 +43,7 @@ from db.analysis.gate.findings import (
     exit_code,
 )
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.junit import Case
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
@@ -58,8 +57,6 @@ COLUMNS = (
 )
 """Columns of a finding in JSON."""
 NAME = "benchhouse check"
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot represent."""
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "accepted", "trend", "unfit", "not enough data")
 
 
@@ -345,52 +342,39 @@ def gate_document(
     }
 
 
-def junit_xml(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> str:
-    """A JUnit test suite: regressed and failed findings and worse qualities are failures; what could not be judged is
-    skipped."""
-    of_quality = [one.judgement.verdict for one in quality]
-    failures = sum(finding.verdict in BAD for finding in findings) + of_quality.count("worse")
-    skipped = sum(finding.verdict not in JUDGED for finding in findings) + of_quality.count("not judged")
-    counts = {"tests": len(findings) + len(quality), "failures": failures, "errors": 0, "skipped": skipped}
-    attributes = {"name": NAME, **{name: str(count) for name, count in counts.items()}, "time": "0"}
-    root = ElementTree.Element("testsuites", attributes)
-    suite = ElementTree.SubElement(root, "testsuite", attributes)
+def junit_cases(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> list[Case]:
+    """The test cases for JUnit XML: regressed and failed findings and worse qualities are failures; what could not be
+    judged is skipped."""
+    cases = []
     for finding in findings:
-        candidate = finding.candidate
-        name = f"{candidate.point.label} {candidate.metric.column}"
-        case = ElementTree.SubElement(
-            suite, "testcase", {"classname": _safe(candidate.subject), "name": _safe(name), "time": "0"}
+        candidate, message = finding.candidate, sentence(finding)
+        details = [message, f"series {candidate.series_id}", f"run {candidate.run_id}"]
+        details += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
+        details += [f"doubts: {', '.join(candidate.doubts)}"] if candidate.doubts else []
+        details += [f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else []
+        cases.append(
+            Case(
+                subject=candidate.subject,
+                name=f"{candidate.point.label} {candidate.metric.column}",
+                result="failure" if finding.verdict in BAD else "passed" if finding.verdict in JUDGED else "skipped",
+                kind=finding.verdict,
+                message=message,
+                details=details,
+            )
         )
-        message = _safe(sentence(finding))
-        if finding.verdict in BAD:
-            failure = ElementTree.SubElement(case, "failure", {"message": message, "type": finding.verdict})
-            lines = [sentence(finding), f"series {finding.candidate.series_id}", f"run {finding.candidate.run_id}"]
-            lines += [f"environment, not code? {finding.common_shift.text}"] if finding.common_shift is not None else []
-            lines += [f"doubts: {', '.join(finding.candidate.doubts)}"] if finding.candidate.doubts else []
-            lines += [f"measure again: {finding.repeat_command}"] if finding.repeat_command is not None else []
-            failure.text = "\n".join(map(_safe, lines))
-        elif finding.verdict not in JUDGED:
-            ElementTree.SubElement(case, "skipped", {"message": message})
-        else:
-            ElementTree.SubElement(case, "system-out").text = f"{finding.verdict}: {message}"
     for check in quality:
-        about = {"classname": _safe(check.subject), "name": f"quality {check.metric}", "time": "0"}
-        case, message = ElementTree.SubElement(suite, "testcase", about), _safe(check.text)
-        if check.judgement.verdict == "worse":
-            failure = ElementTree.SubElement(case, "failure", {"message": message, "type": "worse"})
-            failure.text = "\n".join([message, f"run {check.run_id}", f"baseline run {check.baseline_run_id}"])
-        elif check.judgement.verdict == "not judged":
-            ElementTree.SubElement(case, "skipped", {"message": message})
-        else:
-            ElementTree.SubElement(case, "system-out").text = message
-    ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
-
-
-def _safe(text: str) -> str:
-    """The text without characters that XML cannot represent; ElementTree escapes the rest."""
-    return NOT_XML.sub("?", visible(text))
+        verdict = check.judgement.verdict
+        cases.append(
+            Case(
+                subject=check.subject,
+                name=f"quality {check.metric}",
+                result="failure" if verdict == "worse" else "skipped" if verdict == "not judged" else "passed",
+                kind=verdict,
+                message=check.text,
+                details=[check.text, f"run {check.run_id}", f"baseline run {check.baseline_run_id}"],
+            )
+        )
+    return cases
 
 
 MARKER = "<!-- benchhouse check -->"
@@ -409,6 +393,22 @@ LEVELS: dict[Verdict, str] = {
 }
 
 
+def unjudged_markdown(what: str, reason: str) -> str:
+    """Markdown that says why there are no findings."""
+    return f"**{NAME}: {markdown_escaped(what)}**\n\n{markdown_escaped(reason)}\n"
+
+
+def unjudged_case(what: str, reason: str) -> Case:
+    """The test case that says why there are no findings; it fails nothing if there were too few results."""
+    result: Literal["error", "skipped"] = "error" if what == "error" else "skipped"
+    return Case(subject=NAME, name="verdict", result=result, kind=what, message=reason, details=[reason])
+
+
+def unjudged_annotation(what: str, reason: str) -> str:
+    """The workflow command that says why there are no findings."""
+    return _command("error" if what == "error" else "warning", f"benchhouse: {what}", reason)
+
+
 def github_comment(findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()) -> str:
     """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
     body = gate_markdown(findings, parameters, quality)
@@ -418,12 +418,12 @@ def github_comment(findings: Sequence[Finding], parameters: Parameters, quality:
             length += len(lines[kept]) + 1
             kept += 1
         body = "\n".join([*lines[:kept], "", f"{len(lines) - kept} more lines are omitted", ""])
+    return comment(body)
+
+
+def comment(body: str) -> str:
+    """The body of a comment that a workflow finds again."""
     return f"{MARKER}\n{body}"
-
-
-def github_note(text: str) -> str:
-    """The body of a comment that explains why there are no findings. The text must be trusted."""
-    return f"{MARKER}\n{text}\n"
 
 
 def workflow_annotations(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> list[str]:

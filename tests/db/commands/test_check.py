@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarking.core.errors import StorageError
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import METRICS, custom_metric
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Doubt
@@ -486,6 +487,46 @@ def test_a_comment_reports_that_there_is_nothing_to_judge(empty_database, tmp_pa
     assert check.main(["--github", "-", "--db-path", str(path)]) == 3
     assert "not enough data" in capsys.readouterr().out
     assert check.main(["--github", "-", "--json", "--db-path", str(path)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "element", "expected"),
+    [
+        ((), 3, "skipped", "there is no warehouse at"),
+        (("--metric", "latency_median"), 2, "error", "unknown metric 'latency_median'"),
+        (("--run", "latest"), 2, "error", "--run latest: takes a run id"),
+        (("a..b|<script>",), 2, "error", "script"),
+    ],
+)
+def test_the_files_of_a_ci_say_why_there_is_no_verdict(tmp_path, capsys, arguments, code, element, expected):
+    junit, markdown, body = tmp_path / "gate.xml", tmp_path / "gate.md", tmp_path / "body.md"
+    files = ["--junit", str(junit), "--markdown", str(markdown), "--github", str(body)]
+
+    assert check.main([*arguments, *files, "--db-path", str(tmp_path / "none.duckdb")]) == code
+
+    out, err = capsys.readouterr()
+    case = ElementTree.parse(junit).getroot().find("testsuite/testcase")
+    message = case.find(element).get("message")
+    assert expected in message
+    assert message in err
+    assert out.startswith("::error title=" if element == "error" else "::warning title=")
+    for file in (markdown, body):
+        text = file.read_text(encoding="utf-8")
+        assert expected.split()[0].strip("-") in text
+        assert "<script>" not in text
+
+
+def test_an_error_after_the_verdict_leaves_the_findings_in_the_files(history, stored, measured, tmp_path, monkeypatch):
+    stored(measured(20, 1.10))
+    junit = tmp_path / "gate.xml"
+
+    def refuse(*arguments):
+        raise StorageError("no space left on device")
+
+    monkeypatch.setattr(check, "_store_alerts", refuse)
+
+    assert check.main(["--db-path", str(history), "--junit", str(junit)]) == 1
+    assert ElementTree.parse(junit).getroot().find("testsuite").get("failures") == "2"
 
 
 def test_new_alerts_are_sent_once_and_an_unresponsive_server_does_not_fail_the_check(
