@@ -392,6 +392,12 @@ NOT_MET = frozenset({"over_saturated", "mlperf_invalid", "early_stopping_unmet"}
 """Doubts with which a rate does not meet the limits, no matter how many requests were within them."""
 
 
+BY_CHANCE = 0.025
+"""Probability that a share of pooled levels is due to chance, as of the lower end of a search's answer."""
+POOLED = "pooled: with the requests of higher rates that did better, since the share can only fall with the rate"
+"""What is said where a level holds by `pooled_shares`."""
+
+
 def least_to_tell(share: float) -> int:
     """The least number of requests that tell whether this share of them meets a limit: one of them may then miss it.
     The 99th percentile of ten requests is unknown."""
@@ -422,6 +428,41 @@ def share_holds(met: float, unknown: int, count: int, share: float) -> bool | No
     if (met + unknown + lacking) / (count + lacking) < share:
         return False
     return None if lacking or met / count < share else True
+
+
+def pooled_shares(levels: Sequence[tuple[float, float, int]], share: float) -> list[float | None]:
+    """What a disturbance hides: of levels (rate, requests within the limits, requests) that miss this share, the share
+    of their requests and those of the higher levels together. None if a level holds by itself, or misses it all the
+    same.
+
+    The share within the limits can only fall with the rate. So neighbours of which the higher did better are one noisy
+    curve, and are pooled until none is left (isotonic regression). Their share counts if requests that miss the limits
+    just too often would show it with a probability of at most `BY_CHANCE`: a rate that is too high hardly passes.
+    """
+    blocks: list[tuple[float, int, list[int]]] = []
+    for place in sorted(range(len(levels)), key=lambda at: (levels[at][0], levels[at][1] / levels[at][2])):
+        met, count, places = levels[place][1], levels[place][2], [place]
+        while blocks and blocks[-1][0] / blocks[-1][1] < met / count:
+            lower_met, lower_count, lower = blocks.pop()
+            met, count, places = met + lower_met, count + lower_count, lower + places
+        blocks.append((met, count, places))
+    found: list[float | None] = [None] * len(levels)
+    for met, count, places in blocks:
+        missing = [place for place in places if levels[place][1] / levels[place][2] < share < 1]
+        if missing and met / count >= share and _chance_of(round(count - met), count, 1 - share) <= BY_CHANCE:
+            for place in missing:
+                found[place] = met / count
+    return found
+
+
+def _chance_of(misses: int, count: int, chance: float) -> float:
+    """The probability of at most so many misses in independent requests (the binomial distribution)."""
+    term = total = count * math.log1p(-chance)
+    odds = math.log(chance) - math.log1p(-chance)
+    for one in range(1, misses + 1):
+        term += math.log((count - one + 1) / one) + odds
+        total = max(total, term) + math.log1p(math.exp(-abs(total - term)))
+    return math.exp(min(total, 0.0))
 
 
 def invalid_levels_words(invalid: int, levels: int) -> str:

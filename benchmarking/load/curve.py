@@ -23,6 +23,7 @@ from benchmarking.core.load_doubts import (
     HighestRate,
     disturbing,
     least_to_tell,
+    pooled_shares,
     required_share,
     share_holds,
 )
@@ -147,13 +148,48 @@ def requests_of(level: Result) -> int:
     return max(sum(map(len, level.requests)), int(level.metrics.get("requests_sent", 0)))
 
 
-def surely_holds(level: Result) -> bool | None:
-    """Whether a level holds the limits, as `holds`, and has enough requests to tell."""
+def surely_hold(levels: Sequence[Result]) -> list[bool | None]:
+    """Whether each level holds the limits, as `holds`, and has enough requests to tell, by itself or together with
+    higher ones of its curve (`pooled`)."""
+    together = pooled(levels)
+    return [together[place] is not None or _surely_holds(level) for place, level in enumerate(levels)]
+
+
+def _surely_holds(level: Result) -> bool | None:
     is_held, share, count = holds(level), level.metrics.get("goodput_share"), requests_of(level)
-    has_other_reason = level.status != "ok" or any(one.kind in NOT_MET for one in level.doubts)
-    if is_held is None or has_other_reason or share is None or not count or count >= least_to_tell(required(level)):
+    if is_held is None or not _is_share(level) or share is None or count >= least_to_tell(required(level)):
         return is_held
     return share_holds(round(share * count), 0, count, required(level))
+
+
+def _is_share(level: Result) -> bool:
+    """Whether the share of its requests within the limits decides of a level."""
+    has_other_reason = level.status != "ok" or any(one.kind in NOT_MET for one in level.doubts)
+    return "goodput_share" in level.metrics and requests_of(level) > 0 and not has_other_reason
+
+
+def pooled(levels: Sequence[Result]) -> list[float | None]:
+    """The share of each level that misses the limits by itself, but holds them together with higher rates of its curve:
+    see `pooled_shares`."""
+    found: list[float | None] = [None] * len(levels)
+    curves: dict[tuple[object, ...], list[int]] = {}
+    for place, level in enumerate(levels):
+        if REQUEST_RATE in level.point.axes and holds(level) is not None and _is_share(level):
+            axes = {**level.point.axes, REQUEST_RATE: 0.0}
+            own = (replace(level.point, axes=axes).label, facts_of(level).get("server"), required(level))
+            curves.setdefault(own, []).append(place)
+    for places in curves.values():
+        of_curve = [
+            (
+                offered(levels[at]),
+                levels[at].metrics["goodput_share"] * requests_of(levels[at]),
+                requests_of(levels[at]),
+            )
+            for at in places
+        ]
+        for place, share in zip(places, pooled_shares(of_curve, required(levels[places[0]])), strict=True):
+            found[place] = share
+    return found
 
 
 def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
@@ -161,8 +197,10 @@ def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
     one does. What is not known of a level is neither, as of one with fewer requests than tell the required share."""
     if not levels:
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text=f"{FLAG} {asked}: not known: no level was measured")
-    held = [surely_holds(level) for level in levels]
-    few = [requests_of(level) for level, is_held in zip(levels, held, strict=True) if is_held is not holds(level)]
+    held = surely_hold(levels)
+    few = [
+        requests_of(level) for level, is_held in zip(levels, held, strict=True) if is_held is None is not holds(level)
+    ]
     missed, unknown, words, of_all = held.count(False), held.count(None), f"{FLAG} {asked}", counted(len(held), "level")
     if missed == len(held) or (missed and asked == "missed"):
         return Outcome(exit_code=EXIT_FAILED, text=f"{words}: failed: the limits were missed at {missed} of {of_all}")

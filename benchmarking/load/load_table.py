@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LIMIT_WORDS, NOT_MET, HighestRate, invalid_levels_words, least_to_tell
+from benchmarking.core.load_doubts import LIMIT_WORDS, NOT_MET, POOLED, HighestRate, invalid_levels_words, least_to_tell
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -25,9 +25,10 @@ from benchmarking.load.curve import (
     holds,
     is_search,
     offered,
+    pooled,
     requests_of,
     required,
-    surely_holds,
+    surely_hold,
 )
 from benchmarking.load.traffic import limits_text
 
@@ -262,10 +263,12 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     has_shares, few = False, dict[tuple[int, int], list[str]]()
     needed_share = required(levels[0])
     wanted, to_tell = f"{100 * needed_share:g}%", least_to_tell(needed_share)
-    for level in levels:
+    for level, together, is_sure in zip(levels, pooled(levels), surely_hold(levels), strict=True):
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
         is_held, has_ended = holds(level), level.status == "ok"
-        if is_held and surely_holds(level) is None:
+        if together is not None:
+            held.append(f"{name} ({share:.1%}, pooled {together:.1%})")
+        elif is_held and is_sure is None:
             untold.append(f"{name} ({requests_of(level)} requests do not tell {wanted}, {to_tell} do)")
         elif is_held is None:
             why = ", ".join(disturbances(level)) or "unknown"
@@ -290,7 +293,9 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
         none = "no level is known to hold" if untold else "no level holds"
         parts = [f"{none}: fewer than {rule} at {', '.join(missed)}" if missed else ""]
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
-    told = [
+    has_pooled = any(one is not None for one in pooled(levels))
+    told = [POOLED] if has_pooled else []
+    told += [
         f"at {', '.join(names)} only {outside} of {count} requests {'was' if outside == 1 else 'were'} outside them: "
         f"{wanted} can be told with at least {outside * to_tell} requests (--num-requests, or a longer "
         "--duration)"

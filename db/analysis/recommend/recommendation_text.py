@@ -10,6 +10,7 @@ from typing import get_args
 from benchmarking.core.axes import AXES
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.load_doubts import POOLED
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS
 from benchmarking.core.tables import Column, Table, table_of, table_text
@@ -517,6 +518,13 @@ def servers_words(
                 f"{level.why_unknown}"
                 for server in servers
                 if (level := server.first_failing) is not None and level.why_unknown is not None
+            ),
+            *(
+                f"{POOLED}: {_server_name(server, servers, ' ')}: {level.share:.1%} at {number(level.request_rate)}/s, "
+                f"pooled {level.pooled:.1%}"
+                for server in servers
+                for level in server.levels
+                if level.pooled is not None and level.share is not None
             ),
             *(
                 f"not the newest: {_server_name(server, servers, ' ')} at {number(level.request_rate)}/s: "

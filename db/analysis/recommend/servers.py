@@ -3,11 +3,12 @@
 A rate holds if the required share of its requests (by default 99 %, as in MLPerf's Server scenario) succeeded and met
 every limit. Requests are counted one by one if they are stored, and must be enough to tell that share: a level of
 fewer, as of a try-out, shows at most that the share is missed, else it is left out beside a rate that holds or a lower
-one that fails. For imported load tests without requests, each limited percentile that covers the share must be within
-its limit. The rate of a server is the highest measured rate that holds together with all lower ones: nothing is assumed
-between or beyond measured rates. Where `benchhouse load --find-rate` searched with the same limits, for 99 % of the
-requests, its answer is the rate; for a lower share it holds, too, and higher levels may. A higher rate needs several
-machines that share the requests evenly.
+one that fails. A level that misses it is pooled with higher ones that did better, as after a disturbance. For imported
+load tests without requests, each limited percentile that covers the share must be within its limit. The rate of a
+server is the highest measured rate that holds together with all lower ones: nothing is assumed between or beyond
+measured rates. Where `benchhouse load --find-rate` searched with the same limits, for 99 % of the requests, its answer
+is the rate; for a lower share it holds, too, and higher levels may. A higher rate needs several machines that share the
+requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
 valid and noisy load tests count: an overloaded server makes one invalid. A late generator does too, but latencies count
@@ -34,6 +35,7 @@ from benchmarking.core.load_doubts import (
     SLO_SHARE,
     HighestRate,
     least_to_tell,
+    pooled_shares,
     share_holds,
 )
 from benchmarking.core.metrics import SERVICE_TIMES
@@ -170,7 +172,11 @@ class Level:
     share: float | None
     """Share of its requests that met every limit; None if unknown or if the requests are not stored."""
     holds: bool | None
-    """Whether the required share met every limit; None if unknown."""
+    """Whether the required share met every limit, by itself or pooled; None if unknown."""
+    requests: int = 0
+    """Number of its requests, if they are stored."""
+    pooled: float | None = None
+    """The share of its requests and those of higher rates together, by which it holds although its own is too low."""
     why_unknown: str | None = None
     """Why `holds` is unknown."""
     newer: Newer | None = None
@@ -373,6 +379,7 @@ def _level_at(
         doubts=doubt_kinds(row["extra"]),
         share=None if share is None or share.unknown else share.met / share.n,
         holds=holds,
+        requests=0 if share is None else share.n,
         why_unknown=why_unknown,
     )
 
@@ -460,7 +467,7 @@ def _server(
     unjudged: Sequence[float],
 ) -> Server:
     row = rows_and_levels[0][0]
-    full = [level for _, level in rows_and_levels if not level.is_try_out]
+    full = _pooled([level for _, level in rows_and_levels if not level.is_try_out], demand.share)
     rates = {level.request_rate for level in full}
     fails_from = min((level.request_rate for level in full if level.holds is False), default=math.inf)
     holds_at_all = any(level.holds for level in full)
@@ -477,7 +484,7 @@ def _server(
         # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests
         # met the limits counts, and an unknown one before all others.
         worst_first = sorted(
-            (level for _, level in rows_and_levels if not level.is_try_out or is_needed(level)),
+            (*full, *(level for _, level in rows_and_levels if level.is_try_out and is_needed(level))),
             key=lambda one: (one.holds is True, -1.0 if one.share is None else one.share),
         )
         worst = {level.request_rate: level for level in reversed(worst_first)}
@@ -493,6 +500,18 @@ def _server(
     if prices is None:
         return server
     return replace(server, price_per_hour=prices.lookup(server.hardware_id, server.device_name, server.device_type))
+
+
+def _pooled(levels: Sequence[Level], share: float) -> list[Level]:
+    """The levels, of which those that miss the limits hold where they do together with higher ones: see
+    `pooled_shares`."""
+    known = [level for level in levels if level.share is not None and level.requests]
+    counts = [(level.request_rate, (level.share or 0.0) * level.requests, level.requests) for level in known]
+    together = {level.result_id: one for level, one in zip(known, pooled_shares(counts, share), strict=True)}
+    return [
+        level if (one := together.get(level.result_id)) is None else replace(level, holds=True, pooled=one)
+        for level in levels
+    ]
 
 
 def _ranked(servers: Sequence[Server], demand: Demand) -> tuple[Server, ...]:

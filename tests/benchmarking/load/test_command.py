@@ -690,6 +690,21 @@ def test_few_requests_within_the_limits_do_not_pass_a_gate(stored, capsys):
     )
 
 
+def test_a_level_that_misses_holds_together_with_higher_ones_that_did_better(stored, capsys):
+    levels = of_levels(stored[1], (5.0, 0.98), (10.0, 1.0), (20.0, 1.0), (40.0, 0.5)).results
+    levels = [
+        replace(one, requests=(), metrics={**one.metrics, "requests_sent": count})
+        for one, count in zip(levels, (100, 400, 800, 400), strict=True)
+    ]
+    assert curve.limits_outcome(levels[:3], "missed").exit_code == 0
+    assert curve.limits_outcome(levels, "missed").text.endswith("the limits were missed at 1 of 4 levels")
+    assert curve.limits_outcome(levels[:2], "missed").exit_code == 1, "chance may be all that passes"
+    load_table.print_run(replace(stored[1], results=tuple(levels)), as_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "met ttft:10000ms at 5/s (98.0%, pooled 99.8%), 10/s, 20/s; not at 40/s (50.0%)" in shown
+    assert "pooled: with the requests of higher rates that did better" in shown
+
+
 def test_a_share_of_its_own_decides_how_many_requests_pass_a_gate(stored, capsys):
     (level,) = of_levels(stored[1], (5.0, 1.0)).results
     load = {"required_share": 0.95}

@@ -17,6 +17,7 @@ from benchmarking.core.load_doubts import (
     SHARE_IN_TIME,
     HighestRate,
     over_saturated,
+    pooled_shares,
     queue_of,
 )
 from benchmarking.core.records import Point, Result
@@ -26,7 +27,7 @@ from benchmarking.load.generator import Level
 from benchmarking.load.load_statistics import Look, Posterior
 from benchmarking.load.results import result_of
 from benchmarking.load.traffic import Lengths, Traffic, share_in_time
-from tests.helpers.queues import CAPACITY_PER_S, QUEUES, poisson, requests_of
+from tests.helpers.queues import CAPACITY_PER_S, QUEUES, in_turn, poisson, requests_of
 
 TRAFFIC = Traffic(lengths_in=Lengths("8"), lengths_out=Lengths("1"))
 LIMIT_MS = 100.0
@@ -459,3 +460,51 @@ def test_a_queue_of_high_load_that_happened_to_stay_short_shows_no_interval():
     assert correlations[0.5] < 20
     assert correlations[0.9] > 100
     assert correlations[1.2] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("levels", "share", "expected"),
+    [
+        ([(1.0, 194, 200), (2.0, 400, 400), (4.0, 800, 800)], 0.99, [1394 / 1400, None, None]),
+        ([(4.0, 800, 800), (1.0, 194, 200), (2.0, 400, 400)], 0.99, [None, 1394 / 1400, None]),
+        ([(1.0, 500, 500), (2.0, 390, 400), (2.0, 2000, 2000), (4.0, 10, 100)], 0.99, [None, 2390 / 2400, None, None]),
+        ([(1.0, 194, 200), (2.0, 360, 400)], 0.99, [None, None]),
+        ([(1.0, 194, 200), (2.0, 398, 400)], 0.99, [None, None]),
+        ([(1.0, 0, 10), (2.0, 10, 10)], 0.0, [None, None]),
+        ([(1.0, 9, 10), (2.0, 10_000, 10_000)], 1.0, [None, None]),
+        ([], 0.99, []),
+    ],
+    ids=["disturbed", "any order", "same rate", "worse above", "perhaps by chance", "all hold", "every one", "none"],
+)
+def test_a_level_that_misses_is_pooled_with_higher_ones_that_did_better(levels, share, expected):
+    assert pooled_shares(levels, share) == [one if one is None else pytest.approx(one) for one in expected]
+
+
+def held_up_to(shares, share=0.99):
+    """The number of levels that hold together with all lower ones: each by itself, and pooled."""
+    alone = [met / count >= share for _, met, count in shares]
+    together = [one or at is not None for one, at in zip(alone, pooled_shares(shares, share), strict=True)]
+    return tuple(next((at for at, one in enumerate(each) if not one), len(each)) for each in (alone, together))
+
+
+def test_a_disturbed_level_costs_no_rate_and_a_rate_that_fails_passes_no_more_often_than_without_it():
+    """M/D/1 of 50/s, of which 99 % take at most 100 ms up to 27.8/s; it stands still for a second or not at all, in one
+    of the two lowest levels."""
+    rates, too_low, too_high = (4.0, 8.0, 14.0, 22.0, 32.0, 40.0), dict[tuple[bool, float], int](), {}
+    for seed in range(200):
+        for stop_s in (0.0, 1.0):
+            rng, levels = np.random.default_rng(seed), []
+            for place, rate in enumerate(rates):
+                starts = poisson(rng, rate, round(60 * rate))
+                services = np.full(len(starts), 1 / CAPACITY_PER_S)
+                services[rng.integers(len(starts))] += stop_s * (place == seed % 2)
+                times_ms = 1e3 * (in_turn(starts, services) - starts)
+                levels.append((rate, int((times_ms <= LIMIT_MS).sum()), len(starts)))
+            for is_pooled, held in zip((False, True), held_up_to(levels), strict=True):
+                key = is_pooled, stop_s
+                too_low[key] = too_low.get(key, 0) + (held < 3)
+                too_high[key] = too_high.get(key, 0) + (held > 4)
+    assert too_low[False, 0.0] == too_low[True, 0.0] == 0
+    assert too_low[False, 1.0] > 150
+    assert too_low[True, 1.0] < too_low[False, 1.0] / 8
+    assert max(too_high[True, 0.0], too_high[True, 1.0]) <= too_high[False, 0.0]

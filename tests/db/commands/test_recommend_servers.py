@@ -171,6 +171,28 @@ def test_a_limit_on_an_unknown_time_is_not_met_and_the_reason_is_named(asked, se
     assert "0 of 1 can serve 1 request/s with 99 % of them within time per output token <= 1000 ms; of 1 it is" in text
 
 
+def test_a_level_that_was_disturbed_does_not_end_what_holds_above_it(empty_database, tmp_path, capsys):
+    """Two of 20 requests at 1/s missed the limit, and none of the 120 at 2, 4 and 8/s; 16/s fails by itself."""
+    path = shutil.copy(empty_database, tmp_path / "disturbed.duckdb")
+    run = server("engine", {1.0: 3, 2.0: 0, 4.0: 0, 8.0: 0, 16.0: 4})
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(Alter.results(run, lambda one: replace(one, requests=one.requests * 2)))
+    arguments = [MODEL, "--request-rate", "8", *ASKED, "--db-path", str(path)]
+
+    assert recommend.main([*arguments, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["traffic"][0]["servers"]
+    assert found["holds_up_to"] == 8.0
+    assert [(one["holds"], one["pooled"]) for one in found["levels"]] == [
+        (True, pytest.approx(154 / 160)),
+        *[(True, None)] * 3,
+        (False, None),
+    ]
+    assert recommend.main(arguments) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "pooled: with the requests of higher rates that did better, since the share can only fall with the" in text
+    assert "85.0% at 1/s, pooled 96.2%" in text
+
+
 @pytest.mark.parametrize(("rate", "machines", "cheapest"), [("5", 3, "cpu"), ("8", 4, "cuda"), ("2", 1, "cpu")])
 def test_the_cheapest_sufficient_machines_come_first(asked, served, rate, machines, cheapest):
     prices = str(served.parent / "prices.yaml")
