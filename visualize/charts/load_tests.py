@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.text import counted
 from visualize.drawing import words
-from visualize.drawing.figure import Block, Colour, Element, Entry, Line, Mark, Note, Panel, Rule
+from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel, Rule
 from visualize.drawing.loads import (
+    GOOD_SHARE,
     LEVELS,
     REQUEST_PARTS,
     TIMES,
@@ -181,6 +183,9 @@ def _has_dots(panel: Panel) -> bool:
 
 MOST_BARS = 300
 """Maximum requests with a bar; with more, bars would be thinner than a pixel."""
+MOST_LEVELS = 6
+"""Levels of a server that are all drawn; of more, as a search for a rate has, those that decide."""
+NARROW = "narrow the selection, e.g. request_rate=8"
 COLOURS: tuple[Colour, ...] = ("grey", 4, 0)
 TIMELINE_WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
 
@@ -189,7 +194,7 @@ class RequestTimeline(ChartPlugin):
     name = "request_timeline"
     title = "Requests over time"
     needs = "a load test with stored requests"
-    columns = f"{LEVELS}, requests.*"
+    columns = f"{LEVELS}, requests.*, r.other_metrics['{GOOD_SHARE}'] AS good_share"
     joins = f"""JOIN (
         SELECT result_id AS load_id, launch, {TIMES}, count(*) AS count_all, count(error) AS count_failed,
             list_sort(list_distinct(list(error)))[:3] AS errors
@@ -204,6 +209,14 @@ class RequestTimeline(ChartPlugin):
         for key, members in by_kind(rows):
             for _, launches in grouped(members, (*CELL, "result_id")):
                 yield {**launches[0], **key}, launches
+
+    def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
+        deciding = _deciding(rows)
+        yield from super().draw([row for row in rows if row["result_id"] in deciding])
+        rest = len({row["result_id"] for row in rows}) - len(deciding)
+        if rest:
+            why = f"of more than {MOST_LEVELS} levels, those at the limits and at the knee are drawn: {NARROW}"
+            yield NotDrawn(what=f"{self.title} of {counted(rest, 'more level')}", why=why)
 
     def drawing(self, key: Row, launches: Sequence[Row]) -> Drawing:
         requests = requests_of(launches[0])
@@ -259,6 +272,19 @@ class RequestTimeline(ChartPlugin):
             columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
             rows=tuple((place, one.intended, one.sent, one.first, one.end, one.error) for place, one in shown),
         )  # fmt: skip
+
+
+def _deciding(rows: Sequence[Row]) -> set[str]:
+    """Ids of the levels that show where a server ends: of each, the highest level within the limits, the lowest beyond
+    them, and the knee; the highest level if none of these is known."""
+    kept: set[str] = set()
+    for _, members in grouped(rows, CELL):
+        levels = sorted({row["result_id"]: row for row in members}.values(), key=level)
+        judged = [(row, row["good_share"] >= row["required_share"]) for row in levels if row["good_share"] is not None]
+        met, missed = ([row for row, is_met in judged if is_met is wanted] for wanted in (True, False))
+        few = [*met[-1:], *missed[:1], *(row for row in levels if row["is_knee"])] or levels[-1:]
+        kept |= {row["result_id"] for row in (levels if len(levels) <= MOST_LEVELS else few)}
+    return kept
 
 
 PLUGINS = (LoadLatency(), RequestTimeline())

@@ -129,6 +129,23 @@ def test_a_level_that_is_invalid_says_so_in_the_title_of_its_requests_whose_bars
     assert "Crossed" not in text
 
 
+def test_of_the_many_levels_of_a_search_only_those_that_decide_have_a_picture_of_their_requests(outcomes, alter):
+    def shared(result):
+        rate = result.point.axes[REQUEST_RATE]
+        good = 1.0 if rate in (1.0, 2.0, 2.05, 2.1) else 0.5
+        load = {"load": {"is_knee": rate == 4.0}}
+        return replace(result, metrics={**result.metrics, "goodput_share": good}, extra=load)
+
+    rates = (1.0, 2.0, 2.05, 2.1, 2.2, 3.0, 4.0, 8.0)
+    few, many = (alter.results(make_load(rates=one), shared) for one in (rates[:6], rates))
+    drawn = outcomes("request_timeline", many)
+    at = [one.title.partition(" at ")[2] for one in drawn if not isinstance(one, NotDrawn)]
+    assert sorted(at) == ["2.1 requests/s", "2.2 requests/s", "4 requests/s"]
+    (rest,) = (one for one in drawn if isinstance(one, NotDrawn))
+    assert (rest.what, "request_rate=8" in rest.why) == ("Requests over time of 5 more levels", True)
+    assert len(outcomes("request_timeline", few)) == 6, "a sweep of a few levels is drawn whole"
+
+
 def test_a_load_whose_levels_are_all_invalid_explains_no_lines(served, outcomes, alter):
     run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 3.9))
     for load, has_lines in ((run, True), (alter.results(run, alter.invalid), False)):
