@@ -287,7 +287,7 @@ def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:
         lake.begin_session()
         for name in ("ducklake", *(["postgres_scanner"] if place.is_postgres else [])):
             load_extension(connection, name, EXTENSIONS[name], LAKE_EXTRA)
-        if place.is_remote:
+        if place.data_path is not None and "://" in place.data_path:
             _open_store(connection, place, str(place.data_path))
         if place.is_postgres and not read_only:
             connection.execute(f"ATTACH {literal(lake.reached)} AS {LOCK_CONNECTION} (TYPE postgres)")

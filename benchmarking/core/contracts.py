@@ -259,13 +259,6 @@ class Option:
         """The flag: "--compile-mode"."""
         return f"--{self.name.replace('_', '-')}"
 
-    @property
-    def values_in_words(self) -> str:
-        """Values and default in words: "dynamic or static (default: dynamic)"."""
-        default = self.default or (self.values[0] if len(self.values) > 1 else None)
-        listed = " or ".join(filter(None, (", ".join(self.values[:-1]), *self.values[-1:])))
-        return " ".join(filter(None, (listed, default and f"(default: {default})")))
-
     def chosen(self, runtime: str, value: Scalar | None) -> Scalar:
         """The given value, or the default. Raises UsageError for a value that the runtime does not accept."""
         if value is None:

@@ -60,11 +60,6 @@ class LakePlace:
         folder = data if not data or "://" in data else os.path.abspath(data)
         return cls(name=text, catalog=catalog, is_postgres=is_postgres, data_path=folder or None)
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether the data are in an object store."""
-        return self.data_path is not None and "://" in self.data_path
-
 
 def is_lake(database: str | os.PathLike[str]) -> bool:
     """Whether a value of `--db-path` is the name of a DuckLake."""

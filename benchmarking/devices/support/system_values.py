@@ -417,11 +417,21 @@ def processor_clock_hz(sys: Path, name: str = "scaling_cur_freq") -> float:
 
 
 def processor_temperature_c(sys: Path) -> float:
-    """The highest temperature of the CPU's sensors. Raises UnreadableError."""
-    folders = [name.parent for name in sys.glob("class/hwmon/hwmon*/name") if read_text(name) in TEMPERATURE_SENSORS]
-    readings = [read_int(path) / MILLI for folder in folders for path in folder.glob("temp*_input")]
+    """The highest temperature of the CPU's sensors that can be read. Raises UnreadableError if none can."""
+    readings: list[float] = []
+    trouble = UnreadableError(f"{NOT_SUPPORTED}: no CPU sensor in {sys}/class/hwmon")
+    for name in sorted(sys.glob("class/hwmon/hwmon*/name")):
+        try:
+            paths = sorted(name.parent.glob("temp*_input")) if read_text(name) in TEMPERATURE_SENSORS else []
+        except UnreadableError:  # of a driver that is being removed; whose it was is unknown
+            continue
+        for path in paths:
+            try:
+                readings.append(read_int(path) / MILLI)
+            except UnreadableError as error:  # a sensor without a value answers with an error
+                trouble = error
     if not readings:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no CPU sensor in {sys}/class/hwmon")
+        raise trouble
     return max(readings)
 
 

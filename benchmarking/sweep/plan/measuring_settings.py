@@ -383,7 +383,9 @@ def runtimes_by_values(by_runtime: Mapping[str, Option]) -> dict[str, list[str]]
     """The runtimes that have an option, by the values it takes there and their default, in words."""
     by_values: dict[str, list[str]] = {}
     for runtime, option in by_runtime.items():
-        by_values.setdefault(option.values_in_words, []).append(runtime)
+        default = option.default or (option.values[0] if len(option.values) > 1 else None)
+        listed = " or ".join(filter(None, (", ".join(option.values[:-1]), *option.values[-1:])))
+        by_values.setdefault(" ".join(filter(None, (listed, default and f"(default: {default})"))), []).append(runtime)
     return by_values
 
 

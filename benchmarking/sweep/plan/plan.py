@@ -26,13 +26,11 @@ from benchmarking.core.records import (
     Cell,
     Device,
     Hardware,
-    Json,
     Point,
     Provenance,
     Readings,
     Rebuild,
     Scalar,
-    to_json,
 )
 from benchmarking.measure.context import Settings
 
@@ -63,10 +61,6 @@ class CellPlan:
     """In ascending order of work."""
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Point label -> reason, for unsupported points under --skip-unsupported."""
-
-    def settings_json(self) -> Mapping[str, Json]:
-        """The settings that are stored with the run."""
-        return {**to_json(self.settings), "timeout_s": self.timeout_s}
 
     @property
     def is_anonymous(self) -> bool:

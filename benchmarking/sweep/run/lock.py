@@ -75,7 +75,11 @@ def device_lock(
     try:
         descriptor = _acquired(name, lambda: _shared_folder() / file_name, waiting, limit_s)
     except UnusableLockError as error:
-        own = _own_folder()
+        from platformdirs import user_data_path
+
+        own = user_data_path("benchhouse", appauthor=False) / "locks"  # where nobody else can create anything
+        with storage_errors(f"cannot create {own} for device locks", _other_folder()):
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
         if name not in _given_up:
             waiting(
                 f"{error}: going on with {own}, which excludes only other commands of this user: "
@@ -287,16 +291,6 @@ def _shared_folder() -> Path:
         if named:
             raise StorageError(f"{problem}: {_other_folder()}") from error
         raise UnusableLockError(problem) from error
-    return folder
-
-
-def _own_folder() -> Path:
-    """The folder of this user's own locks, where nobody else can create anything. Raises StorageError."""
-    from platformdirs import user_data_path
-
-    folder = user_data_path("benchhouse", appauthor=False) / "locks"
-    with storage_errors(f"cannot create {folder} for device locks", _other_folder()):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 

@@ -31,6 +31,7 @@ from benchmarking.core.records import (
     Result,
     Run,
     Status,
+    to_json,
 )
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.core.verdicts.launches import random_order
@@ -537,7 +538,7 @@ def finished_run(
         cell=dataclasses.replace(plan.cell, workload=workload),
         hardware=plan.hardware,
         provenance=plan.provenance,
-        settings=plan.settings_json(),
+        settings={**to_json(plan.settings), "timeout_s": plan.timeout_s},
         environment=plan.environment,
         preparation=preparation,
         loads=tuple(loads),

@@ -15,7 +15,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY
 from benchmarking.core.plugins import default_runtime
 from benchmarking.core.records import Result, Run, Samples, Status, Validity, canonical_hash, to_json
-from benchmarking.core.tables import Column, Table, table_of, table_text
+from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import counted, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
@@ -257,7 +257,17 @@ def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summar
 
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
     """The comparison as text: title, table and remarks."""
-    table = comparison_table(comparison, page)
+    rows = [
+        _Row(
+            point=point.point if place == 0 else "",
+            entry=entry,
+            is_baseline=entry.runtime == comparison.baseline,
+            is_marked=entry.is_fastest and not point.is_undecided,
+        )
+        for point in comparison.points
+        for place, entry in enumerate(point.entries)
+    ]
+    table = table_of(_COLUMNS, rows, page)
     above, *below = (
         wrapped(text, page.text_width) for text in (title(comparison), *remarks(comparison), *left_out(table))
     )
@@ -282,21 +292,6 @@ class _Row:
     is_baseline: bool
     is_marked: bool
     """Whether it has the mark of the fastest, which is left out where all have it."""
-
-
-def comparison_table(comparison: Comparison, page: Page = PLAIN) -> Table:
-    """A row per point and runtime; columns of numbers that are empty for all are left out."""
-    rows = [
-        _Row(
-            point=point.point if place == 0 else "",
-            entry=entry,
-            is_baseline=entry.runtime == comparison.baseline,
-            is_marked=entry.is_fastest and not point.is_undecided,
-        )
-        for point in comparison.points
-        for place, entry in enumerate(point.entries)
-    ]
-    return table_of(_COLUMNS, rows, page)
 
 
 def remarks(comparison: Comparison) -> list[str]:

@@ -1,5 +1,7 @@
 """The CPU as a device."""
 
+import pytest
+
 from benchmarking.core.device_contracts import ENERGY_DOMAINS, IN_USE_NAMES, PEAK_NAMES, STATE_NAMES
 from benchmarking.core.records import Readings
 from benchmarking.devices.cpu import PLUGIN, CpuHandle, describe, native_precisions
@@ -55,6 +57,23 @@ def test_linux_state_is_read_from_sys(plant, tmp_path):
     }
     assert state.missing["foreign_pids"] == "not_applicable: every process shares the CPU"
     assert set(state.values) | set(state.missing) == set(STATE_NAMES)
+
+
+@pytest.mark.parametrize("bad", ["temp1_input", "name"])
+def test_one_sensor_without_a_value_takes_no_other_with_it(plant, tmp_path, bad):
+    names = ("class/hwmon/hwmon0", "class/hwmon/hwmon1")
+    root = plant({f"{names[0]}/name": "coretemp", f"{names[0]}/temp1_input": 61_000, f"{names[1]}/name": "k10temp"})
+    (root / names[1] / "temp1_input").mkdir()  # reading it fails, as with EIO
+    if bad == "name":
+        (root / names[1] / "name").unlink()
+        (root / names[1] / "name").mkdir()
+    assert CpuHandle(Rapl(tmp_path), root, "Linux").state().values["temperature_c"] == 61.0
+
+
+def test_the_only_sensor_without_a_value_is_the_reason(plant, tmp_path):
+    root = plant({"class/hwmon/hwmon0/name": "coretemp", "class/hwmon/hwmon0/temp1_input": "off"})
+    reason = CpuHandle(Rapl(tmp_path), root, "Linux").state().missing["temperature_c"]
+    assert reason == f"failed: {root}/class/hwmon/hwmon0/temp1_input holds 'off', not a number"
 
 
 def test_a_machine_without_sensors_has_a_reason_for_everything(tmp_path):
