@@ -20,7 +20,7 @@ from benchmarking.core.text import size_text, wrapped
 from benchmarking.workloads.support import families
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
-from benchmarking.workloads.support.resolve import resolve
+from benchmarking.workloads.support.resolve import catalog_workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ def catalog_json() -> list[dict[str, Any]]:
                 "parameter_count": entry.parameter_count,
                 "float32_bytes": entry.parameter_count * FLOAT32_BYTES,
                 "max_sequence_length": plugin.max_sequence_length(entry.config),
-                "axes": list(plugin.axes(resolve(entry.name, weights="random"))),
+                "axes": list(plugin.axes(catalog_workload(entry))),
             }
         )
     return rows

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from benchmarking.builds.store import BuildKey, BuildStore
+from benchmarking.commands.listings import catalog_json
 from benchmarking.core import plugins
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
@@ -87,6 +88,15 @@ def test_models_as_text(hub, capsys):
     assert small.split()[1:5] == ["4", "kB", "4", "kB"]
     assert lines[-1].startswith("tiny-gpt2  text-generation  onnx")
     assert lines[-1].endswith(build.digest[:12])
+
+
+def test_a_folder_named_like_a_built_in_model_changes_nothing_in_the_list(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    listed = catalog_json()
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "bert-base-uncased").mkdir()
+    (tmp_path / "bert-base-uncased" / "config.json").write_text('{"model_type": "vit"}')
+    assert catalog_json() == listed
 
 
 def test_empty_lists_show_none(tmp_path, monkeypatch, capsys):

@@ -66,7 +66,15 @@ def resolve(
         raise UsageError(f"--dim, --input and --inputs are for graph files (.onnx, .xml), not {model_id}: omit them")
     if (kind := engine_format_of(path)) is not None:
         return engine_workload(model_id, path, kind, task=task, seed=seed)
-    source = _source(model_id, weights)
+    return _workload(model_id, _source(model_id, weights), task=task, seed=seed)
+
+
+def catalog_workload(entry: families.CatalogEntry) -> Workload:
+    """A model of the catalog with random weights, whatever folder has its name."""
+    return _workload(entry.name, _from_catalog(entry, "random", ""), task=None, seed=0)
+
+
+def _workload(model_id: str, source: Source, *, task: str | None, seed: int) -> Workload:
     if source.weights == "random":  # are not quantized
         config = {name: value for name, value in source.config.items() if name != quantized_weights.CONFIG}
         source = replace(source, config=config)
