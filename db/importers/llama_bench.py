@@ -1,8 +1,8 @@
 """llama.cpp's llama-bench and llama-batched-bench, and ik_llama.cpp's llama-sweep-bench.
 
 llama-bench writes JSON, JSON lines, CSV, SQL and Markdown, in versions with 33, 38 and 41 columns. The rows of all five
-outputs are read under their JSON names. Our own exports in SQL have further columns: runtime, precision, batch size and
-device.
+outputs are read under their JSON names. Our own exports in SQL have further columns: device, runtime, its settings,
+precision and batch size.
 
 The others print a Markdown table, or JSON lines (--output-format jsonl). A row of llama-batched-bench is one call for a
 batch of sequences, measured once: the prompts, then the new tokens step by step. A row of llama-sweep-bench is two
@@ -12,6 +12,7 @@ nor the device; what the program printed, or somebody wrote, above it may.
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections import Counter
@@ -19,13 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 from benchmarking.core.metrics import MS_PER_S, NS_PER_MS, bytes_to_mb
 from benchmarking.core.records import (
     NOT_APPLICABLE,
     NOT_SUPPORTED,
-    PRECISIONS,
     Doubt,
     Family,
     Json,
@@ -68,6 +68,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "HIP": "rocm", "Metal": "mps", "MTL": "mps", "CPU": "cpu", "BLAS": "cpu"}
 FLAGS = {"cuda": "CUDA", "hipblas": "ROCm", "metal": "Metal", "opencl": "OpenCL", "vulkan": "Vulkan", "sycl": "SYCL"}
 """Flags of the first versions, true for the backend they were built with."""
+EXPORTED: tuple[Precision, ...] = get_args(Precision)
 IDENTITY = ("build_number", "gpu_info", "model_filename", "model_type")
 """Fields of a whole run that an export writes unchanged."""
 QUANTIZED = re.compile(
@@ -214,10 +215,13 @@ def _setup(row: Fields) -> dict[str, Any]:
     if found is not None and not found[1].startswith("unknown"):
         precision = precision_of(found[1].lower())
         quantization = found[1] if precision == "other" else None
-    if (stated := row.text("precision")) in PRECISIONS:
+    model_id = _model_name(filename) or model_type
+    if (stated := row.text("precision")) in EXPORTED:  # in an export of ours, which names some models so
         precision, quantization = stated, quantization if stated == "other" else None
-    # The settings that differ from the tool's defaults, with true and false as 1 and 0.
-    mode: dict[str, Scalar] = {}
+        if model_type and model_type.endswith(f" {stated}"):
+            model_id = model_type.removesuffix(f" {stated}")
+    # The settings that differ from the tool's defaults, with true and false as 1 and 0; an export has them all.
+    mode: dict[str, Scalar] = _exported_mode(row)
     for name, defaults in DEFAULTS.items():
         value = row.any(name)
         text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -229,7 +233,7 @@ def _setup(row: Fields) -> dict[str, Any]:
     number = row.any("build_number")
     version = str(number) if isinstance(number, int | str) else None
     return {
-        "model_id": _model_name(filename) or model_type or "unknown",
+        "model_id": model_id or "unknown",
         "family": family,
         "model_config": {"model_type": model_type} if model_type else {},
         "parameter_count": row.integer("model_n_params"),
@@ -246,6 +250,15 @@ def _setup(row: Fields) -> dict[str, Any]:
     }
 
 
+def _exported_mode(row: Fields) -> dict[str, Scalar]:
+    try:
+        stated = json.loads(row.text("runtime_mode") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    settings = stated.items() if isinstance(stated, dict) else ()
+    return {name: value for name, value in settings if isinstance(value, bool | int | float | str)}
+
+
 def _backends(row: Fields) -> str:
     """The backends of the build; for the first versions the one with a set flag, or the CPU without any."""
     stated = row.text("backends")
@@ -260,13 +273,14 @@ def _device(row: Fields) -> dict[str, Any]:
     chosen = DEVICE.findall(row.text("devices") or "")
     backends = chosen or backends
     types = [BACKENDS.get(name, name.lower()) for name in backends if name not in ("RPC",)]
-    device = next((one for one in types if one != "cpu"), types[0] if types else "unknown")
+    device = row.text("device") or next((one for one in types if one != "cpu"), types[0] if types else "unknown")
     if device == "cpu":
         cpu = (row.text("cpu_info") or "").strip()
         return {"device_type": "cpu", "device_name": cpu or None}
     alike = len(set(gpus)) == 1
     return {
-        "device_type": device,
+        "device_type": device.partition(":")[0],
+        "device_selector": device,
         "device_name": (gpus[0] if alike else ", ".join(gpus)) or None,
         "device_count": len(chosen) or (len(gpus) if alike else 1),
     }

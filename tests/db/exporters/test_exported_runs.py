@@ -128,6 +128,7 @@ def test_an_export_can_be_imported(export, tmp_path, name):
         ("benchmark_scenarios", {"attn_implementation": "sdpa", "sdpa_backend": "math", "compile_mode": "default"}),
         ("transformers_benchmark_v2", {"attn_implementation": "sdpa", "continuous_batching": True, "kernelize": True}),
         ("transformers_benchmark_v2", {"compile_kwargs": '{"dynamic": false, "mode": "max-autotune"}'}),
+        ("llama_bench_sql", {"attention": "sdpa", "batch_threads": 4, "prefix_cache": True}),
     ],
 )
 def test_the_settings_of_an_import_come_back_under_their_names(name, mode, export, warehouse, make_run, tmp_path):
@@ -138,6 +139,21 @@ def test_the_settings_of_an_import_come_back_under_their_names(name, mode, expor
     file = read_file(tmp_path / "out.json")
     (again,) = importer_for(file).runs(file)
     assert (again.cell.runtime, dict(again.cell.runtime_mode)) == (runtime, mode)
+
+
+@pytest.mark.parametrize(("selector", "precision"), [("cpu", "float16"), ("cuda:1", "other"), ("openvino:GPU", "int4")])
+def test_a_script_for_sqlite_comes_back_with_its_device_precision_and_model(
+    selector, precision, export, warehouse, make_run, tmp_path
+):
+    run = make_run(model_id="org/name-7B", family="decoder-only", batch_sizes=(1,), sequence_lengths=(32,))
+    device = replace(run.cell.device, type=selector.partition(":")[0], selector=selector)
+    warehouse.ingest(replace(run, cell=replace(run.cell, device=device, precision=precision)))
+    export("llama_bench_sql", tmp_path / "out.sql", warehouse=warehouse)
+    file = read_file(tmp_path / "out.sql")
+    (again,) = importer_for(file).runs(file)
+    cell = again.cell
+    assert (cell.device.selector, cell.device.type, cell.precision) == (selector, device.type, precision)
+    assert cell.workload.model_id == "org/name-7B"
 
 
 def test_a_load_is_no_call_of_formats_that_know_single_calls(make_run):
