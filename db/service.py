@@ -30,8 +30,9 @@ from benchmarking.core.quality import Quality
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.storage_paths import database_exists, is_lake
 from benchmarking.core.terminal import guarded_streams
+from benchmarking.core.text import markdown_escaped
 from benchmarking.core.untrusted.redaction import know_secrets_in
-from benchmarking.core.verdicts.words import EXIT_GATE_FAILED, FLAG, HELP, conditions
+from benchmarking.core.verdicts.words import EXIT_GATE_FAILED, FLAG, HELP, JUNIT_HELP, conditions
 from db.warehouse import Warehouse
 
 
@@ -68,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         compare.add_argument("after", metavar="B", help="selection")
         compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
         compare.add_argument("--json", action="store_true", help="the comparison as JSON")
+        compare.add_argument("--markdown", action="store_true", help="the comparison as Markdown")
+        compare.add_argument("--junit", type=Path, metavar="FILE", help=JUNIT_HELP)
         compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
         for side in ("before", "after"):
             compare.add_argument(f"--{side}-name", metavar="TEXT", help="what the text calls it (default: selection)")
@@ -128,8 +131,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     own, since 1 is that of an error."""
     from benchmarking.core.terminal import stdout_page
     from db.analysis.compare.comparison import compare
-    from db.analysis.compare.comparison_text import comparison_text
+    from db.analysis.compare.comparison_text import comparison_junit, comparison_markdown, comparison_text
     from db.analysis.compare.matching import across_column
+    from db.analysis.junit import write_for_ci
     from db.analysis.selection import Selection, judged_metric
 
     before, after = (Selection.parse(text).resolved(arguments.database) for text in (arguments.before, arguments.after))
@@ -146,7 +150,13 @@ def _compare(arguments: argparse.Namespace) -> int:
             before=arguments.before_name or comparison.before,
             after=arguments.after_name or comparison.after,
         )
-        print("\n".join([comparison_text(named, page=stdout_page()), *([] if gate is None else [gate.text])]))
+        outcome = [] if gate is None else [gate.text]
+        if arguments.markdown:
+            print("\n\n".join([comparison_markdown(named), *map(markdown_escaped, outcome)]))
+        else:
+            print("\n".join([comparison_text(named, page=stdout_page()), *outcome]))
+    if arguments.junit is not None:
+        write_for_ci("--junit", arguments.junit, comparison_junit(comparison, arguments.fail_on))
     if gate is None:
         return EXIT_NOT_ENOUGH_DATA if comparison.is_empty else EXIT_OK
     return EXIT_GATE_FAILED if gate.exit_code == EXIT_FAILED else gate.exit_code

@@ -28,7 +28,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarking.core.argument_types import non_negative_seconds, positive_int
+from benchmarking.core.argument_types import file_to_write, non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
 from benchmarking.core.command_line import (
@@ -48,11 +48,11 @@ from benchmarking.core.plugins import check_measuring, default_runtime
 from benchmarking.core.provenance import MeasuredRun, uuid7
 from benchmarking.core.records import Device, Json, Point, Run, from_json, to_json
 from benchmarking.core.settings import add_settings
-from benchmarking.core.shared_settings import COMMON
+from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
-from benchmarking.core.text import listed, wrapped
-from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
+from benchmarking.core.text import listed, markdown_code, wrapped
+from benchmarking.core.verdicts.words import FLAG, HELP, JUNIT_HELP, Condition, conditions
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_command
 from benchmarking.sweep.plan.measuring_settings import options_in
@@ -104,12 +104,23 @@ class OutputOptions:
     anonymous: bool
     json: bool
     quiet: bool
+    markdown: bool = False
+    junit: Path | None = None
 
 
 @command(NAME)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
+    if arguments.junit is None:
+        return _compare_commands(arguments)
+    from db.analysis.junit import junit_of_error
+
+    with junit_of_error(arguments.junit, NAME):
+        return _compare_commands(arguments)
+
+
+def _compare_commands(arguments: argparse.Namespace) -> int:
     check_measuring("measuring")
     if arguments.b is None:  # one command in two folders, so the one without a flag has the modules of this folder
         first_folder, second_folder = arguments.worktree_a or Path.cwd(), arguments.worktree_b or Path.cwd()
@@ -124,7 +135,11 @@ def main(argv: Sequence[str]) -> int:
     check_folders(*arms)
     looks = looks_of(arguments)
     check_commands(arms)
-    output = output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on)
+    output = replace(
+        output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on),
+        markdown=arguments.markdown,
+        junit=arguments.junit,
+    )
     return run_comparison(arms, looks, output, arguments.budget)
 
 
@@ -264,13 +279,17 @@ def run_comparison(
     else:
         for one in arms:
             where = "" if one.folder is None else f" (in {one.folder})"
-            print(f"{one.name}  {one.typed}{where}")
+            print(
+                f"- {one.name}: {markdown_code(one.typed + where)}"
+                if output.markdown
+                else f"{one.name}  {one.typed}{where}"
+            )
         print(f"\n{found.comparison.text}")
     if output.output_dir is not None:
         selections = [f"tag.ab={found.name},tag.ab_side={letter}" for letter in LETTERS]
         there = [] if output.db_path == default_database() else ["--db-path", output.db_path]
         again = shlex.join(["benchhouse", "compare", *selections, *there])
-        notes(quiet=output.quiet)(f"both are stored: {again} shows this again, for a pull request with --markdown")
+        notes(quiet=output.quiet)(f"both are stored: {again} shows this again")
     return found.exit_code or found.comparison.exit_code
 
 
@@ -298,7 +317,8 @@ def measure_and_compare(
     name = uuid7()
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
     code, rounds, started = EXIT_OK, 0, monotonic()
-    format_flags = ["--json"] if output.json else []
+    format_flags = ["--json"] if output.json else ["--markdown"] if output.markdown else []
+    format_flags += [] if output.junit is None else ["--junit", str(output.junit.resolve())]
     with _working_folder(output, name, keep_partial=keep_partial) as folder:
         db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
         ingest = command_session.database(db_path, output.lock_timeout_s, quiet=True)
@@ -438,7 +458,11 @@ def _parser() -> Parser:
     output = parser.add_argument_group("output")
     flags.add_saved(output)
     flags.add_keeping(output)
-    flags.add_output_format(output)
+    add_settings(output, SHARED, "quiet")
+    form = output.add_mutually_exclusive_group()
+    add_settings(form, SHARED, "json")
+    add_settings(form, COMMON, "markdown", helps={"markdown": "comparison as Markdown, for a pull request comment"})
+    output.add_argument("--junit", type=file_to_write, metavar="FILE", help=JUNIT_HELP)
     output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
     return parser
 

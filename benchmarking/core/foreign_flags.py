@@ -116,9 +116,9 @@ TABLE = """
 # How often and how long: optimum-benchmark, llama-bench, AIPerf, ONNX Runtime's perf test.
 --num-iterations --num-iters --num-runs --n-runs --runs --measurement-iterations --benchmark-iterations --niter
   --avg-runs --min-rounds --loops --loop --calls --num-calls :: --iterations --repetitions --rounds --num-runs ::
-  if --junit: {JUDGED_BY} :: {MEASURED_AGAIN}
+  if --confirm: {JUDGED_BY} :: {MEASURED_AGAIN}
 --repeat --repetitions --reps --num-repeats -r :: --iterations --launches --repetitions --rounds --num-runs ::
-  if --junit: {JUDGED_BY} :: {MEASURED_AGAIN}
+  if --confirm: {JUDGED_BY} :: {MEASURED_AGAIN}
 --warmup --warmup-runs --warm-up --num-warmup --num-warmups --num-warmup-iters --warmup-iters --num-warmup-iterations
   --warm --warmup-request-count --n-warmup --num-iters-warmup --warmup-steps -w :: {WARM_UP} :: every command warms up
   by itself
@@ -292,9 +292,8 @@ TABLE = """
 --show-output :: what a measured command prints goes to stderr
 --style --color --colour --no-color --no-colour :: NO_COLOR=1 in front turns colours off
 --compare-to :: benchhouse run MODEL --compare-to RUN compares a new run, benchhouse compare A B stored ones
---markdown --github --junit :: if --worktree-a: ab ends with the benchhouse compare line that shows its result again, as
-  Markdown with --markdown > FILE; as a gate its exit code counts, with --fail-on :: of what is stored, benchhouse
-  compare prints --markdown, benchhouse check also --github and --junit
+--markdown --github --junit :: --markdown :: of what is stored, benchhouse compare prints --markdown and writes --junit,
+  benchhouse check also --github
 --histogram --hist --box-plot --violin :: benchhouse charts --chart sample_distribution draws the calls
 --time-unit --unit :: each metric has one unit, which its name says
 --autosave --save-data --storage :: --save --db-path :: {STORED}
@@ -330,7 +329,7 @@ TABLE = """
 --csv --parquet --xml --yaml :: --format --junit --report :: benchhouse export writes files, benchhouse charts --report
   a page
 --html :: --report :: benchhouse charts --report FILE.html writes a page of what is stored
---format --output-format :: --junit --markdown --json
+--format --output-format :: --markdown --json --junit
 --gpu-memory-utilization --max-model-len --max-num-batched-tokens --enable-chunked-prefill --swap-space --block-size
   --scheduling-policy --mem-fraction-static --max-running-requests --chunked-prefill-size --max-num-seqs ::
   {OF_SERVER}
@@ -381,7 +380,7 @@ TABLE = """
 --result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir :: --output-dir
 --save-result --save-results --save-detailed --store :: --save :: {STORED}
 --output :: if --chart: pictures go to the folder --output-dir, those of --chart NAME or all; --report FILE.html is a
-  page with all :: --junit --markdown --report :: {RESULT_FILES}
+  page with all :: --markdown --junit --report :: {RESULT_FILES}
 -oe --json --save-json --json-output --json-file --output-json :: --json
 --db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri --tracking-uri ::
   --db-path
@@ -511,7 +510,7 @@ TABLE = """
 --variant --variants :: a variant is a configuration of a benchmark: --include NAME chooses benchmarks
 -dev :: --device --devices
 --benchmark --benchmarks --only --filter :: --include :: results are selected by words such as model=NAME,runtime=NAME
---exclude --skip --without --ignore :: --include :: if --junit: what is judged is selected, as in benchhouse check
+--exclude --skip --without --ignore :: --include :: if --confirm: what is judged is selected, as in benchhouse check
   runtime=eager; an alert is accepted by benchhouse alert set ID noise --note WHY :: only what is named is measured:
   --runtimes, --devices, --include
 --interleave --alternate --random-order --paired --in-turns :: the runtimes of a command are measured in turns; two
@@ -543,7 +542,7 @@ TABLE = """
 --bettertransformer --sdpa :: it is --attention sdpa
 --peft-type --peft --adapter --lora-modules --lora-path :: --lora :: an adapter is asked for as MODEL
 --wait --wait-for-ready --ready-check-timeout-sec --wait-for-server --startup-timeout :: --start-timeout
---max-errors --max-error-rate --max-failures --fail-fast :: if --junit: all series are judged together, and one that
+--max-errors --max-error-rate --max-failures --fail-fast :: if --confirm: all series are judged together, and one that
   regressed is exit code 1 :: if --url: requests that fail are counted by kind, and a level with too many of them
   is invalid :: what fails is listed, and the rest goes on
 --quality --kl --max-kl --agreement :: --quality :: if --objective: {LOSS} :: {QUALITY}

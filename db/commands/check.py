@@ -25,12 +25,13 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 from benchmarking.core.argument_types import file_to_write
 from benchmarking.core.command_line import Parser, clipped, command, note, one_line
 from benchmarking.core.command_names import words_as_typed
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError, storage_errors
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.storage_paths import database_exists
 from benchmarking.core.terminal import stdout_page
+from db.analysis.junit import STDOUT, junit_xml, write_for_ci
 from db.commands.arguments import (
     add_database,
     add_metrics,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from db.analysis.gate.findings import Finding, FlaggedRun, QualityCheck, Verdict
 
 NAME = "benchhouse check"
-STDOUT = Path("-")
 EXAMPLES = """
 examples:
   benchhouse check
@@ -231,17 +231,16 @@ def _command(flagged: FlaggedRun) -> str:
 def _write_instead(arguments: argparse.Namespace, what: str, reason: str) -> None:
     """Write why there are no findings in the requested files."""
     from db.analysis.gate.gate_text import comment, unjudged_annotation, unjudged_case, unjudged_markdown
-    from db.analysis.junit import junit_xml
 
     text = unjudged_markdown(what, reason)
     if arguments.github is not None:
-        _write("--github", arguments.github, comment(text))
+        write_for_ci("--github", arguments.github, comment(text))
         line = unjudged_annotation(what, reason)
         print(line, file=sys.stderr if arguments.github == STDOUT else sys.stdout)
     if arguments.junit is not None:
-        _write("--junit", arguments.junit, junit_xml(NAME, [unjudged_case(what, reason)]))
+        write_for_ci("--junit", arguments.junit, junit_xml(NAME, [unjudged_case(what, reason)]))
     if arguments.markdown is not None:
-        _write("--markdown", arguments.markdown, text)
+        write_for_ci("--markdown", arguments.markdown, text)
 
 
 def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:
@@ -279,7 +278,6 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
         without_commands,
         workflow_annotations,
     )
-    from db.analysis.junit import junit_xml
 
     if arguments.github is not None:
         # The comment's body and the annotations. No line of the text may act as a workflow command.
@@ -289,23 +287,15 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
             sys.stderr.writelines(f"{line}\n" for line in lines)
         else:
             print("\n".join([without_commands(gate_text(findings, DEFAULTS, quality=quality)), *lines]))
-            _write("--github", arguments.github, body)
+            write_for_ci("--github", arguments.github, body)
     elif arguments.json:
         print_json(gate_document(findings, DEFAULTS, quality))
     elif STDOUT not in (arguments.junit, arguments.markdown):
         print(gate_text(findings, DEFAULTS, stdout_page(), quality))
     if arguments.junit is not None:
-        _write("--junit", arguments.junit, junit_xml(NAME, junit_cases(findings, quality)))
+        write_for_ci("--junit", arguments.junit, junit_xml(NAME, junit_cases(findings, quality)))
     if arguments.markdown is not None:
-        _write("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS, quality))
-
-
-def _write(flag: str, path: Path, text: str) -> None:
-    if path == STDOUT:
-        print(text.rstrip("\n"))
-        return
-    with storage_errors(f"{flag}: cannot write {path}", "choose another path"):
-        path.write_text(text, encoding="utf-8")
+        write_for_ci("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS, quality))
 
 
 def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:

@@ -13,6 +13,7 @@ also which one.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from benchmarking.core.argument_types import file_to_write
 from benchmarking.core.command_line import Parser, add_aliases, choice, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import METRICS
@@ -28,8 +30,9 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.verdicts.words import FLAG, HELP, conditions
+from benchmarking.core.verdicts.words import FLAG, HELP, JUNIT_HELP, conditions
 from db.analysis.compare.matching import across_column
+from db.analysis.junit import junit_of_error, write_for_ci
 from db.analysis.selection import EVERYTHING, FIELDS, Selection, field_word, is_setting, shared_prefixes
 from db.commands.arguments import (
     add_database,
@@ -70,8 +73,19 @@ BY = {
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
+    with junit_of_error(arguments.junit, NAME):
+        return _compare(arguments)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
     count = len(arguments.selections)
-    others = (arguments.by is not None, arguments.markdown, arguments.only_changes, bool(arguments.fail_on))
+    others = (
+        arguments.by is not None,
+        arguments.markdown,
+        arguments.only_changes,
+        bool(arguments.fail_on),
+        arguments.junit,
+    )
     if arguments.profiles and (count != 2 or any(others)):
         raise UsageError("--profiles takes two selections, and no other flag but --json")
     if arguments.by is not None:
@@ -129,12 +143,14 @@ def main(argv: Sequence[str]) -> int:
                 warehouse, selection, FIELDS[arguments.by], metric, baseline=arguments.baseline, across=across
             )
         is_stored = bool(warehouse.query("SELECT 1 FROM all_results LIMIT 1").dicts())
+    from benchmarking.core.records import to_json
+    from db.analysis.compare.comparison_text import comparison_junit, comparison_markdown, comparison_text
+
+    if arguments.junit is not None:
+        write_for_ci("--junit", arguments.junit, comparison_junit(comparison, arguments.fail_on))
     if not is_stored and not arguments.json:
         note(f"{NAME}: not enough data: {arguments.db_path} has no results")
         return EXIT_NOT_ENOUGH_DATA
-    from benchmarking.core.records import to_json
-    from db.analysis.compare.comparison_text import comparison_markdown, comparison_text
-
     gate = comparison.gate(metric, arguments.fail_on) if arguments.fail_on else None
     if arguments.json:
         print_json({**to_json(comparison), **({} if gate is None else {"gate": to_json(gate)})})
@@ -174,6 +190,7 @@ def _parser() -> Parser:
     output = parser.add_argument_group("output")
     add_settings(output, COMMON, "only_changes")
     output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
+    output.add_argument("--junit", type=file_to_write, metavar="FILE", help=JUNIT_HELP)
     form = output.add_mutually_exclusive_group()
     add_shared(form, json="comparison as JSON", markdown="comparison as Markdown, for a pull request comment")
     add_database(parser)

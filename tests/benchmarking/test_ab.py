@@ -13,6 +13,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -242,6 +243,27 @@ def test_runs_of_both_sides_are_kept_with_their_tags(measured):
         [one["started_at"] for one in runs[side]["results"][0]["samples"] if one["phase"] == "measure"] for side in "ab"
     )
     assert all(max(before) < min(after) for before, after in itertools.pairwise(zip(a, b, strict=True)))
+
+
+def test_a_ci_gets_markdown_and_junit_as_of_compare(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    sides = [
+        command(script(tmp_path, name, latency_ms={"*": [ms, ms * 1.01]})) for name, ms in (("one", 1.0), ("two", 1.7))
+    ]
+    junit, rounds = tmp_path / "gate.xml", ("--rounds", "3", "--max-rounds", "3")
+
+    assert ab.main([*sides, *rounds, "--quiet", "--markdown", "--junit", "gate.xml", "--fail-on", "slower"]) == 1
+
+    out = capfd.readouterr().out
+    assert out.startswith("- A: `BENCHHOUSE_NULL_SCRIPT=")
+    assert "| b1 s32 | " in out
+    assert out.endswith("--fail-on slower: failed: B is worse at 1 of 1 point\n")
+    (case,) = ElementTree.parse(junit).getroot().find("testsuite").findall("testcase")
+    assert case.find("failure").get("message").startswith("A ")
+
+    assert ab.main([FLAGS, FLAGS, "--junit", str(junit), "--metric", "latency"]) == 2
+    (case,) = ElementTree.parse(junit).getroot().find("testsuite").findall("testcase")
+    assert "unknown metric 'latency'" in case.find("error").get("message")
 
 
 def test_rounds_are_planned_to_grow():

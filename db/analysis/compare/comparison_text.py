@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -13,9 +14,10 @@ from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import counted, listed, markdown_escaped, markdown_table, number, wrapped
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
-from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Scope
+from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Condition, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single, quality_notes
 from db.analysis.compare.matching import INSTEAD, in_words
+from db.analysis.junit import Case, error_case, junit_xml
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0
@@ -74,6 +76,37 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
     parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
     parts += ["\n".join(f"- {markdown_escaped(line)}" for line in notes)] if notes else []
     return "\n\n".join(parts)
+
+
+def comparison_junit(comparison: Comparison, asked: Sequence[Condition]) -> str:
+    """JUnit XML, a test case per point: what `--fail-on slower` fails is a failure, and what has no verdict is
+    skipped."""
+    cases = []
+    for finding in comparison.findings:
+        judgement, verdict = finding.judgement, finding.judgement.verdict
+        figures = [
+            f"{side} {number(value)} {comparison.unit}".rstrip()
+            for side, value in (("A", judgement.before), ("B", judgement.after))
+            if value is not None
+        ]
+        change = [] if judgement.change is None else [percent_change(judgement.change)]
+        interval = [] if (found := _interval(finding)) is None else [f"{100 * CONFIDENCE:.0f} % interval {found}"]
+        message = "; ".join(filter(None, (", ".join((*figures, *change, *interval)), judgement.reason)))
+        is_failure = judgement.is_worse is True and "slower" in asked
+        cases.append(
+            Case(
+                subject=", ".join(filter(None, (_subject(name, finding) for name in finding.subject))),
+                name=f"{finding.point} {comparison.metric}",
+                result="failure" if is_failure else "skipped" if verdict == "not judged" else "passed",
+                kind=verdict,
+                message=message or verdict,
+                details=[message, f"run A {finding.before.run_id}", f"run B {finding.after.run_id}"],
+            )
+        )
+    if not cases:
+        reason = comparison.nearest or "no point is on both sides"
+        cases = [replace(error_case(comparison.metric, reason), result="skipped")]
+    return junit_xml("benchhouse compare", cases)
 
 
 def _head(comparison: Comparison) -> list[str]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.metrics import DEFAULT_METRIC
@@ -43,7 +43,7 @@ from db.analysis.gate.findings import (
     exit_code,
 )
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.junit import Case
+from db.analysis.junit import Case, error_case
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
@@ -400,8 +400,8 @@ def unjudged_markdown(what: str, reason: str) -> str:
 
 def unjudged_case(what: str, reason: str) -> Case:
     """The test case that says why there are no findings; it fails nothing if there were too few results."""
-    result: Literal["error", "skipped"] = "error" if what == "error" else "skipped"
-    return Case(subject=NAME, name="verdict", result=result, kind=what, message=reason, details=[reason])
+    case = error_case(NAME, reason)
+    return case if what == "error" else replace(case, result="skipped")
 
 
 def unjudged_annotation(what: str, reason: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -59,6 +60,38 @@ def test_a_comparison_is_a_table_with_the_worst_first(capsys, stored):
     assert "slower" in lines[5]
     assert lines[6].startswith("b2 s32    16    16   +0.0%")
     assert "1 slower, 1 equivalent" in lines
+
+
+def test_junit_has_a_case_per_point_and_fails_what_the_gate_fails(capsys, stored, tmp_path):
+    path = tmp_path / "gate.xml"
+
+    def cases(*flags):
+        code = main(["tag.side=a", "tag.side=b", *stored, "--junit", str(path), *flags])
+        suite = ElementTree.parse(path).getroot().find("testsuite")
+        return code, int(suite.get("failures")), suite.findall("testcase")
+
+    code, failures, (slower, same) = cases("--fail-on", "slower")
+    assert (code, failures) == (1, 1)
+    assert slower.get("name") == "b1 s32 latency_median_ms"
+    assert slower.find("failure").get("message").startswith("A 8 ms, B 12 ms, +50.0%, 95 % interval ")
+    assert same.find("system-out").text.startswith("equivalent: A 16 ms, B 16 ms")
+    assert cases()[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "element", "expected"),
+    [
+        (("tag.side=a", "tag.side=nowhere"), 3, "skipped", "no point is on both sides"),
+        (("tag.side=a",), 2, "error", "expected two selections"),
+        (("tag.side=a", "tag.side=b", "--metric", "latency"), 2, "error", "unknown metric 'latency'"),
+    ],
+)
+def test_junit_says_why_nothing_was_compared(stored, tmp_path, arguments, code, element, expected):
+    path = tmp_path / "gate.xml"
+    assert main([*arguments, *stored, "--junit", str(path)]) == code
+    (case,) = ElementTree.parse(path).getroot().find("testsuite").findall("testcase")
+    assert expected in case.find(element).get("message")
+    assert main(["tag.side=a", "tag.side=b", *stored, "--junit", "-"]) == 2
 
 
 def test_only_changes_leaves_the_other_rows_out_and_counts_them(capsys, stored):
