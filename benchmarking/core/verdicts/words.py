@@ -212,7 +212,7 @@ HELP = (
     "slower without a verdict, or is too noisy to show 50 percent; slower,not-judged: 3 if any has no verdict "
     "(default: 3 if no point has one)"
 )
-JUNIT_HELP = f"JUnit XML, one test case per point; a failure if {FLAG} slower fails it"
+JUNIT_HELP = f"JUnit XML, one test case per point; a failure if {FLAG} slower fails it (default: none)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
