@@ -7,7 +7,7 @@ process, in random order. No shell is involved.
 
 The difference is first tested after --rounds. Results are paired by round, so that drift of the machine cancels out.
 While the confidence interval of a point extends beyond 2 %, more rounds are measured, up to --max-rounds or --budget.
-The test corrects for these interim looks, so that they do not add false positives.
+The test corrects for these looks, so that they add no false positives.
 
 The exit code is 1 if a point failed, and 3 if no point has a verdict. With --fail-on slower it gates CI, without any
 history: 1 also if B is slower, and 3 if that is not known.
@@ -461,7 +461,7 @@ def _parser() -> Parser:
     add_settings(output, SHARED, "quiet")
     form = output.add_mutually_exclusive_group()
     add_settings(form, SHARED, "json")
-    add_settings(form, COMMON, "markdown", helps={"markdown": "comparison as Markdown, for a pull request comment"})
+    add_settings(form, COMMON, "markdown", helps={"markdown": "comparison as Markdown for a pull request"})
     output.add_argument("--junit", type=file_to_write, metavar="FILE", help=JUNIT_HELP)
     output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
     return parser

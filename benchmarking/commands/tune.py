@@ -370,6 +370,8 @@ def _text(
     parts = [recommendation_text(words, page)]
     if len(shown) < len(options):
         parts.append(f"{len(options) - len(shown)} more were measured (--json lists them)")
+    elif len(options) < len(search.configurations):  # the table says only in which settings they differ
+        parts.append(wrapped(f"measured: {'; '.join(options)}", page.text_width))
     if reasons := _reasons(search, () if standing is None else standing.equal):
         parts.append(wrapped("\n".join(reasons[:MOST_REASONS]), page.text_width))
     if standing is not None:

@@ -72,11 +72,11 @@ def traits(runtime: str, precision: str, settings: Mapping[str, object]) -> Trai
 
 def improvement(untried: Sequence[Traits], tried: Sequence[Tried]) -> list[float]:
     """The expected improvement of each untried cell on the best of the tried ones, in the logarithm of the cost; 1 each
-    while none of these has a cost."""
-    costs = [one.log_cost for one in tried if one.log_cost is not None]
-    if not (costs and untried):
+    while none is tried. Where all of these failed, the least alike is the most promising."""
+    if not (tried and untried):
         return [1.0] * len(untried)
-    best, failed = min(costs), max(costs) + FAILED
+    costs = [one.log_cost for one in tried if one.log_cost is not None]
+    best, failed = min(costs, default=0.0), max(costs, default=0.0) + FAILED
     found = np.array([failed if one.log_cost is None else one.log_cost for one in tried])
     known = [one.traits for one in tried]
     columns = {trait: column for column, trait in enumerate(frozenset().union(*untried, *known))}

@@ -209,10 +209,9 @@ EXIT_GATE_FAILED = 4
 """What the warehouse's child process answers for a failed gate; its 1 is an error."""
 HELP = (
     "slower (or worse, more, regression): exit code 1 if B is slower at a point, 3 if one has no interval, looks "
-    "slower without a verdict, or is too noisy to show 50 percent; slower,not-judged: 3 if any has no verdict "
-    "(default: 3 if no point has one)"
+    "slower, or is too noisy; slower,not-judged: 3 if any has no verdict (default: 3 if no point has one)"
 )
-JUNIT_HELP = f"JUnit XML, one test case per point; a failure if {FLAG} slower fails it (default: none)"
+JUNIT_HELP = "JUnit XML, one test case per point (default: none)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,8 @@ def _advice(recommendation: Recommendation, unit: str, currency: str | None, lim
     name = _name(first, recommendation)
     if recommendation.best is None:
         missed = "; ".join(_missed(miss, first.option, unit) for miss in first.misses)
-        return f"no option meets the limits; the closest: {name}: {missed}"
+        none = "no option meets" if recommendation.is_of_all else "none of those measured meets"
+        return f"{none} the limits; the closest: {name}: {missed}"
     throughput = f"{number(first.option.throughput)} {unit} at {number(first.option.latency_ms)} ms"
     if recommendation.aim == "cost" and first.option.cost is not None:
         figures = f"{number(first.option.cost)} {currency} per million {unit.removesuffix('/s')}, {throughput}"

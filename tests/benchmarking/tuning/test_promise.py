@@ -16,7 +16,6 @@ def tried(runtime, precision, cost, **settings):
 def test_before_anything_has_a_cost_all_are_equal():
     untried = [traits("a", "float32", {}), traits("b", "int8", {})]
     assert improvement(untried, []) == [1, 1]
-    assert improvement(untried, [tried("a", "int8", None)]) == [1, 1]
     assert improvement([], [tried("a", "int8", 1.0)]) == []
 
 
@@ -49,3 +48,9 @@ def test_what_is_known_promises_less_than_what_is_not():
     known = [tried("a", "int8", 1.0), tried("b", "int8", 3.0)]
     neighbour, other = improvement([traits("b", "int8", {"threads": 1}), traits("c", "int8", {})], known)
     assert other > 5 * neighbour
+
+
+def test_after_a_launch_that_did_not_finish_another_runtime_is_more_promising():
+    untried = [traits("a", "int8", {"threads": 1}), traits("a", "float32", {}), traits("b", "float32", {})]
+    variant, precision, other = improvement(untried, [tried("a", "int8", None)])
+    assert variant < precision < other
