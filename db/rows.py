@@ -20,9 +20,21 @@ from typing import Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
 from benchmarking.core.errors import FormatError
+from benchmarking.core.load_doubts import SLO_SHARE
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.quality import QUALITY_METRICS, Quality, source_of
-from benchmarking.core.records import INT32_MOST, Json, Point, Requests, Result, Run, Samples, canonical_hash, to_json
+from benchmarking.core.records import (
+    INT32_MOST,
+    REQUEST_RATE,
+    Json,
+    Point,
+    Requests,
+    Result,
+    Run,
+    Samples,
+    canonical_hash,
+    to_json,
+)
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
 
@@ -53,6 +65,8 @@ OBJECTS: Mapping[str, tuple[str, ...]] = {
 }
 """Table -> its key, and its columns of JSON that hold an object: of numbers and texts in axes, with the list of doubts
 in extra."""
+NUMBERS_IN: Mapping[str, tuple[str, ...]] = {"axes": (REQUEST_RATE,), "runtime_mode": (SLO_SHARE,)}
+"""Column of JSON -> the keys whose values are numbers, with which the readers compute."""
 
 Columns = Mapping[str, str]
 """Column -> field of a record that it stores unchanged; `db.run_records` reads with the same tables."""

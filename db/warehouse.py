@@ -53,7 +53,7 @@ from db.file_copy import (
     turn,
 )
 from db.ingestion import FileRuns, ingest_files, insert_profiles, store
-from db.rows import OBJECTS, Row
+from db.rows import NUMBERS_IN, OBJECTS, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -596,6 +596,10 @@ class Table:
             begins = pc.and_(begins, pc.equal(pc.count_substring_regex(column, r"[{\[]"), 1))
         elif name == "extra":
             begins = pc.and_(begins, pc.match_substring(column, '"doubts":['))
+        numbers = NUMBERS_IN.get(name, ())
+        if numbers:
+            is_other = pc.match_substring_regex(column, rf'"({"|".join(numbers)})":\s*[^-\d\s]')
+            begins = pc.and_(begins, pc.invert(is_other))
         for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
             value: Any = json.loads(text)
             is_ours = isinstance(value, kind)
@@ -603,7 +607,7 @@ class Table:
                 is_ours = all(isinstance(one, str | int | float) for one in value.values())
             elif is_ours and name == "extra":
                 is_ours = isinstance(value.get("doubts"), list)
-            if not is_ours:
+            if not is_ours or not all(isinstance(value.get(key, 0), int | float) for key in numbers):
                 raise FormatError(
                     f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
                     f"another one changed the file: {as_typed('setup')} --verify lists what is damaged"

@@ -25,7 +25,7 @@ from benchmarking.core.untrusted.input_files import unpacked_digest
 from db import ingestion, migrate
 from db.conflicts import CONTENTS
 from db.connection import FILE_FORMAT, MEMORY, DamagedError, connect, copy_database, database_files, problem_of, quoted
-from db.rows import OBJECTS
+from db.rows import NUMBERS_IN, OBJECTS
 from db.warehouse import OutdatedError, Warehouse
 
 
@@ -117,17 +117,21 @@ def _other_json(warehouse: Warehouse) -> Iterator[Finding]:
         yield Finding(kind="json", subject=row["run_id"], problem=problem)
     for table, (key, *columns) in OBJECTS.items():
         for column in columns:
-            which = FURTHER_JSON.get(column, "FALSE")
-            sql = f"SELECT DISTINCT {key} AS subject FROM {table} WHERE json_type({column}) <> 'OBJECT' OR {which}"
+            wrong = [f"json_type({column}) <> 'OBJECT'", *FURTHER_JSON.get(column, ())]
+            wrong += [
+                f"NOT list_contains({NUMBERS}, json_type({column}, '$.{name}'))" for name in NUMBERS_IN.get(column, ())
+            ]
+            which = " OR ".join(wrong)
+            sql = f"SELECT DISTINCT {key} AS subject FROM {table} WHERE {which}"
             for row in warehouse.query(sql).dicts():
                 problem = f"{table}: {column} of {row['subject']} is not JSON of this program"
                 yield Finding(kind="json", subject=row["subject"], problem=problem)
 
 
+NUMBERS = ["BIGINT", "UBIGINT", "HUGEINT", "DOUBLE"]
 FURTHER_JSON = {
-    "axes": "NOT list_has_all(['VARCHAR', 'BIGINT', 'UBIGINT', 'HUGEINT', 'DOUBLE', 'BOOLEAN'], "
-    "json_type(axes, '$.*'))",
-    "extra": "json_type(extra, '$.doubts') IS DISTINCT FROM 'ARRAY'",
+    "axes": (f"NOT list_has_all({[*NUMBERS, 'VARCHAR', 'BOOLEAN']}, json_type(axes, '$.*'))",),
+    "extra": ("json_type(extra, '$.doubts') IS DISTINCT FROM 'ARRAY'",),
 }
 """Column -> what else is wrong in it."""
 

@@ -242,7 +242,9 @@ def test_a_non_run_file_is_reported_and_the_others_are_loaded(tmp_path, make_run
     [
         ("benchmark_results", "axes", "[1]"),
         ("benchmark_results", "axes", '{"depth": {"a": 1}}'),
+        ("benchmark_results", "axes", '{"request_rate": "abc"}'),
         ("benchmark_results", "extra", '{"load": 1}'),
+        ("benchmark_runs", "runtime_mode", '{"loop":"open","slo_share":"x"}'),
         ("benchmark_runs", "runtime_mode", '"text"'),
         ("benchmark_runs", "settings", "5"),
         ("benchmark_runs", "loads", "5"),
