@@ -14,7 +14,7 @@ family. Recording it as pretrained, or under the nearest family, would store a g
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from statistics import median
 from typing import Annotated, Any, Literal, get_args
@@ -114,6 +114,21 @@ class Readings:
 
     values: Mapping[str, Json] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def known(cls, values: Mapping[str, Json], why_not: str) -> Readings:
+        """The values, of which those that are None are missing for this reason."""
+        return cls(
+            values={name: value for name, value in values.items() if value is not None},
+            missing={name: why_not for name, value in values.items() if value is None},
+        )
+
+    def only(self, names: Collection[str]) -> Readings:
+        """Those of these names."""
+        return Readings(
+            values={name: self.values[name] for name in names if name in self.values},
+            missing={name: self.missing[name] for name in names if name in self.missing},
+        )
 
     def __or__(self, other: Readings) -> Readings:
         """Both combined: `other` wins on the same name, and a value wins over a reason."""

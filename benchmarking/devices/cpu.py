@@ -154,10 +154,6 @@ class CpuDevice(DeviceKind):
 
 def describe(host: Readings) -> Device:
     names = ("cpu_capabilities", "cpu_cores", "cpu_threads", "architecture", "cgroup_cpu_quota_cores")
-    facts = Readings(
-        values={name: host.values[name] for name in names if name in host.values},
-        missing={name: host.missing[name] for name in names if name in host.missing},
-    )
     native: Json = list(native_precisions(host.values.get("cpu_capabilities")))
     return Device(
         type="cpu",
@@ -166,7 +162,7 @@ def describe(host: Readings) -> Device:
         name=text_fact(host, "cpu_model") or f"{text_fact(host, 'architecture') or 'unknown'} processor",
         vendor=text_fact(host, "cpu_vendor") or "unknown",
         memory_bytes=usable_memory_bytes(host),
-        facts=facts | Readings(values={"native_precisions": native}),
+        facts=host.only(names) | Readings(values={"native_precisions": native}),
         precisions=PRECISIONS,
     )
 

@@ -153,11 +153,8 @@ def graph_operation(
     makes its loading part of the load. Raises UsageError for a point that the model cannot run."""
     from benchmarking.graphs.operations import operation_of
 
-    family = plugin_of(workload)
-    if (problem := family.check(workload, point)) is not None:
-        raise UsageError(problem)
     processing = processing or open_processing(workload, lambda name: nullcontext())
-    prepared = processing.inputs(family, workload, point)
+    prepared = processing.checked_inputs(workload, point)
     return operation_of(bundle, runner, workload, point, prepared.arrays, prepared.readings)
 
 

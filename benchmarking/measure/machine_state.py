@@ -309,12 +309,7 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
         }
     )
     chosen: Json = dict(relevant_variables(os.environ if variables is None else variables))
-    facts = host_facts()
-    of_host = Readings(
-        values={name: facts.values[name] for name in HOST_FACTS if name in facts.values},
-        missing={name: facts.missing[name] for name in HOST_FACTS if name in facts.missing},
-    )
-    return of_host | from_files | Readings(values={"environment_variables": chosen})
+    return host_facts().only(HOST_FACTS) | from_files | Readings(values={"environment_variables": chosen})
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.metrics import BYTES_PER_KIB, LaunchFacts
-from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
+from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Readings
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.system_values import UnreadableError, gather, read_text
 from benchmarking.measure.context import MeasureContext
@@ -254,12 +254,9 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
         peaks = Readings(values=others, missing={**peaks.missing, PEAK_NAMES[0]: NO_ALLOCATIONS})
     why_not = resident.missing.get(PEAK, NOT_SUPPORTED)
     together = (
-        _value("peak_rss_infer_bytes", resident.values.get(PEAK), why_not)
-        | _value("rss_mean_bytes", mean_bytes, why_not)
-        | Readings(  # the allocator's peaks; without a value or a reason they count as not supported
-            values={name: peaks.values[name] for name in PEAK_NAMES if name in peaks.values},
-            missing={name: peaks.missing.get(name, NOT_SUPPORTED) for name in PEAK_NAMES if name not in peaks.values},
-        )
+        Readings.known({"peak_rss_infer_bytes": resident.values.get(PEAK), "rss_mean_bytes": mean_bytes}, why_not)
+        | Readings(missing=dict.fromkeys(PEAK_NAMES, NOT_SUPPORTED))
+        | peaks.only(PEAK_NAMES)
         | _sampled(at_rest, used, handle.state())
     )
     extra: LaunchFacts = {"memory_calls": calls, "peak_rss_method": str(method.values["peak_rss_method"])}
@@ -292,18 +289,15 @@ def _sampled(at_rest: Readings, peaks: Reading, state: Readings) -> Readings:
     The latter is read before the calls, so the difference is missing if another process is active on the device.
     """
     process_bytes, used = (peaks.get(name) for name in IN_USE_NAMES)
-    process = _value("device_process_peak_bytes", process_bytes, at_rest.missing.get(IN_USE_NAMES[0], NOT_SUPPORTED))
+    why_not = at_rest.missing.get(IN_USE_NAMES[0], NOT_SUPPORTED)
+    process = Readings.known({"device_process_peak_bytes": process_bytes}, why_not)
     if state.values.get("foreign_pids"):
-        return process | _value(GLOBAL_DELTA, None, f"{NOT_APPLICABLE}: another process uses the device")
+        return process | Readings(missing={GLOBAL_DELTA: f"{NOT_APPLICABLE}: another process uses the device"})
     resting_own, resting_used = (at_rest.values.get(name) for name in IN_USE_NAMES)
     if used is None or not isinstance(resting_own, int) or not isinstance(resting_used, int):
         why = next((at_rest.missing[name] for name in IN_USE_NAMES if name in at_rest.missing), NOT_SUPPORTED)
-        return process | _value(GLOBAL_DELTA, None, why)
-    return process | _value(GLOBAL_DELTA, used - (resting_used - resting_own), "")
-
-
-def _value(name: str, value: Json, why_not: str) -> Readings:
-    return Readings(missing={name: why_not}) if value is None else Readings(values={name: value})
+        return process | Readings(missing={GLOBAL_DELTA: why})
+    return process | Readings(values={GLOBAL_DELTA: used - (resting_used - resting_own)})
 
 
 class PeakSampler:

@@ -116,16 +116,14 @@ class Comparison:
 
     def readings(self) -> Readings:
         """The differences as metrics of a measurement, with reasons for those that do not apply."""
-        named: dict[str, float | None] = {
-            "output_max_abs_error": self.max_abs_error,
-            "output_error": self.relative_l2,
-            "output_cosine_similarity": self.cosine,
-            "output_equal_token_share": self.equal_token_share,
-        }
-        why = f"{NOT_APPLICABLE}: {self.problem or 'the output has no array of this kind'}"
-        return Readings(
-            values={name: value for name, value in named.items() if value is not None},
-            missing={name: why for name, value in named.items() if value is None},
+        return Readings.known(
+            {
+                "output_max_abs_error": self.max_abs_error,
+                "output_error": self.relative_l2,
+                "output_cosine_similarity": self.cosine,
+                "output_equal_token_share": self.equal_token_share,
+            },
+            f"{NOT_APPLICABLE}: {self.problem or 'the output has no array of this kind'}",
         )
 
 

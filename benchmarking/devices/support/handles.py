@@ -10,7 +10,7 @@ a measurement; a process that computes on the GPU does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,7 +100,7 @@ class HostHandle(DeviceHandle):
 
     def energy_j(self) -> Readings:
         """Energy of the CPU and its memory. A host may count its GPU too, but that GPU is idle here."""
-        host = _only(self._host_energy.energy_j(), HOST_DOMAINS)
+        host = self._host_energy.energy_j().only(HOST_DOMAINS)
         return with_method(all_missing(f"{NOT_APPLICABLE}: the device has no such domain", ("gpu", "soc")) | host)
 
 
@@ -260,8 +260,8 @@ class SeveralHandle(DeviceHandle):
     def energy_j(self) -> Readings:
         """The sum of the devices' counters; the host's count once."""
         energies = {selector: handle.energy_j() for selector, handle in self._handles.items()}
-        host = _only(next(iter(energies.values())), [name for name in ENERGY_DOMAINS if name != "gpu"])
-        device_energies = {selector: _only(one, ("gpu",)) for selector, one in energies.items()}
+        host = next(iter(energies.values())).only([name for name in ENERGY_DOMAINS if name != "gpu"])
+        device_energies = {selector: one.only(("gpu",)) for selector, one in energies.items()}
         return with_method(host | _combine_readings(device_energies, {"gpu": sum}))
 
     def momentary_power_w(self) -> float | None:
@@ -329,13 +329,6 @@ def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:
             word, _, detail = one.missing.get(name, NOT_SUPPORTED).partition(":")
             return f"{word}: {selector}{':' if detail else ''}{detail}"
     return NOT_SUPPORTED
-
-
-def _only(readings: Readings, names: Collection[str]) -> Readings:
-    return Readings(
-        values={key: value for key, value in readings.values.items() if key in names},
-        missing={key: why for key, why in readings.missing.items() if key in names},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

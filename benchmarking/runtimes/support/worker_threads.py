@@ -57,14 +57,11 @@ class WorkersOperation(Operation):
     def __init__(self, operations: Sequence[Operation]) -> None:
         """`operations` are equal requests that may run concurrently, one per worker."""
         self._operations = tuple(operations)
-        self._first = first = self._operations[0]
+        self._first = self._operations[0]
         self._last: list[Any] = [None] * len(operations)
         self._threads = WorkerThreads(len(operations))
         self.requests_in_flight = len(operations)
-        self.items_per_call = first.items_per_call
-        self.tokens_per_call = first.tokens_per_call
-        self.prompt_tokens_per_call = first.prompt_tokens_per_call
-        self.new_tokens = first.new_tokens
+        self.count_like(self._first)
 
     def reset(self) -> None:
         self._first.reset()

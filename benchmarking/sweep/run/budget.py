@@ -103,10 +103,8 @@ class Budget:
     def record(self, measurement: Measurement, settings: Settings) -> Measurement:
         """The measurement, with the settings that the budget changed; its durations apply to the next point."""
         point = self._left.pop(0)
-        wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
-        calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
+        calls, calls_s = timed_calls(measurement)
         if calls:
-            calls_s = sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
             self._s_per_work = calls_s / calls / work(point)
             self._overhead = Overhead.of(time.monotonic() - self._begun_s - calls_s, calls_s / calls)
         changed: dict[str, Json] = {
@@ -118,6 +116,13 @@ class Budget:
             return measurement
         limits = {"budget_s": self._settings.budget_s, **changed}
         return replace(measurement, extra={**measurement.extra, "budget": limits})
+
+
+def timed_calls(measurement: Measurement) -> tuple[int, float]:
+    """The number of a measurement's timed calls, and their total seconds."""
+    wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
+    calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
+    return calls, sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,11 +234,7 @@ def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
         "weights_bytes": session.weights_bytes,
         "model_size_bytes": session.weights_bytes if size is None else size,
     }
-    why = f"{NOT_SUPPORTED}: runtime {cell.runtime} does not report it"
-    readings |= Readings(
-        values={name: value for name, value in sizes.items() if value is not None},
-        missing={name: why for name, value in sizes.items() if value is None},
-    )
+    readings |= Readings.known(sizes, f"{NOT_SUPPORTED}: runtime {cell.runtime} does not report it")
     processors = affinity() | (memory_by_node() if cell.cpu_list is not None else Readings())
     verified = {
         **session.verified,

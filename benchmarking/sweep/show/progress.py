@@ -30,7 +30,7 @@ from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import Live, Settings
 from benchmarking.measure.timing import LATENCY_WALL
 from benchmarking.sweep.plan.plan import work
-from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls
+from benchmarking.sweep.run.budget import MIN_POINT_CALLS, UNTIMED_CALLS, Overhead, fewest_calls, timed_calls
 from benchmarking.sweep.run.supervisor import Observer, Track
 
 MANY_CELLS = 20
@@ -285,8 +285,7 @@ def _points(count: int) -> str:
 
 def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime | None:
     """The time of a point; None if it has no samples."""
-    wall = [samples for samples in measurement.samples if samples.metric == LATENCY_WALL]
-    calls = sum(len(samples.values) * samples.inner_loops for samples in wall)
+    calls, calls_s = timed_calls(measurement)
     if not calls:
         return None
     return PointTime(
@@ -296,7 +295,7 @@ def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime 
         work=work(measurement.point),
         seconds=seconds,
         calls=calls,
-        calls_s=min(seconds, sum(sum(samples.values) * samples.inner_loops for samples in wall) / 1e3),
+        calls_s=min(seconds, calls_s),
     )
 
 

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from benchmarking.core.contracts import Stage
-from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import ns_to_ms
@@ -28,7 +28,7 @@ from benchmarking.core.model_contracts import Modality, WorkloadFamily
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import library_path, read_json
-from benchmarking.workloads.support.families import family_named
+from benchmarking.workloads.support.families import family_named, plugin_of
 from benchmarking.workloads.support.synthetic_inputs import placeholder_ids, vocabulary_size
 
 TOKENIZER_FILES = (
@@ -176,6 +176,13 @@ class Processing:
         }
         sources: dict[str, Json] = {f"{kind}_source": SOURCES[kind] for kind in self.processors}
         return {**classes, **sources}
+
+    def checked_inputs(self, workload: Workload, point: Point) -> Prepared:
+        """The inputs of a call at a point. Raises UsageError if the model cannot run it, and as `inputs` does."""
+        plugin = plugin_of(workload)
+        if (why_not := plugin.check(workload, point)) is not None:
+            raise UsageError(why_not)
+        return self.inputs(plugin, workload, point)
 
     def inputs(self, plugin: WorkloadFamily, workload: Workload, point: Point) -> Prepared:
         """The inputs of a call. Raises BenchhouseError if the tokenizer belongs to another model."""

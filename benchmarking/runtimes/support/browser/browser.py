@@ -29,7 +29,7 @@ from typing import Any
 from benchmarking.core.child_process import program
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_out_of_memory
 from benchmarking.core.lazy_modules import psutil
-from benchmarking.core.records import NOT_SUPPORTED, Json, Readings
+from benchmarking.core.records import NOT_SUPPORTED, Readings
 
 START_TIMEOUT_MS = 60_000.0
 """Time limit for starting the browser and for opening the page; each takes a second on a slow machine."""
@@ -283,14 +283,9 @@ class BrowserMemory:
         """`wasm_memory_bytes` (total of all WebAssembly memories, which only grow) and `js_heap_bytes`."""
         answer = self._browser.call("memory")
         sizes = answer["wasmBytes"]
-        sizes_by_name: dict[str, Json] = {
-            "wasm_memory_bytes": sum(sizes) if sizes else None,
-            "js_heap_bytes": answer["heapBytes"],
-        }
-        why = f"{NOT_SUPPORTED}: pages cannot read it in this browser"
-        return Readings(
-            values={name: value for name, value in sizes_by_name.items() if value is not None},
-            missing={name: why for name, value in sizes_by_name.items() if value is None},
+        return Readings.known(
+            {"wasm_memory_bytes": sum(sizes) if sizes else None, "js_heap_bytes": answer["heapBytes"]},
+            f"{NOT_SUPPORTED}: pages cannot read it in this browser",
         )
 
 

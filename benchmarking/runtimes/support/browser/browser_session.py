@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarking.core.contracts import Mark, Operation, Session, Stage
-from benchmarking.core.errors import BenchhouseError, FormatError, UsageError
+from benchmarking.core.errors import BenchhouseError, FormatError
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner
@@ -32,7 +32,6 @@ from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
     read_profile,
 )
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import CPU
-from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import Generated
 from benchmarking.workloads.support.processing import Processing
 
@@ -66,10 +65,7 @@ class PageOperation(Operation):
 
     def __init__(self, inner: GraphOperation, page: ModelPage, bundle: Bundle) -> None:
         """`inner` provides the counts, the array names and their checks; it makes no calls."""
-        self.items_per_call = inner.items_per_call
-        self.tokens_per_call = inner.tokens_per_call
-        self.prompt_tokens_per_call = inner.prompt_tokens_per_call
-        self.new_tokens = inner.new_tokens
+        self.count_like(inner)
         self._inner = inner
         self._page = page
         self._bundle = bundle
@@ -168,11 +164,8 @@ class BrowserSession(Session):
 
     def operation(self, point: Point) -> Operation:
         workload = self._cell.workload
-        family = plugin_of(workload)
-        if (problem := family.check(workload, point)) is not None:
-            raise UsageError(problem)
+        prepared = self._processing.checked_inputs(workload, point)
         bundle = self._load(point)
-        prepared = self._processing.inputs(family, workload, point)
         inner = operation_of(bundle, PassThroughRunner(), workload, point, prepared.arrays, prepared.readings)
         inputs, more = page_inputs(bundle, point, prepared.arrays)
         self.page.prepare(bundle, point, inputs, more)

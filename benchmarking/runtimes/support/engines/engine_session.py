@@ -466,9 +466,7 @@ class EngineSession(Session):
 
     def operation(self, point: Point) -> Operation:
         workload = self._cell.workload
-        family = plugin_of(workload)
-        if (problem := family.check(workload, point)) is not None:
-            raise UsageError(problem)
+        prepared = self._processing.checked_inputs(workload, point)
         limit, depth = workload.max_sequence_length, self._settings.context_depth
         tokens = depth + (point.sequence_length or 0) + (point.new_tokens or 0)
         if depth and limit is not None and tokens > limit:
@@ -476,10 +474,10 @@ class EngineSession(Session):
                 f"--context-depth {depth} and {point.label} need {tokens} tokens: {workload.model_id} supports at most "
                 f"{limit}"
             )
-        prepared = self._processing.inputs(family, workload, point)
         context: np.ndarray | None = None
         if depth:  # as many tokens as the depth, different from the prompt's
-            context = family.inputs(workload, replace(point, sequence_length=depth), workload.seed + 1)["input_ids"]
+            before = plugin_of(workload).inputs(workload, replace(point, sequence_length=depth), workload.seed + 1)
+            context = before["input_ids"]
         request = self._model.request(prepared.arrays["input_ids"], point.new_tokens or 0, context)
         return EngineOperation(request, point, prepared, self._settings)
 

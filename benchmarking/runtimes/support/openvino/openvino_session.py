@@ -363,10 +363,7 @@ class OpenVinoOperation(Operation):
 
     def __init__(self, inner: GraphOperation, runner: RequestRunner, compile_s: Json, *, is_one_run: bool) -> None:
         self.requests_in_flight = runner.requests
-        self.items_per_call = inner.items_per_call
-        self.tokens_per_call = inner.tokens_per_call
-        self.prompt_tokens_per_call = inner.prompt_tokens_per_call
-        self.new_tokens = inner.new_tokens
+        self.count_like(inner)
         self._inner = inner
         self._runner = runner
         self._is_one_run = is_one_run

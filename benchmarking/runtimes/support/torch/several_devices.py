@@ -230,7 +230,7 @@ def merge_readings(
         numbers = [value for reading in readings if isinstance(value := reading.values.get(name), int | float)]
         if len(numbers) == len(readings):
             values[name] = sum(numbers) if add(name) else fmean(numbers)
-    return Readings(values=values, missing={name: why for name, why in missing.items() if name not in values})
+    return Readings(missing=missing) | Readings(values=values)
 
 
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:

@@ -68,11 +68,7 @@ class TorchOperation(Operation):
     ) -> None:
         """`preparation` returns the time to make the inputs (`tokenize`), with the other readings; `attention` is the
         requested attention."""
-        self.items_per_call = inner.items_per_call
-        self.tokens_per_call = inner.tokens_per_call
-        self.prompt_tokens_per_call = inner.prompt_tokens_per_call
-        self.new_tokens = inner.new_tokens
-        self.streams = inner.streams
+        self.count_like(inner)
         self.inner = inner
         self._label = label
         self._preparation = preparation
@@ -197,10 +193,7 @@ class TorchSession(Session):
         """The workload's family, and the inputs of a point on the host. Raises UsageError if the model cannot run the
         point."""
         workload = self._cell.workload
-        plugin = plugin_of(workload)
-        if (why_not := plugin.check(workload, point)) is not None:
-            raise UsageError(why_not)
-        return plugin, self._processing.inputs(plugin, workload, point)
+        return plugin_of(workload), self._processing.checked_inputs(workload, point)
 
     def wrapped(self, inner: FamilyOperation, point: Point, preparation: Callable[[], Readings]) -> TorchOperation:
         """The operation of a point around its family's."""
