@@ -161,8 +161,8 @@ TWO_CALLS = f"{NOT_APPLICABLE}: the prompt and the new tokens are measured one b
 ONE_CALL = Doubt(kind="few_samples", severity="info", evidence={"calls": 1})
 
 GPU = re.compile(
-    r"^\s*Device \d+: (?P<cuda>[^,\n]+),|^ggml_vulkan: \d+ = (?P<vulkan>[^|\n]+?) \([^()|\n]*\) \||"
-    r"^ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
+    r"^[\s>]*Device \d+: (?P<cuda>[^,\n]+),|^[\s>]*ggml_vulkan: \d+ = (?P<vulkan>[^|\n]+?) \([^()|\n]*\) \||"
+    r"^[\s>]*ggml_metal_init: GPU name:\s+(?P<metal>[^\n]+?)\s*$",
     re.MULTILINE,
 )
 """A device as the backends print it: its name; Vulkan adds the driver's name."""

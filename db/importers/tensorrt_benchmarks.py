@@ -37,6 +37,8 @@ from db.importers.support.serving import (
 
 TRTEXEC_COMMAND = re.compile(r"^&&&& RUNNING TensorRT\.trtexec(?: \[TensorRT v(\d+)\])?.*? # (.*)$", re.MULTILINE)
 TRTEXEC_SUMMARY = "=== Performance summary ==="
+FAILED = Doubt(kind="command_failed", severity="invalid", evidence={"n": 1, "of": 1})
+"""Of a log with times that ends in FAILED."""
 SECTION = re.compile(r"^\[[^\]]*\] \[I\] (Host Latency|GPU Compute|Enqueue Time)\s*$", re.MULTILINE)
 """Title of a section of TensorRT 7's log, whose statistics are one to a line."""
 SECTIONS = {"Host Latency": "latency", "GPU Compute": "gpu_compute", "Enqueue Time": "enqueue"}
@@ -294,7 +296,7 @@ def _of_summary(file: ForeignFile, text: str, implicit_batch: str | None) -> Res
         stated=stated,
         iterations=int(queries[1]) // each or None if queries else None,
         warmup_iterations=int(warm_up[1]) // each if warm_up else None,
-        doubts=() if batch else (BATCH_NOT_STATED,),
+        doubts=[*(() if batch else (BATCH_NOT_STATED,)), *((FAILED,) if "&&&& FAILED" in text else ())],
         missing=missing,
         kept={"warnings": kept} if kept else {},
     )

@@ -139,7 +139,6 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
         started_at=min((start for start, _ in dated), default=None),
         finished_at=max((end for _, end in dated), default=None),
         stated_times=[process.stated_date for process in processes],
-        device_name=cpu,
         cpu_model=cpu,
         cpu_threads=metadata.count("cpu_count"),
         host=metadata.text("hostname"),
@@ -148,7 +147,7 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
         command=(metadata.text("command"),),
         versions={"python": metadata.text("python_version"), "platform": metadata.text("platform")},
         kept={**metadata.rest(), **benchmark.rest()},
-        **{"device_type": "cpu", **arguments.setup},
+        **{"device_type": "cpu", "device_name": cpu, **arguments.setup},
     )
 
 

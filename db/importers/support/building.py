@@ -511,7 +511,7 @@ class Arguments:
     def key(self) -> str:
         """Equal for results of one run, and part of its id: arguments that are stored by name extend it."""
         variant, others = self.mode.get("variant"), {name: one for name, one in self.mode.items() if name != "variant"}
-        stored = {name: one for name, one in self.setup.items() if name != "model_id"}
+        stored = {name: one for name, one in self.setup.items() if name != "model_id" and one is not None}
         name = others.get("benchmark", self.setup["model_id"])
         return f"{name} {variant}" + (f" {self.setup['model_id']} {sorted(stored.items())}" if stored or others else "")
 
@@ -562,6 +562,8 @@ def arguments_of(benchmark: str, arguments: Mapping[str, Argument]) -> Arguments
             mode["precision"] = word
     if (device := fields.get("device_selector")) is not None:
         setup |= {"device_selector": device, "device_type": device.partition(":")[0]}
+        if not device.lower().endswith("cpu"):
+            setup["device_name"] = None  # what the file names is its processor
     if (threads := fields.get("num_threads")) is not None:
         setup["num_threads"] = threads
     sizes = {name: fields[name] for name in POINT_FIELDS if name in fields}

@@ -198,6 +198,13 @@ def test_a_vulkan_device_is_named_without_its_driver():
     assert (device.type, device.name) == ("vulkan", "AMD Radeon 8060S Graphics")
 
 
+def test_a_quoted_table_has_the_device_quoted_above_it(tmp_path):
+    text = "".join(f"> {line}\n" for line in (FOLDER / "two_tables.md").read_text().splitlines())
+    (tmp_path / "a.md").write_text(text)
+    names = {run.cell.device.name for run in LLAMA_BENCH.runs(read_file(tmp_path / "a.md"))}
+    assert names == {"AMD Radeon 8060S Graphics"}
+
+
 def test_the_flags_of_the_first_versions_name_the_backend():
     run = only_run("first_version.json")
     assert (run.cell.device.type, run.cell.device.name) == ("cuda", "NVIDIA GeForce RTX 3090 Ti")

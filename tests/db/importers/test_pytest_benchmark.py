@@ -62,3 +62,15 @@ def test_older_versions_call_the_processor_brand(edited):
 
     run, _ = PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", older)))
     assert run.cell.device.name == runs("data.json")[0].cell.device.name
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [("cuda", None), ("cpu", "AMD EPYC"), ("openvino:CPU", "AMD EPYC"), (None, "AMD EPYC")]
+)
+def test_the_processor_names_no_other_device(edited, device, name):
+    def measured_on(data):
+        for one in data["benchmarks"]:
+            one["params"] = {"device": device} if device else None
+
+    found = list(PYTEST_BENCHMARK.runs(read_file(edited(FOLDER / "data.json", measured_on))))
+    assert {(run.cell.device.name, run.hardware.cpu_model) for run in found} == {(name, "AMD EPYC")}

@@ -119,3 +119,11 @@ def test_two_summaries_without_their_commands_are_two_runs(tmp_path):
     assert (first.metrics["queries_per_sec"], second.metrics["queries_per_sec"]) == (716.632, 500.5)
     assert second.metrics["latency_p99_9_ms"] == 2.56
     assert "nothing was copied" in first.missing["h2d_median_ms"]
+
+
+@pytest.mark.parametrize("name", ["version_7.txt", "log.txt"])
+def test_times_of_a_command_that_ended_in_failed_are_invalid(tmp_path, name):
+    (tmp_path / "a.log").write_text((FOLDER / name).read_text().replace("&&&& PASSED", "&&&& FAILED"))
+    for path, validity in ((FOLDER / name, "valid"), (tmp_path / "a.log", "invalid")):
+        result = next(iter(TRTEXEC.runs(read_file(path)))).results[0]
+        assert (result.status, result.validity) == ("ok", validity)
