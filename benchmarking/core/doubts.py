@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Doubt, Json, Severity, Validity
 from benchmarking.core.sample_statistics import SlowCalls
-from benchmarking.core.text import listed
+from benchmarking.core.text import listed, number, visible
 
 SEVERITIES: tuple[Severity, ...] = ("info", "noisy", "throttled", "invalid")
 """From mild to severe."""
@@ -402,6 +402,35 @@ KINDS: Mapping[str, Kind] = {
 def doubt(kind: str, /, **evidence: Json) -> Doubt:
     """A doubt of a kind in the table, with that kind's severity."""
     return Doubt(kind=kind, severity=KINDS[kind].severity, evidence=evidence)
+
+
+EVIDENCE_UNITS = frozenset({"s", "ms", "us", "ns", "mb", "bytes", "mhz", "w", "j", "c"})
+WHERE = frozenset({"launch", "launches", "of"})
+"""Keys of evidence that tell where a doubt arose rather than what was found."""
+
+
+def evidence_words(evidence: Mapping[str, Json]) -> list[str]:
+    """What was found, in words: "needed duration 30 s" of needed_duration_s, "offered 12/s" of offered_per_s."""
+    found = []
+    for name, value in evidence.items():
+        *words, last = name.split("_")
+        shown = "unknown" if value is None else _value_words(value)
+        is_unit = bool(words) and last in EVIDENCE_UNITS and not isinstance(value, str)
+        unit = "" if not is_unit or value is None else f"/{last}" if words[-1] == "per" else f" {last}"
+        named = words[:-1] if is_unit and words[-1] == "per" else words if is_unit else [*words, last]
+        if name not in WHERE:
+            found.append(f"{visible(' '.join(named))} {shown}{unit}")
+    return found
+
+
+def _value_words(value: Json) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{visible(str(name))}={_value_words(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value_words, value))
+    return number(value) if isinstance(value, float) else visible(str(value))
 
 
 def of_slow_calls(slow: SlowCalls, n: int) -> Doubt | None:

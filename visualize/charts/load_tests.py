@@ -268,7 +268,7 @@ class RequestTimeline(ChartPlugin):
             title=f"{self.title}: {key['model_id']} at {level_words(key)}{'' if state == 'valid' else f' ({state})'}",
             about=request_words(key),
             notes=words.sentences(["Each line is a request from its intended start to its end."], lacking),
-            width_in=TIMELINE_WIDTH_IN, legend=tuple(entries), names=[level_words(key)],
+            width_in=TIMELINE_WIDTH_IN, legend=tuple(entries), names=[level_words(key, number)],
             columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
             rows=tuple((place, one.intended, one.sent, one.first, one.end, one.error) for place, one in shown),
         )  # fmt: skip

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, SLO_SHARE, disturbing, share_holds
+from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, POOLED, SLO_SHARE, disturbing, pooled_shares, share_holds
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
+from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import CONFIGURATION, MOST_COLOURS, configurations, fastest
 from visualize.drawing.figure import Line, Mark
@@ -101,14 +103,19 @@ def level(row: Row) -> float:
     return math.inf if row["offered_rate"] is None else float(row["offered_rate"])
 
 
-def level_words(row: Row) -> str:
+def rate_words(value: float) -> str:
+    """A rate that tells apart those of a search, which are close: "2.114", "2.14"."""
+    return number(value) if value >= 100 else exact(value)
+
+
+def level_words(row: Row, rate: Callable[[float], str] = rate_words) -> str:
     """ "5 requests/s", "1 request/s", "unlimited requests/s", "8 in flight" """
     if row["loop"] != "open":
         return f"{number(level(row))} in flight"
     bare = without_rate(row)
     if bare is not None:
         return f"{bare} requests/s" if bare == UNLIMITED else f"rate {bare}"
-    return f"{number(level(row))} request{'' if level(row) == 1 else 's'}/s"
+    return f"{rate(level(row))} request{'' if level(row) == 1 else 's'}/s"
 
 
 def level_names(rows: Sequence[Row]) -> Callable[[Row], str]:
@@ -146,7 +153,7 @@ def rates_text(rows: Sequence[Row]) -> str:
     ]
     parts: list[str] = []
     every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
-    judged = [(row, _holds(row)) for row in levels]
+    judged, pooled = _judged(levels)
     if levels and not sound and all(is_held is None for _, is_held in judged):
         return f"{NO_RATE}: {every} {'failed' if all(row['status'] != 'ok' for row in levels) else 'invalid'}"
     if answered:
@@ -155,9 +162,28 @@ def rates_text(rows: Sequence[Row]) -> str:
         parts.append(f"at most {text} request{'' if text == '1' else 's'}/s answered at {name_of(row)}")
     if any(row["other_metrics"].get(GOOD_SHARE) is not None for row in levels):
         parts.append(_within_limits(judged, name_of))
+        parts += [f"{', '.join(pooled)} {POOLED}"] if pooled else []
     if parts:
         return "; ".join(parts)
     return f"{NO_RATE}: {'no level states one' if steady or not levels else f'{every} invalid, unsteady or failed'}"
+
+
+def _judged(levels: Sequence[Row]) -> tuple[list[tuple[Row, bool | None]], list[str]]:
+    """Whether each level holds the limits, by itself or pooled with higher ones, and the names of the pooled ones."""
+    held = {row["result_id"]: _holds(row) for row in levels}
+    shared = [
+        row for row in levels
+        if held[row["result_id"]] is not None and row["offered_rate"] is not None and number_sent(row)
+        and row["other_metrics"].get(GOOD_SHARE) is not None and not NOT_MET & {*row["doubts"]}
+    ]  # fmt: skip
+    pooled = []
+    for key, rows in grouped(shared, ("sequence_length", "new_tokens", "required_share")):
+        counts = [number_sent(row) for row in rows]
+        met = [(level(row), row["other_metrics"][GOOD_SHARE] * n, n) for row, n in zip(rows, counts, strict=True)]
+        together = pooled_shares(met, key["required_share"])
+        pooled += [row for row, share in zip(rows, together, strict=True) if share is not None]
+    held |= dict.fromkeys((row["result_id"] for row in pooled), True)
+    return [(row, held[row["result_id"]]) for row in levels], list(map(level_names(levels), pooled))
 
 
 def _within_limits(levels: Sequence[tuple[Row, bool | None]], name_of: Callable[[Row], str]) -> str:
@@ -247,8 +273,13 @@ def _without_arrivals(row: Row) -> tuple[object, ...]:
 
 def level_lines(rows: Sequence[Row], keep: Sequence[Row] = ()) -> tuple[list[Series], str | None]:
     """One line per server, or per model and batch size, and a note about lines left out. Rows have a `value`; lower is
-    better."""
-    return fastest(configurations(rows, ("batch_size",)), MOST_COLOURS, keep=keep)
+    better. The server of rows with `is_own` comes first and looks as in a chart of its own."""
+    own = [row for row in rows if row.get("is_own")]
+    lines, left_out = fastest(configurations(rows, ("batch_size",)), MOST_COLOURS, keep=[*keep, *own])
+    if own:
+        ordered = sorted(lines, key=lambda one: not any(row.get("is_own") for row in one.rows))
+        lines = [replace(one, style=style, place=None) for style, one in enumerate(ordered)]
+    return lines, left_out
 
 
 def joined(series: Series, marks: Callable[[Sequence[Row]], tuple[Mark, ...]], **look: Any) -> list[Line]:

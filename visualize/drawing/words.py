@@ -245,7 +245,7 @@ def missing_points(
     error = _first_error(missing)
     of_points = counted(len(rows), "point")
     found = f"Not drawn, of {of_points}: {counts(_state(row, otherwise) for row in missing)} ({names})"
-    return f"{found}: {error}".removesuffix(".") + "." if error else f"{found}."
+    return f"{found}: {error.rstrip('.!?')}." if error else f"{found}."
 
 
 def accountable(rows: Sequence[Row], drawn: Sequence[Row], *left_out: str | None) -> list[Row]:

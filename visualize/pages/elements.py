@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import Point
+from benchmarking.core.records import REQUEST_RATE, Point
 from benchmarking.core.tables import FAILED_STATES, NOTHING, OK_STATES, Table
 from benchmarking.core.text import first_few, number, size_text, visible
 from db.values import heading
 from visualize.drawing.loads import is_search
 from visualize.drawing.rows import settings
+from visualize.drawing.words import axis as axis_words
 from visualize.drawing.words import short_point
 
 if TYPE_CHECKING:
@@ -193,10 +195,17 @@ def tone_of(word: str) -> Tone:
 
 
 def point_text(row: Mapping[str, Any]) -> str:
-    """A result's point: "b1 s128", "b1 n16, 4 requests/s"; of a search for a rate, what it found: "highest rate within
-    limits, s128 n64"."""
-    text = short_point(Point.from_columns(row))
-    return f"highest rate within limits, {text.removeprefix('b1 ')}" if row.get("extra") and is_search(row) else text
+    """A result's point: "b1 s128 n16"; of a load, the rate and its requests: "4 requests/s, n16", or of a search for a
+    rate, what it found: "highest rate within limits, s128 n64"."""
+    point = Point.from_columns(row)
+    if row.get("extra") and is_search(row):
+        return f"highest rate within limits, {short_point(point).removeprefix('b1 ')}"
+    rate = point.axes.get(REQUEST_RATE)
+    if rate is None:
+        return short_point(point)
+    others = {name: value for name, value in point.axes.items() if name != REQUEST_RATE}
+    sizes = short_point(replace(point, axes=others)).removeprefix("b1").strip()
+    return ", ".join(filter(None, (axis_words(REQUEST_RATE, rate), sizes)))
 
 
 def time_text(moment: datetime | None) -> str:

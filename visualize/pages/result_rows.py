@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.doubts import KINDS, sentence
+from benchmarking.core.doubts import KINDS, evidence_words, sentence
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED, METRICS, PEAK_MEMORY, Metric
 from benchmarking.core.quality import QUALITY_METRICS
-from benchmarking.core.text import number, visible
+from benchmarking.core.text import number
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
@@ -37,9 +37,6 @@ COLUMNS = (
 """Columns that rows need, besides those of the point and origin_format."""
 INTERVAL_END = re.compile(r"_ci_(low|high)_ms$")
 STATE, DOUBTS, PEAK = "state", "doubts", "peak"
-LAUNCH_KEYS = ("launch", "launches", "of")
-"""Keys of evidence that name launches."""
-
 
 MODELS = """
 SELECT heads.model_id FROM series_heads heads JOIN series USING (series_id)
@@ -265,9 +262,8 @@ def noted_doubts(
             found.setdefault(doubt["kind"], []).append((place(row), doubt.get("evidence") or {}))
     notes = []
     for kind, cases in found.items():
-        evidence = cases[0][1]  # as text, followed by the launches
-        stated = {name.replace("_", " "): value for name, value in evidence.items() if name not in LAUNCH_KEYS}
-        parts = [f"{name} {'unknown' if value is None else value_text(value)}" for name, value in stated.items()]
+        evidence = cases[0][1]
+        parts = evidence_words(evidence)
         launches = evidence.get("launches") or []
         numbers = ", ".join(str(launch + 1) for launch in launches)
         parts += [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
@@ -277,7 +273,7 @@ def noted_doubts(
                 tone=_doubt_tone(kind),
                 sentence=sentence(kind, with_advice=not is_import),
                 points=tuple(dict.fromkeys(point for point, _ in cases)),
-                evidence=visible(", ".join(parts)),
+                evidence=", ".join(parts),
             )
         )
     return tuple(sorted(notes, key=lambda note: (TONES.index(note.tone), note.kind)))

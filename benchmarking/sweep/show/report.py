@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarking.core.axes import AXES, Axis
-from benchmarking.core.doubts import KINDS, sentence
+from benchmarking.core.doubts import KINDS, evidence_words, sentence
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import CUSTOM_METRICS, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run, Status, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, number, visible, wrapped
+from benchmarking.core.text import counted, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE, NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.words import SIMULATED
@@ -30,9 +30,6 @@ MAX_POINTS = 3
 """Maximum number of points named with a doubt; others are only counted."""
 REQUEST = "request ms"
 """Heading of the time of a request in a call of several."""
-EVIDENCE_UNITS = frozenset({"s", "ms", "us", "ns", "mb", "bytes", "mhz", "w", "j", "c"})
-WHERE = frozenset({"launch", "launches", "of"})
-"""Keys of evidence that tell where a doubt arose rather than what was found."""
 
 
 def table(run: Run, page: Page = PLAIN) -> str:
@@ -183,7 +180,7 @@ def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:
     remarks = []
     for kind, of_kind in by_kind.items():
         first, evidence = of_kind[0][1], ""
-        items = [evidence_words(name, value) for name, value in first.evidence.items() if name not in WHERE]
+        items = evidence_words(first.evidence)
         if items and (first.severity == "invalid" or kind not in KINDS or "in the evidence" in sentence(kind)):
             evidence = f" Found: {', '.join(items)}."
         remarks.append(
@@ -219,20 +216,6 @@ def _profile(run: Run) -> list[str]:
     more = f"{longer.launches} launches of each point, " if most < longer.launches else ""
     more += f"calls until the interval is within {longer.target_relative_half_width:.0%}"
     return [*lines, f"profile {DEFAULT_PROFILE}: a first look, {launches}; --profile standard: {more}"]
-
-
-def evidence_words(name: str, value: object) -> str:
-    """An item of a doubt's evidence in words: "needed duration 30 s" of needed_duration_s, "offered 12/s" of
-    offered_per_s."""
-    *words, last = name.split("_")
-    shown = number(value) if isinstance(value, float) else visible(str(value))
-    if not words or last not in EVIDENCE_UNITS or isinstance(value, str):
-        return f"{name.replace('_', ' ')} {'unknown' if value is None else shown}"
-    if value is None:
-        return f"{' '.join(words)} unknown"
-    if words[-1] == "per":
-        return f"{' '.join(words[:-1])} {shown}/{last}"
-    return f"{' '.join(words)} {shown} {last}"
 
 
 def _number(metrics: Mapping[str, float], name: str) -> str | None:

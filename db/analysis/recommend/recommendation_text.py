@@ -228,15 +228,19 @@ def _precision_words(option: Option) -> str:
 
 
 def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str] | None:
-    """The best option of each precision or quantization on the first device with several, against that of the most
-    precise one, as measured, and the same as a sentence; None if every device has a single precision."""
-    by_device: dict[str, dict[str, Rated]] = {}
+    """The best option of each precision or quantization at the first point that most of them share, on the first device
+    with several there, against that of the most precise one, as measured, and the same as a sentence; None without
+    one."""
+    by_point: dict[tuple[str, str], dict[str, Rated]] = {}
     for configuration in recommendation.rated:
-        on_device = by_device.setdefault(_device(configuration.option, recommendation), {})
-        on_device.setdefault(_precision_words(configuration.option), configuration)
-    device, first = next(((name, found) for name, found in by_device.items() if len(found) > 1), (None, {}))
+        place = (_device(configuration.option, recommendation), configuration.option.point.label)
+        by_point.setdefault(place, {}).setdefault(_precision_words(configuration.option), configuration)
+    device = next((name for (name, _), found in by_point.items() if len(found) > 1), None)
     if device is None:
         return None
+    here = {point: found for (name, point), found in by_point.items() if name == device}
+    point, first = max(here.items(), key=lambda one: len(one[1]))
+    others = dict.fromkeys(name for found in here.values() for name in found if name not in first)
     order = sorted(first, key=_bits, reverse=True)
     base = first[order[0]].option
 
@@ -267,10 +271,11 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
     own = _quality_words(base, recommendation) if _is_without_reference(base) else None
     what = f"{order[0]} by {_runtime(base, recommendation)} at {number(base.throughput)} {unit}"
     what += f" with {own}" if own else ""
-    where = f"Against {what} on {device}, each at its first option in the table, as measured"
+    where = f"Against {what} on {device}, all at {point}, as measured"
     is_apart = len({first[name].option.session_id for name in order}) > 1
     apart = " Not all of them were measured in one session: the load of the machine may have changed between them."
-    return table, f"{where}: {'; '.join(clauses)}.{apart * is_apart}"
+    rest = f" Not measured there: {', '.join(others)}." if others else ""
+    return table, f"{where}: {'; '.join(clauses)}.{rest}{apart * is_apart}"
 
 
 def _times(ratio: float) -> str:

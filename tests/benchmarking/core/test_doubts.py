@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from benchmarking.core.doubts import IMPORTED, KINDS, SEVERITIES, doubt, sentence
+from benchmarking.core.doubts import IMPORTED, KINDS, SEVERITIES, doubt, evidence_words, sentence
 from benchmarking.core.records import Doubt
 from tests.helpers.paths import ROOT
 
@@ -44,6 +44,12 @@ def test_every_kind_has_a_sentence_with_meaning_and_advice():
         assert kind.sentence.endswith("."), kind.name
         assert kind.sentence.count("; ") == 1, kind.name
     assert len({kind.meaning for kind in KINDS.values()}) == len(KINDS)
+
+
+def test_evidence_is_said_in_words_with_its_unit_wherever_it_is_shown():
+    evidence = {"lateness_p95_ms": 12.345678, "offered_per_s": 2, "reply_s": None, "is_cold": True, "launches": [0, 2]}
+    told = ["lateness p95 12.35 ms", "offered 2/s", "reply unknown", "is cold yes", "kernels a, b", "found x=1, y=no"]
+    assert evidence_words({**evidence, "kernels": ["a", "b"], "found": {"x": 1.0, "y": False}}) == told
 
 
 def test_the_advice_to_use_fewer_threads_is_for_runs_with_several():

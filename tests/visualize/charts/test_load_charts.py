@@ -11,6 +11,7 @@ from tests.helpers.load import make_load, make_requests
 from tests.helpers.run_changes import Alter
 from visualize.drawing.figure import NotDrawn
 from visualize.drawing.loads import REQUEST_PARTS
+from visualize.drawing.rows import charts
 
 QUICK = "Test CPU (server) · quick-engine · float32"
 
@@ -132,15 +133,15 @@ def test_a_level_that_is_invalid_says_so_in_the_title_of_its_requests_whose_bars
 def test_of_the_many_levels_of_a_search_only_those_that_decide_have_a_picture_of_their_requests(outcomes, alter):
     def shared(result):
         rate = result.point.axes[REQUEST_RATE]
-        good = 1.0 if rate in (1.0, 2.0, 2.05, 2.1) else 0.5
+        good = 1.0 if rate < 2.2 else 0.5
         load = {"load": {"is_knee": rate == 4.0}}
         return replace(result, metrics={**result.metrics, "goodput_share": good}, extra=load)
 
-    rates = (1.0, 2.0, 2.05, 2.1, 2.2, 3.0, 4.0, 8.0)
+    rates = (1.0, 2.0, 2.05, 2.114, 2.2, 3.0, 4.0, 8.0)
     few, many = (alter.results(make_load(rates=one), shared) for one in (rates[:6], rates))
     drawn = outcomes("request_timeline", many)
     at = [one.title.partition(" at ")[2] for one in drawn if not isinstance(one, NotDrawn)]
-    assert sorted(at) == ["2.1 requests/s", "2.2 requests/s", "4 requests/s"]
+    assert sorted(at) == ["2.114 requests/s", "2.2 requests/s", "4 requests/s"]
     (rest,) = (one for one in drawn if isinstance(one, NotDrawn))
     assert (rest.what, "request_rate=8" in rest.why) == ("Requests over time of 5 more levels", True)
     assert len(outcomes("request_timeline", few)) == 6, "a sweep of a few levels is drawn whole"
@@ -203,6 +204,19 @@ def test_the_server_during_the_load_is_shown_level_by_level_without_searches(ser
     stored = ", ".join(f"{name}={value}" for name, value in sorted(run.cell.runtime_mode.items()))
     assert "loop=open" in stored
     assert stored in figure.details, "names of files keep the settings as scripts know them"
+
+
+def test_a_server_looks_the_same_in_a_chart_of_its_own_and_beside_others(two_servers, rows_of):
+    chart = charts()["load_latency"]
+    rows = rows_of("load_latency", *two_servers)
+    for runtime in ("quick-engine", "slow-engine"):
+        own = [row for row in rows if row["runtime"] == runtime]
+        (alone,) = chart.draw(own)
+        (beside,) = chart.draw([{**row, "is_own": row in own} for row in rows])
+        (entry,) = (one for one in beside.legend if runtime in one.label)
+        assert beside.legend[0] == entry
+        assert (entry.colour, entry.shape, entry.dashes) == (0, 0, 0)
+        assert {line.colour for panel in alone.panels for line in panel.lines if line.label} == {entry.colour}
 
 
 def test_load_levels_are_not_drawn_as_grid_points(charts_of):

@@ -158,7 +158,7 @@ def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
         for grid in (_results_page(found).grid, page_of(found, "run", run_id=load.run_id).results):
             points = {cell.text for row in grid.rows for cell in row if "s32 n2" in cell.text}
             assert points == {
-                "highest rate within limits, s32 n2", "b1 s32 n2, 1 request/s", "b1 s32 n2, 2 requests/s",
+                "highest rate within limits, s32 n2", "1 request/s, s32 n2", "2 requests/s, s32 n2",
             }  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def test_the_points_of_a_load_are_in_the_order_of_their_rates(tmp_path):
         warehouse.ingest(load)
     with closing(Snapshots(tmp_path / "load.duckdb")) as snapshots, snapshots.reading() as found:
         rows = page_of(found, "run", run_id=load.run_id).results.rows
-    assert [row[0].text for row in rows] == [f"b1 s32 n2, {rate} requests/s" for rate in ("2", "2.5", "10")]
+    assert [row[0].text for row in rows] == [f"{rate} requests/s, s32 n2" for rate in ("2", "2.5", "10")]
 
 
 def test_an_alert_of_several_points_has_the_triage_of_all(database, tmp_path):

@@ -438,6 +438,10 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
         ([(100, 1.0), (50, 1.0)], "at 2 requests/s; 99% of the requests were within the limits up to 1 request/s."),
         ([(100, 0.5), (100, 1.0)], "at 2 requests/s; 99% of the requests were within the limits at no level."),
         ([(6, 1.0), (100, 0.33)], "the limits at no level that was judged (1 of 2 were not)."),
+        (  # a disturbance of the lower one, which the load test pools with the higher one
+            [(300, 0.97), (3000, 1.0)],
+            "up to 2 requests/s, the highest measured; 1 request/s pooled: with the requests of higher rates",
+        ),
         (
             [(100, 1.0), (100, 1.0, "unsteady")],
             "at most 1 request/s answered at 1 request/s; 99% of the requests were within",

@@ -252,9 +252,9 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     # The newest levels of every server of the model in one chart, if there are several.
     chart = charts()["load_latency"]
     every = chart.rows(data.warehouse, Selection(model_id=run["model_id"]))
-    same_loop = [row for row in every if row["loop"] == mode[LOOP]]
-    overlaid = chart.draw(same_loop) if len(grouped(same_loop, CONFIGURATION)) > 1 else ()
     shown = {row["run_id"] for row in levels}
+    same_loop = [{**row, "is_own": row["run_id"] in shown} for row in every if row["loop"] == mode[LOOP]]
+    overlaid = chart.draw(same_loop) if len(grouped(same_loop, CONFIGURATION)) > 1 else ()
     alike = data.warehouse.query(ALIKE, {"run": run_id, "model": run["model_id"], "most": MOST_ALIKE}).dicts()
     return SimpleNamespace(
         title=", ".join([f"Load on {run['model_id']}", *filter(None, [" ".join(setup)])]),

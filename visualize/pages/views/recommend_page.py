@@ -164,7 +164,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
             "chart": _chart(words, found, chosen),
             "precisions": None
             if words.precisions is None
-            else grid_of(words.precisions[0], "Each precision at its first option"),
+            else grid_of(words.precisions[0], "Each precision at the same point"),
         }
     current = RecommendParameters(model=model)
     of_models = ((one, replace(current, model=one)) for one in sorted(by_name))

@@ -166,7 +166,7 @@ def test_each_precision_at_its_best_is_compared_with_the_most_precise_one(
     words = " ".join(capsys.readouterr().out.split())
     assert "Against bfloat16 by eager" in words
     assert (
-        "/s on Test CPU, each at its first option in the table, as measured: "
+        "/s on Test CPU, all at b1 s32, as measured: "
         "int8 has 0.25 times the throughput and the "
         "same peak memory (KL 0.01 nats, top-1 0.99); int4 has 0.5 times the throughput and the same peak memory (KL "
         "0.05 nats, top-1 0.9). Not all of them were measured in one session: the load of the machine may have "
@@ -174,3 +174,19 @@ def test_each_precision_at_its_best_is_compared_with_the_most_precise_one(
     ) in words
     assert recommend(["bert-base-uncased", "--prefer", "latency", "--max-kl", "0.02", "--db-path", database]) == 0
     assert "ms, KL 0.01 nats, top-1 0.99" in " ".join(capsys.readouterr().out.split())
+
+
+def test_precisions_are_compared_at_the_same_batch_size_only(
+    make_run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best option of each may be at its own batch size, of which a ratio says nothing about precisions."""
+    path = str(tmp_path / "batches.duckdb")
+    grids = (("float32", (1, 4), 1.0), ("int8", (4,), 0.5), ("int4", (8,), 0.25))
+    with Warehouse.open(path) as warehouse:
+        for precision, batches, slowdown in grids:
+            own = {"precision": precision, "batch_sizes": batches, "slowdown": slowdown, "sequence_lengths": (32,)}
+            warehouse.ingest(make_run(**own))
+    assert recommend(["bert-base-uncased", "--db-path", path]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "on Test CPU, all at b4 s32, as measured: int8 has 2 times the throughput" in words
+    assert "Not measured there: int4." in words
