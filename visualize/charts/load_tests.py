@@ -101,6 +101,7 @@ class LoadLatency(ChartPlugin):
             sound = [row for row in knees if trust(row) == "valid"]
             finding = f"latency knee at {level_words(sound[0])}" if len(sound) == 1 else None
         has_tails, has_goodput = any(map(_has_dots, panels[:-1])), _has_dots(panels[-1])
+        has_goodput &= any(row["goodput"] != row["throughput"] for row in shown)  # else the solid line is above it
         dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
         has_lines = any(trust(row) != "invalid" for row in shown)  # no line leads to a cross
         reading = (

@@ -9,6 +9,7 @@ from benchmarking.core.axes import FURTHER
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY
 from benchmarking.core.plugins import family_names
+from benchmarking.core.text import counted
 from visualize.drawing import words
 from visualize.drawing.figure import Element, Entry, Figure, Line, Mark, NotDrawn, Note, Panel
 from visualize.drawing.marks import Series, ends, legend, mark, marks_of, states_legend
@@ -265,7 +266,12 @@ class Roofline(ChartPlugin):
         # The largest share of the measured peak; generic for simulated devices, which are never ranked.
         ranked = [row for row in shown if trust(row) != "invalid" and row["share_of_peak"]]
         best = max(ranked, key=lambda row: float(row["share_of_peak"]), default=None)
-        if best is None or trust(best) != "valid":
+        above = sum(row["value"] > row["peak_flops_per_sec"] for row in shown)
+        too_low = (
+            f"{above} of {counted(len(shown), 'point')} {'is' if above == 1 else 'are'} above the peak of the "
+            "precision, which was measured too low: calibrate the device again when it is idle."
+        )
+        if best is None or trust(best) != "valid" or above:
             title = f"{self.title}: speed against operations per byte"
         else:
             share = f"{number(100 * best['share_of_peak'])}%"
@@ -278,6 +284,7 @@ class Roofline(ChartPlugin):
                 [row for row in members if not any(row is other for other in drawn)] + shown,
                 shown,
                 NOTE,
+                too_low if above else None,
                 lacking=[left_out],
                 named=lambda row: f"{row['model_id']} at {words.point(row)}",
                 otherwise="without operation or byte counts, or at a precision without calibration",

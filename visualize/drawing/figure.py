@@ -251,8 +251,13 @@ class Figure:
         several = len(self.panels) > 1
         hidden = list(dict.fromkeys(lines for panel in self.panels for lines in panel.hidden))
         where = " in a panel" if several else ""
-        each = [" and ".join(lines) if len(lines) == 2 else first_few(lines, MOST_HIDDEN) for lines in hidden]
-        named = " ".join(filter(None, [self.legend_title, first_few(each, MOST_HIDDEN, "; ")]))
+        separator = "; " if any("," in name for lines in hidden for name in lines) else ", "
+        each = [
+            " and ".join(lines) if len(lines) == 2 else first_few(lines, MOST_HIDDEN, separator) for lines in hidden
+        ]
+        is_of_legend = {name for lines in hidden for name in lines} <= {entry.label for entry in self.legend}
+        title = self.legend_title if is_of_legend else None
+        named = " ".join(filter(None, [title, first_few(each, MOST_HIDDEN, "; ")]))
         covers = "one hides the other" if all(len(lines) == 2 for lines in hidden) else "they hide one another"
         said = [f"Nearly equal{where}, so that {covers}: {named}."] if hidden else []
         if logarithmic:

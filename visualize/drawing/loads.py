@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -53,7 +53,7 @@ def is_load(row: Row) -> bool:
 
 def as_level(row: Row) -> dict[str, Any]:
     """A result of the view all_results, with the columns of `LEVELS`."""
-    mode, load = json.loads(row["runtime_mode"]), json.loads(row["extra"]).get("load")
+    mode = json.loads(row["runtime_mode"])
     return {
         **dict.fromkeys(POINT_COLUMNS),
         "metric_definition": row.get("origin_definition"),
@@ -62,8 +62,14 @@ def as_level(row: Row) -> dict[str, Any]:
         "offered_rate": json.loads(row["axes"]).get(RATE),
         "slo": mode.get("slo"),
         "required_share": mode.get(SLO_SHARE, LEAST_GOOD),
-        "is_knee": isinstance(load, dict) and load.get("is_knee") is True,
+        "is_knee": facts_of(row).get("is_knee") is True,
     }
+
+
+def facts_of(row: Row) -> Mapping[str, Any]:
+    """What the run says about the load of a result, in its column `extra`."""
+    found = json.loads(row["extra"]).get("load")
+    return found if isinstance(found, dict) else {}
 
 
 UNLIMITED = "unlimited"
@@ -80,8 +86,7 @@ def number_sent(row: Row) -> int:
 
 def is_search(row: Row) -> bool:
     """Whether the result is that of a search for the highest rate, which is not a level."""
-    load = json.loads(row["extra"]).get("load")
-    return isinstance(load, dict) and load.get("searched_per_s") is not None
+    return facts_of(row).get("searched_per_s") is not None
 
 
 def without_rate(row: Row) -> str | None:
@@ -217,9 +222,8 @@ def _holds(row: Row) -> bool | None:
     share, count, needed = row["other_metrics"].get(GOOD_SHARE), number_sent(row), float(row["required_share"])
     if share is None or row["status"] != "ok":
         return None
-    told = json.loads(row["extra"])
-    invalid = (doubt["kind"] for doubt in told["doubts"] if doubt["severity"] == "invalid")
-    if disturbing(invalid, told.get("load") or {}, is_met=share >= needed):
+    invalid = (doubt["kind"] for doubt in json.loads(row["extra"])["doubts"] if doubt["severity"] == "invalid")
+    if disturbing(invalid, facts_of(row), is_met=share >= needed):
         return None
     return share_holds(round(share * count), 0, count, needed) if count else share >= needed
 

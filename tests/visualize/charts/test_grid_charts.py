@@ -126,3 +126,7 @@ def test_the_roofline_shows_results_below_the_measured_peaks(make_run, rows_of, 
     assert ridge == (100, 1000)
     assert start[1] == pytest.approx(start[0] * 10)
     assert see.texts(picture(drawing))[0] == ("Roofline: up to 50% of the measured peak (bert-base-uncased)")
+    shared_warehouse.query("UPDATE hardware_info SET peak_flops = MAP {'float32': 1e11}")
+    (drawing,) = chart.draw(chart.rows(shared_warehouse, Selection()))
+    assert drawing.title == "Roofline: speed against operations per byte", "nothing is faster than the device"
+    assert "1 of 1 point is above the peak of the precision, which was measured too low" in " ".join(drawing.caption)

@@ -97,6 +97,13 @@ def test_latency_and_throughput_are_drawn_with_limits_and_the_knee(two_servers, 
     assert see.says(figure, "Crossed: 1 of 3 points is invalid")
 
 
+def test_a_goodput_that_the_throughput_hides_is_not_explained(served, outcomes):
+    for last, is_told in ((1.0, True), (4.0, False)):
+        run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, last), knee=None)
+        (figure,) = outcomes("load_latency", run)
+        assert ("goodput" in " ".join(figure.caption)) is is_told
+
+
 def test_a_single_level_is_not_drawn(outcomes):
     (outcome,) = outcomes("load_latency", make_load(rates=(1.0,)))
     assert isinstance(outcome, NotDrawn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from matplotlib.colors import to_hex
@@ -12,7 +13,7 @@ from tests.helpers.figures import See
 from tests.helpers.load import make_load
 from tests.helpers.records import make_profile, make_run
 from visualize.drawing import style
-from visualize.drawing.figure import Block, Figure, Line, Mark, Panel
+from visualize.drawing.figure import Block, Figure, Line, Mark, Panel, entries
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import Selection, charts
 from visualize.drawing.scales import Axis
@@ -150,14 +151,17 @@ def test_a_line_that_another_hides_is_named():
     assert Figure(title="latency", panels=(panel,)).caption == (
         "Nearly equal, so that one hides the other: eager and compiled.",
     )
-    assert Figure(title="latency", panels=(panel, panel), legend_title="Runtime").caption == (
-        "Nearly equal in a panel, so that one hides the other: Runtime eager and compiled.",
-    )
+    titled = Figure(title="latency", panels=(panel, panel), legend_title="Runtime", legend=entries(lines))
+    assert titled.caption == ("Nearly equal in a panel, so that one hides the other: Runtime eager and compiled.",)
+    assert "other: eager and" in " ".join(replace(titled, legend=()).caption), "names beside the lines are of no legend"
     assert Figure(title="latency", panels=(Panel(x=Axis(), y=Axis(), elements=lines[2:]),)).caption == ()
     alike = Panel(x=Axis(), y=Axis(), elements=tuple(line(name, 0.2, 0.4) for name in "abcde"))
     assert Figure(title="latency", panels=(alike,)).caption == (
         "Nearly equal, so that they hide one another: a, b, c and 2 more.",
     ), "not ten pairs"
+    longer = Panel(x=Axis(), y=Axis(), elements=tuple(line(f"batch {n}, image 8", 0.2, 0.4) for n in (1, 2, 4)))
+    (text,) = Figure(title="latency", panels=(longer,)).caption
+    assert text.endswith("one another: batch 1, image 8; batch 2, image 8; batch 4, image 8.")
 
 
 def test_blocks_too_thin_for_a_gap_are_outlined_in_their_own_colour():

@@ -220,9 +220,10 @@ def _chart(data: Data, rows: Sequence[Row], names: Sequence[str], baseline: str 
     if winner is not None and baseline is not None and baseline in real and winner != baseline:
         told = finding((short(winner), real[winner]), (short(baseline), real[baseline]), list(real.values()))
     title = "Median latency" if told is None else told.text
-    if told is None and winner is not None and len(real) > 1 and trust(real[winner]) == "valid":
-        best = clear_winner(list(real.values()), "lower")
-        title = f"Lowest median latency: {short(winner)}" + ("" if best else ", not judged faster than all others")
+    if told is None and winner is not None and len(real) > 1:
+        state, best = trust(real[winner]), clear_winner(list(real.values()), "lower")
+        how = ("" if state == "valid" else f" {state} and") + " not judged faster than all others"
+        title = f"Lowest median latency: {short(winner)}" + ("" if best else f",{how}")
     figure = Figure(
         title=title,
         subtitle=visible(shared),

@@ -318,7 +318,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
     )
-    url = next((load["url"] for load in map(_load, rows) if load.get("url")), None)
+    url = next((load["url"] for load in map(loads.facts_of, rows) if load.get("url")), None)
     server = _server({**run, "url": url}, words.device({**run, "simulated": run["is_simulated"]}))
     given = {
         "server": server,
@@ -336,7 +336,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
 
 def _answer(rows: Sequence[Row]) -> str:
     """What the load test says about the rate to deploy: of a search for it, else of its levels."""
-    searches = (HighestRate.of(row[OTHERS], _load(row)) for row in rows)
+    searches = (HighestRate.of(row[OTHERS], loads.facts_of(row)) for row in rows)
     found = next((search.advice for search in searches if search is not None), None)
     text = visible(found or loads.rates_text(rows))
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
@@ -344,12 +344,6 @@ def _answer(rows: Sequence[Row]) -> str:
     if invalid and not text.startswith(loads.NO_RATE):
         text += f". But {invalid_levels_words(invalid, len(measured))}"
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def _load(row: Row) -> Mapping[str, Any]:
-    """What the run says about the load of a result."""
-    found = json.loads(row["extra"]).get("load")
-    return found if isinstance(found, dict) else {}
 
 
 def _value(row: Row, column: str) -> float | None:
