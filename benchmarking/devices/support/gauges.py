@@ -22,7 +22,7 @@ from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
-from benchmarking.devices.support.handles import Monitor, parts
+from benchmarking.devices.support.handles import Monitor, combine_readings, parts
 from benchmarking.devices.support.system_values import (
     UnreadableError,
     all_missing,
@@ -102,26 +102,15 @@ class SeveralGauge(Gauge):
         self._gauges = gauges
 
     def read(self) -> Readings:
-        return _combine_readings([gauge.read() for gauge in self._gauges], {UTILIZATION: fmean, USED: sum, POWER: sum})
+        return combine_readings([gauge.read() for gauge in self._gauges], {UTILIZATION: fmean, USED: sum, POWER: sum})
 
     def conditions(self) -> Readings:
         joins = {"temperature_c": max, "clock_hz": min, "memory_clock_hz": min}
-        return _combine_readings([gauge.conditions() for gauge in self._gauges], joins)
+        return combine_readings([gauge.conditions() for gauge in self._gauges], joins)
 
     def close(self) -> None:
         for gauge in self._gauges:
             gauge.close()
-
-
-def _combine_readings(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
-    """One value for all devices if each has one, else the reason of a device without one."""
-    values: dict[str, Json] = {}
-    for name, join in joins.items():
-        numbers = [number for reading in readings if isinstance(number := reading.values.get(name), int | float)]
-        if len(numbers) == len(readings):
-            values[name] = join(list[float](numbers))
-    reasons = {name: why for reading in readings for name, why in reading.missing.items() if name not in values}
-    return Readings(values=values, missing=reasons)
 
 
 def open_gauge(device: Device, process_ids: Sequence[int]) -> Gauge:

@@ -255,14 +255,14 @@ class SeveralHandle(DeviceHandle):
             reasons = sorted(set().union(*counters))
             values["throttle_counters"] = {name: sum(counter.get(name, 0) for counter in counters) for name in reasons}
         missing = {name: _why_missing(states, name) for name in STATE_NAMES if name not in values}
-        return Readings(missing=missing) | _combine_readings(states, STATE_OF_ALL) | Readings(values=values)
+        return Readings(missing=missing) | _combined_by_device(states, STATE_OF_ALL) | Readings(values=values)
 
     def energy_j(self) -> Readings:
         """The sum of the devices' counters; the host's count once."""
         energies = {selector: handle.energy_j() for selector, handle in self._handles.items()}
         host = next(iter(energies.values())).only([name for name in ENERGY_DOMAINS if name != "gpu"])
         device_energies = {selector: one.only(("gpu",)) for selector, one in energies.items()}
-        return with_method(host | _combine_readings(device_energies, {"gpu": sum}))
+        return with_method(host | _combined_by_device(device_energies, {"gpu": sum}))
 
     def momentary_power_w(self) -> float | None:
         watts = [handle.momentary_power_w() for handle in self._handles.values()]
@@ -276,7 +276,7 @@ class SeveralHandle(DeviceHandle):
     def _combine(
         self, read: Callable[[DeviceHandle], Readings], joins: Mapping[str, Callable[[list[float]], float]]
     ) -> Readings:
-        return _combine_readings({selector: read(handle) for selector, handle in self._handles.items()}, joins)
+        return _combined_by_device({selector: read(handle) for selector, handle in self._handles.items()}, joins)
 
 
 def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:
@@ -306,20 +306,25 @@ def _open_one(runtime: Runtime, plugin: DeviceKind, device: Device, together: Se
     return plugin.watch(device, together) if runtime.needs_no_torch else plugin.open(device)
 
 
-def _combine_readings(
+def _combined_by_device(
     by_selector: Mapping[str, Readings], joins: Mapping[str, Callable[[list[float]], float]]
 ) -> Readings:
-    values: dict[str, Json] = {BY_DEVICE: {selector: dict(one.values) for selector, one in by_selector.items()}}
-    missing: dict[str, str] = {}
+    """As `combine_readings`, with those of each device, and reasons that name their device."""
+    known = combine_readings(list(by_selector.values()), joins).values
+    each: Json = {selector: dict(one.values) for selector, one in by_selector.items()}
+    missing = {name: _why_missing(by_selector, name) for name in joins if name not in known}
+    return Readings(values={BY_DEVICE: each, **known}, missing=missing)
+
+
+def combine_readings(readings: Sequence[Readings], joins: Mapping[str, Callable[[list[float]], float]]) -> Readings:
+    """One value for all devices if each has one, else the reason of a device without one."""
+    values: dict[str, Json] = {}
     for name, join in joins.items():
-        numbers = [
-            value for readings in by_selector.values() if isinstance(value := readings.values.get(name), int | float)
-        ]
-        if len(numbers) == len(by_selector):
+        numbers = [number for reading in readings if isinstance(number := reading.values.get(name), int | float)]
+        if len(numbers) == len(readings):
             values[name] = join(list[float](numbers))
-        else:
-            missing[name] = _why_missing(by_selector, name)
-    return Readings(values=values, missing=missing)
+    missing = {name: why for reading in readings for name, why in reading.missing.items()}
+    return Readings(missing=missing) | Readings(values=values)
 
 
 def _why_missing(by_selector: Mapping[str, Readings], name: str) -> str:

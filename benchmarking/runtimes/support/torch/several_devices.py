@@ -19,7 +19,7 @@ from benchmarking.core.contracts import TOKEN, Mark, Operation, Option, Stage
 from benchmarking.core.errors import UnsupportedError, memory_errors
 from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
-from benchmarking.devices.support.handles import SEPARATOR, parts
+from benchmarking.devices.support.handles import SEPARATOR, combine_readings, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
 from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
@@ -224,13 +224,7 @@ def merge_readings(
 ) -> Readings:
     """The combined readings of all replicas: those per call are added, others averaged. A reading that one replica
     lacks is missing, with its reason."""
-    missing = {name: why for reading in readings for name, why in reading.missing.items()}
-    values: dict[str, Json] = {}
-    for name in readings[0].values:
-        numbers = [value for reading in readings if isinstance(value := reading.values.get(name), int | float)]
-        if len(numbers) == len(readings):
-            values[name] = sum(numbers) if add(name) else fmean(numbers)
-    return Readings(missing=missing) | Readings(values=values)
+    return combine_readings(readings, {name: sum if add(name) else fmean for name in readings[0].values})
 
 
 def device_map(model: Any, names: Sequence[str]) -> dict[str, str]:
