@@ -66,7 +66,8 @@ WARM_UP, SLOWER_ERRORS = 0.25, 3.0
 """A server is warming up if it completed fewer requests in this share of its work than in the rest, by so many standard
 errors: only what came after counts."""
 FLAT_GROWTH = 0.05
-"""Requests that stay in flight, as a share of those that arrive, below which a queue is bounded."""
+"""Requests that stay in flight, as a share of those that arrive, below which a queue is bounded: also if the load seems
+to be above 1 by less, as of constant arrivals at a server that answers each after the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +148,10 @@ def queue_of(
     error = math.sqrt(dispersion / completed + float(weight @ (loads - load) ** 2) + of_rate)
     is_visible = weight[number >= SLOTS_SEEN * top].sum() < MOST_UNSEEN
     least = max((LOAD_ERRORS + 15 / independent) * error + math.log(HIGH_LOAD), 0.0)
-    if is_visible and load > least:
+    is_flat = _is_flat(times, in_flight.astype(float), since_s, len(starts))
+    if is_visible and load > max(least, FLAT_GROWTH if is_flat else 0.0):
         growth: Growth = "growing"
-    elif load < -BOUNDED_ERRORS * error or _is_flat(times, in_flight.astype(float), since_s, len(starts)):
+    elif load < -BOUNDED_ERRORS * error or is_flat:
         growth = "bounded"
     else:
         growth = "unknown"

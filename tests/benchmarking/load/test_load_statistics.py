@@ -344,6 +344,18 @@ def test_a_server_that_was_slow_at_first_is_judged_by_what_came_after():
     assert all(2 < one < 12 for one in said[0])
 
 
+@pytest.mark.parametrize("spread_s", [0.002, 0.1])
+def test_constant_arrivals_at_a_server_without_a_queue_are_not_over_saturated(spread_s):
+    """Replies of 3 to 10 s: a third of the level passes before the first."""
+    marked = 0
+    for reply_s, duration_s in ((3.0, 10.0), (5.0, 20.0), (10.0, 30.0)):
+        starts = np.array(replace(TRAFFIC, arrivals="constant").starts(4.0, round(4 * duration_s)))
+        for seed in range(20):
+            ends = starts + reply_s + np.random.default_rng(seed).normal(0, spread_s, len(starts))
+            marked += any(one.kind == "over_saturated" for one in over_saturated(requests_of(starts, ends, 1e6), 4.0))
+    assert marked <= 3
+
+
 @pytest.mark.parametrize("queue", QUEUES)
 def test_a_queue_at_80_percent_of_its_capacity_is_not_over_saturated_and_one_at_130_is(queue):
     marked = {}
