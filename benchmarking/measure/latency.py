@@ -53,12 +53,8 @@ class PassStart:
             compiles=context.compiles(),
             started_at=utc_now(),
             watch=stopwatch(context, inner_loops),
-            window=_noise_window(context),
+            window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
         )
-
-
-def _noise_window(context: MeasureContext) -> machine_state.Window:
-    return machine_state.Window(context.handle, processes=context.operation.process_ids())
 
 
 def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
@@ -277,13 +273,13 @@ class SteadySearch:
     def first_calls_ns(self) -> float:
         """The median of the first 3 calls, or the first call alone if it is too slow for windows that count."""
         self.watch.run(1 if self._counts else MIN_CALLS)
-        if not self._is_too_slow(self.watch.block_ns[0]) and not self._context.settings.is_over:
+        if not is_too_slow(self._context.settings, self.watch.block_ns[0]) and not self._context.settings.is_over:
             self.watch.run(MIN_CALLS - len(self.watch))
         return float(np.median(self.watch.block_ns))
 
     def run(self, call_ns: float) -> bool | None:
         """True if two windows are alike, False at the limit, None if the limit comes before a second window."""
-        if self._is_too_slow(call_ns):
+        if is_too_slow(self._context.settings, call_ns):
             return None
         context, watch, settings = self._context, self.watch, self._context.settings
         min_time_ns = (ACCELERATOR_MIN_TIME_S if context.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
@@ -327,12 +323,9 @@ class SteadySearch:
                 spent_ns=self.watch.spent_ns,
                 compiles=self._context.compiles(),
                 started_at=utc_now(),
-                noise=_noise_window(self._context),
+                noise=machine_state.Window(self._context.handle, processes=self._context.operation.process_ids()),
             )
             self._starts = [*self._starts[-1:], start]
-
-    def _is_too_slow(self, call_ns: float) -> bool:
-        return is_too_slow(self._context.settings, call_ns)
 
     def _window_calls(self, call_ns: float) -> int:
         if not self._counts:

@@ -183,7 +183,8 @@ class BenchOperation(Operation):
 
     def _counted(self) -> Readings:
         if "torch" not in sys.modules:
-            return _missing_work(f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()")
+            why = f"{NOT_SUPPORTED}: the benchmark neither uses torch nor declares it in work()"
+            return Readings(missing=dict.fromkeys(WORK, why))
         return count_work(lambda: self.run(lambda name: None))
 
 
@@ -254,7 +255,8 @@ class SelfTimedOperation(BenchOperation):
         return round(claimed_ns)
 
     def _counted(self) -> Readings:
-        return _missing_work(f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes")
+        why = f"{NOT_APPLICABLE}: the benchmark times itself, so it is unknown what a call includes"
+        return Readings(missing=dict.fromkeys(WORK, why))
 
 
 class BenchSession(Session):
@@ -317,10 +319,6 @@ class BenchSession(Session):
             device=device,
             precision=self._cell.precision,
         )
-
-
-def _missing_work(why: str) -> Readings:
-    return Readings(missing=dict.fromkeys(WORK, why))
 
 
 PLUGIN = BenchRuntime()

@@ -138,7 +138,7 @@ def build_engines(folder: Path, bundle: Bundle, settings: shared.SessionSettings
     for name, graph in bundle.graphs.items():
         session = shared.open_graph(folder / graph.file, settings)  # builds the engines, since the shapes are fixed
         nodes[name] = dict[str, Json](shared.assigned_nodes(session) or {})
-    if not (count := count_engines(out)):
+    if not (count := len(list(out.glob(ENGINE)))):
         why = shared.reason_in(printed.text()) or "it printed no error"
         raise BenchhouseError(f"TensorRT built no engine for {', '.join(bundle.graphs)}: {why}")
     return {ENGINES: count, "assigned_nodes": nodes, "dimensions": dict(settings.dimensions)}
@@ -149,14 +149,10 @@ def timing_cache(engines: Path) -> Path:
     return engines.parent.parent / TIMINGS
 
 
-def count_engines(folder: Path) -> int:
-    return len(list(folder.glob(ENGINE)))
-
-
 def check_engines_were_used(folder: Path, prepared: Json) -> None:
     """Raise BenchhouseError if loading rebuilt engines: they are then not the prepared ones, and the load time includes
     a build."""
-    if (count := count_engines(folder)) != prepared:
+    if (count := len(list(folder.glob(ENGINE)))) != prepared:
         raise BenchhouseError(
             f"TensorRT rebuilt engines instead of loading those in {folder} (expected {prepared}, found {count}): "
             "use --rebuild always to prepare them for this version"

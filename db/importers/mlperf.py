@@ -332,9 +332,9 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
                 file.leave_out(f"row {index}", f"expected an object, found {shortened(row)}")
     else:
         found = list(csv_rows(file, IS_HEADER))
-    powers = {_table_key(row): row for row in found if _is_power(row)}
+    powers = {_table_key(row): row for row in found if _units(row).lower() in POWER}
     for row in found:
-        if _is_power(row):
+        if _units(row).lower() in POWER:
             continue
         power = powers.pop(_table_key(row), None)
         value, units = row.number("Power_Result", low=0), row.text("Power_Units")
@@ -350,10 +350,6 @@ def _renamed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _units(row: Fields) -> str:
     return row.text("Units") or ""
-
-
-def _is_power(row: Fields) -> bool:
-    return _units(row).lower() in POWER
 
 
 def _table_key(row: Fields) -> tuple[str, ...]:

@@ -206,7 +206,7 @@ def measure_in_turns(
         if ended not in (EXIT_OK, EXIT_FAILED):
             raise TurnError(f"{side.name} ended with exit code {ended}: {side.typed}", letter, ended)
         if not any((folder / letter).rglob("*")):  # not even of its first launch
-            raise _nothing_measured(letter)
+            raise TurnError(f"{letter.upper()} wrote {NOT_OURS}", letter)
         code = max(code, ended)
         if turn == 1 and rounds.start == 0 and len(rounds) > 1:
             round_s = monotonic() - began_s
@@ -219,12 +219,8 @@ def run_files(folder: Path, letter: Letter) -> list[Path]:
     """The run files of a side. Raises TurnError if there is none."""
     files = sorted((folder / letter).glob("*.json"))
     if not files:
-        raise _nothing_measured(letter)
+        raise TurnError(f"{letter.upper()} wrote {NOT_OURS}", letter)
     return files
-
-
-def _nothing_measured(letter: Letter) -> TurnError:
-    return TurnError(f"{letter.upper()} wrote {NOT_OURS}", letter)
 
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:

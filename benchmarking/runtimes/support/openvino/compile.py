@@ -25,7 +25,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from benchmarking.builds.store import Build, BuildKey, BuildStore, combined_facts
+from benchmarking.builds.store import BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
@@ -444,7 +444,7 @@ def find_cache(cell: Cell, core: Any, point: Point) -> tuple[Path, float] | None
         return None
     store, key = BuildStore(), cache_key(cell, core, point)
     build = store.find(key)
-    return None if build is None else (store.folder(key), _cold_s(build))
+    return None if build is None else (store.folder(key), float(str(build.facts[COLD])))
 
 
 def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild: Rebuild) -> dict[str, Json]:
@@ -461,11 +461,10 @@ def ensure_caches(cell: Cell, points: Sequence[Point], store: BuildStore, rebuil
 
     caches = ((cache_key(cell, core, point), partial(fill, point)) for point in points)
     builds = [build for build, _ in store.get_all(caches, rebuild)]
-    return {COLD: sum(map(_cold_s, builds)), "compiled": [build.digest for build in builds]}
-
-
-def _cold_s(build: Build) -> float:
-    return float(str(build.facts[COLD]))
+    return {
+        COLD: sum(float(str(build.facts[COLD])) for build in builds),
+        "compiled": [build.digest for build in builds],
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
