@@ -189,6 +189,22 @@ def test_the_points_of_a_load_are_in_the_order_of_their_rates(tmp_path):
     assert [row[0].text for row in rows] == [f"{rate} requests/s, s32 n2" for rate in ("2", "2.5", "10")]
 
 
+def test_metrics_that_do_not_fit_beside_the_others_of_a_load_are_in_a_table_of_their_own(tmp_path):
+    """Of the 29 columns of a load test, two thirds lay beyond the right edge of a wide screen."""
+    load = make_load(metrics={f"own_{number}_s": float(number) for number in range(9)})
+    with Warehouse.open(tmp_path / "load.duckdb") as warehouse:
+        warehouse.ingest(load)
+    with closing(Snapshots(tmp_path / "load.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "run", run_id=load.run_id)
+        html = render(LiveSite(), views()["run"], found, views()["run"].parameters(run_id=load.run_id))
+    beside, below = ([heading.text for heading in grid.headings] for grid in (page.results, page.further))
+    assert not set(beside[1:]) & set(below[1:])
+    assert sum("own" in name for name in (*beside, *below)) == 9
+    assert [row[below.index("own 8 (s)")].text for row in page.further.rows] == ["8", "8"]
+    assert f"<summary>{len(below) - 1} further metrics</summary>" in html
+    assert len(below) - 1 == 9 + 3 - 5, "with those about the requests, all but five"
+
+
 def test_an_alert_of_several_points_has_the_triage_of_all(database, tmp_path):
     path = tmp_path / "triage.duckdb"
     shutil.copy(database, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from visualize.pages.elements import (
     Link,
     commit_text,
     facts,
+    grid,
+    number_cell,
     number_text,
     point_text,
     settings_text,
@@ -79,6 +82,8 @@ WHERE model_id = $model AND weights = $weights AND hardware_id = $hardware AND r
 ORDER BY started_at DESC, profile_id DESC LIMIT $most
 """
 MOST_PROFILES = 4
+MOST_OWN = 5
+"""Metrics without a column of their own that fit beside the others, as of a load test; a table below has the rest."""
 STAGES = ("load_spawn_s", "load_import_s", "load_device_init_s", "load_weights_read_s", "load_to_device_s")
 
 
@@ -128,9 +133,14 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
 
     stated = own_metrics(data)
     names = dict.fromkeys(name for row in rows for name in row[OTHERS] if name != THROUGHPUT_AT_MEDIAN)
-    headings, cells = result_table(
-        rows, {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
-    )
+    own = {name: stated.get(name) or metric_by_ending(name) or custom_metric(name, "", None) for name in names}
+    first = dict(islice(own.items(), MOST_OWN if len(rows) > 1 else None))  # one row is a list, which is never cut off
+    headings, cells = result_table(rows, first)
+    further = {
+        metric.words: lambda row, name=name: number_cell(row[OTHERS].get(name))  # type: ignore[misc]
+        for name, metric in own.items()
+        if name not in first
+    }
     # The quality of the model, where it was measured, and why it lacks values.
     lines = (line for one in qualities(data.warehouse, [run_id]).values() for line in quality_lines(one))
     quality = [("quality", visible(line.removeprefix("quality: "))) for line in lines]
@@ -158,6 +168,9 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
             rows=tuple((point_cell(row), *line) for row, line in zip(rows, cells, strict=True)),
             caption="Results of the run",
         ),
+        further=grid({"point": point_cell, **further}, rows, "Further metrics of the run", further)
+        if further
+        else None,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         doubts=noted_doubts(rows, is_import=is_import),
         is_measured=any(row["status"] == "ok" for row in rows),
