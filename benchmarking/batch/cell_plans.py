@@ -24,6 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
+from benchmarking.core.text import counted
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import (
     MEASURING,
@@ -169,7 +170,7 @@ class CellRequest:
     def name(self) -> str:
         """The cell as requested, and where: "gpt2 on cuda (eager, float16) [models.yaml:3]"."""
         first = self.requests[0]
-        threads = None if first.num_threads is None else f"{first.num_threads} threads"
+        threads = None if first.num_threads is None else counted(first.num_threads, "thread")
         how = ", ".join(part for part in (first.runtime, first.precision, threads) if part)
         return f"{first.model_id} on {first.device} ({how}) [{self.location}]"
 

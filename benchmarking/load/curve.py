@@ -404,12 +404,12 @@ class _Search:
         """What the levels so far say about the answer."""
         met = max((offered(result) for result in self.used if meets(result)), default=None)
         missed = min((offered(result) for result in self.used if not meets(result)), default=None)
-        parts = ["no rate met the limits" if met is None else f"the highest rate within the limits is {met:g}/s"]
-        parts += [] if missed is None else [f"the lowest outside {missed:g}/s"]
-        if self.looks and (outcome := self.outcome()).status == "ok":
-            found = HighestRate.of(outcome.metrics, facts_of(outcome))
-            parts += [] if found is None else [f"by all levels {found.text}"]
-        return f"so far: {'; '.join(parts)}"
+        outcome = self.outcome() if self.looks else None
+        found = None if outcome is None else HighestRate.of(outcome.metrics, facts_of(outcome))
+        parts = [] if found is None else [f"by all levels the highest rate within the limits is {found.text}"]
+        parts += ["no level met the limits" if met is None else f"single levels met them at up to {met:g}/s"]
+        parts += [] if missed is None else [f"and missed them at {missed:g}/s or more"]
+        return f"so far: {', '.join(parts)}"
 
     def is_stuck(self) -> bool:
         """Whether the last levels were all invalid."""

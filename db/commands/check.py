@@ -23,7 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.argument_types import file_to_write
-from benchmarking.core.command_line import Parser, clipped, command, note, one_line
+from benchmarking.core.command_line import Parser, clipped, command, default_database, note, one_line
 from benchmarking.core.command_names import words_as_typed
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, BenchhouseError, UsageError
 from benchmarking.core.plugins import check_measuring
@@ -142,7 +142,7 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         # A search or comparison has no earlier runs of its kind, so measuring one of its setups again decides nothing.
         is_short = is_alike and exit_code(findings) == EXIT_NOT_ENOUGH_DATA
         short = flagged_runs(warehouse, findings, few) if is_short else ()
-    findings = with_commands(findings, flagged, _command)
+    findings = with_commands(findings, flagged, lambda one: _command(one, *_storing(arguments)))
     findings = with_commands(findings, short, _command, few) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results
         if selected := " ".join(filter(None, (arguments.selection, arguments.run, session))):
@@ -221,11 +221,17 @@ def _note_other_kinds(chosen: Newest) -> None:
         )
 
 
-def _command(flagged: FlaggedRun) -> str:
-    """The command that measures a flagged run again, for a shell."""
+def _command(flagged: FlaggedRun, *further: str) -> str:
+    """The command that measures a flagged run again, with further words, for a shell."""
     from benchmarking.sweep.plan.flags import repeated_request
 
-    return shlex.join(words_as_typed(repeated_request(flagged.run, flagged.points).command))
+    return shlex.join((*words_as_typed(repeated_request(flagged.run, flagged.points).command), *further))
+
+
+def _storing(arguments: argparse.Namespace) -> list[str]:
+    """The words with which a command stores what it measures where the next check looks for it."""
+    there = [] if arguments.db_path == default_database() else ["--db-path", arguments.db_path]
+    return ["--save", *there]
 
 
 def _write_instead(arguments: argparse.Namespace, what: str, reason: str) -> None:

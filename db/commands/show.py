@@ -25,7 +25,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import to_json
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import bars_for, number, sparkline, wrapped
+from benchmarking.core.text import bars_for, counted, number, sparkline, wrapped
 from benchmarking.core.verdicts.launches import NEXT, launch_notes, next_launch, next_launch_text, throughput_note
 from db.commands.arguments import (
     add_database,
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         table = table_of(_columns(rows, metric), rows, page)
         # The name of each row in the notes: what tells the rows apart, and its point.
         names = ("model_id", "device_name", "runtime", "precision")
-        threads = [row["num_threads"] and f"{row['num_threads']} threads" for row in rows]
+        threads = [row["num_threads"] and counted(row["num_threads"], "thread") for row in rows]
         subjects = [
             [*(_subject(row, name) for name in names), count, row[SETTINGS]]
             for row, count in zip(rows, threads, strict=True)

@@ -78,9 +78,9 @@ COMMENT ON COLUMN load_curve.goodput_requests_per_sec IS 'Requests per second th
 COMMENT ON COLUMN load_curve.goodput_tokens_per_sec IS 'Output tokens per second of requests that met every limit.';
 COMMENT ON COLUMN load_curve.goodput_share IS 'Share of all requests that met every limit, from 0 to 1; NULL if that is unknown for some.';
 COMMENT ON COLUMN load_curve.time_to_first_token_p50_ms IS 'From the intended start to the first output: median in ms.';
-COMMENT ON COLUMN load_curve.time_to_first_token_p95_ms IS 'From the intended start to the first output: 95th percentile in ms.';
+COMMENT ON COLUMN load_curve.time_to_first_token_p95_ms IS 'From the intended start to the first output: 95th percentile in ms, from 59 requests or more; NULL with fewer, or where an imported file does not state it.';
 COMMENT ON COLUMN load_curve.time_per_output_token_p50_ms IS 'Time per output token after the first: median over the requests in ms.';
-COMMENT ON COLUMN load_curve.time_per_output_token_p95_ms IS 'Time per output token after the first: 95th percentile in ms.';
+COMMENT ON COLUMN load_curve.time_per_output_token_p95_ms IS 'Time per output token after the first: 95th percentile in ms, from 59 requests or more; NULL with fewer, or where an imported file does not state it.';
 COMMENT ON COLUMN load_curve.tokens_per_sec_per_user IS 'Interactivity: 1000 / median time per output token.';
 COMMENT ON COLUMN load_curve.latency_p50_ms IS 'From the intended start to the end: median in ms.';
 COMMENT ON COLUMN load_curve.latency_p999_ms IS 'From the intended start to the end: 99.9th percentile in ms, from 1000 requests or more.';

@@ -302,6 +302,10 @@ def remarks(comparison: Comparison) -> list[str]:
         points = counted(summary.points, "point")
         points += f", {summary.doubtful} in doubt" if summary.doubtful else ""
         mean, best, worst = map(_times, (summary.geometric_mean, summary.best, summary.worst))
+        if summary.points == 1:
+            doubt = " (in doubt)" if summary.doubtful else ""
+            lines.append(f"{summary.runtime} over {comparison.baseline}: {mean} at {summary.best_point}{doubt}")
+            continue
         lines.append(
             f"{summary.runtime} over {comparison.baseline}: geometric mean {mean} ({points}), best {best} at "
             f"{summary.best_point}, worst {worst} at {summary.worst_point}"

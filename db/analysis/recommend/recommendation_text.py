@@ -502,6 +502,8 @@ def servers_words(
         sum(each) for each in zip(*((server.best is not None, server.is_unknown) for server in servers), strict=True)
     )
     rest = f"; of {unknown} it is unknown" if unknown else ""
+    if late := sum(server.best is not None and server.best.validity == "invalid" for server in servers):
+        rest += f"; {late} of them by a load test whose requests were sent late"
     start = "the intended start" if traffic.definition is None else "the start that the other tool counts from"
     doubted = [
         (kind, _server_name(server, servers, " "))
@@ -519,6 +521,14 @@ def servers_words(
             "the highest measured rate that holds together with all lower ones, in load tests that can tell, or what a "
             "search with the same limits found (--find-rate); of several load tests of one level only the newest valid "
             "one counts; several machines share the requests evenly",
+            *(
+                [
+                    "sent late: such a load test is invalid, but latencies count from the schedule, so requests that "
+                    "met the limits all the same did meet them"
+                ]
+                if late
+                else []
+            ),
             *(
                 f"not known at {number(level.request_rate)}/s: {_server_name(server, servers, ' ')}: "
                 f"{level.why_unknown}"

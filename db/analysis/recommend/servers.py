@@ -389,7 +389,7 @@ def _why_unknown(row: Row, share: Share | None, demand: Demand) -> str:
         needed = least_to_tell(demand.share)
         return f"{share.n} requests do not tell {100 * demand.share:.4g} %: measure {needed} or more (--num-requests)"
     if share is not None and share.late:
-        return f"{share.late} of {share.n} requests missed a limit by less than requests were sent late"
+        return f"{share.late} of {share.n} requests may have missed a limit only because they were sent late"
     if share is not None:
         return f"of {share.unknown} of {share.n} requests a limited time is unknown"
     if _has_failures(row):

@@ -110,6 +110,7 @@ def test_a_slower_run_has_regressed_and_raises_one_alert_per_series(checked, his
     assert finding["judgement"]["centre"] == pytest.approx(finding["value"] / 1.10)
     assert finding["judgement"]["relative_change"] == pytest.approx(0.10)
     assert finding["measure_again"].startswith("benchhouse run --model-id bert-base-uncased --device cpu")
+    assert finding["measure_again"].endswith(f" --save --db-path {history}")
     rows = alerts(history)
     assert [row["relative_change"] for row in rows] == pytest.approx([0.10, 0.10])
     assert {(row["first_commit"], row["last_commit"]) for row in rows} == {(f"{11:040x}", f"{20:040x}")}

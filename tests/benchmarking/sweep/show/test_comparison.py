@@ -83,6 +83,7 @@ def test_invalid_results_are_shown_but_not_ranked(eager, faster):
     assert (entry.median_ms, entry.speedup, entry.is_fastest, entry.doubts) == (4.0, None, False, ("output_differs",))
     assert of(comparison, "b1 s32", "eager").is_fastest
     assert comparison.summaries[0].points == 1
+    assert "onnxruntime over eager: 4.00 at b1 s128" in comparison_text(comparison).splitlines()
     text = comparison_text(comparison)
     assert any(line.endswith("  invalid") for line in text.splitlines())
     assert text.count("eager *") == 1
