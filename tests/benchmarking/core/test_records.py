@@ -109,6 +109,16 @@ def test_combined_readings_prefer_values_over_reasons():
     assert one | two == Readings(values={"a": 1, "b": 2}, missing={"c": "not_run"})
 
 
+def test_readings_of_optional_values_are_values_or_the_one_reason():
+    assert Readings.known({"a": 0, "b": None}, "not_run") == Readings(values={"a": 0}, missing={"b": "not_run"})
+
+
+def test_readings_of_some_names_keep_values_and_reasons_in_the_order_of_the_names():
+    all_of_them = Readings(values={"a": 1, "b": 2}, missing={"c": "failed", "d": "not_run"})
+    some = all_of_them.only(("c", "b", "a", "e"))
+    assert (list(some.values.items()), dict(some.missing)) == ([("b", 2), ("a", 1)], {"c": "failed"})
+
+
 def test_hashes_do_not_depend_on_key_order():
     assert canonical_hash({"a": 1, "b": [2]}) == canonical_hash({"b": [2], "a": 1})
     assert canonical_hash({"a": 1}) != canonical_hash({"a": 2})
