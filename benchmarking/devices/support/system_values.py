@@ -409,30 +409,35 @@ MILLI = 1_000
 
 
 def processor_clock_hz(sys: Path, name: str = "scaling_cur_freq") -> float:
-    """The mean clock of the processors, or the mean of another cpufreq file. Raises UnreadableError."""
+    """The mean clock of the processors whose clock can be read, or the mean of another cpufreq file. Raises
+    UnreadableError if none can."""
     paths = sorted(sys.glob(f"devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
-    if not paths:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no {sys}/devices/system/cpu/cpu0/cpufreq/{name}")
-    return sum(read_int(path) for path in paths) / len(paths) * HZ_PER_KHZ
+    clocks_khz = _readable(paths, f"{NOT_SUPPORTED}: no {sys}/devices/system/cpu/cpu0/cpufreq/{name}")
+    return sum(clocks_khz) / len(clocks_khz) * HZ_PER_KHZ
 
 
 def processor_temperature_c(sys: Path) -> float:
     """The highest temperature of the CPU's sensors that can be read. Raises UnreadableError if none can."""
-    readings: list[float] = []
-    trouble = UnreadableError(f"{NOT_SUPPORTED}: no CPU sensor in {sys}/class/hwmon")
-    for name in sorted(sys.glob("class/hwmon/hwmon*/name")):
+    folders = [
+        name.parent for name in sys.glob("class/hwmon/hwmon*/name") if text_or_empty(name) in TEMPERATURE_SENSORS
+    ]
+    paths = [path for folder in folders for path in sorted(folder.glob("temp*_input"))]
+    return max(_readable(paths, f"{NOT_SUPPORTED}: no CPU sensor in {sys}/class/hwmon")) / MILLI
+
+
+def _readable(paths: Iterable[Path], why_not: str) -> list[int]:
+    """The integers in the files, without files that cannot be read: a sensor without a value answers with an error, and
+    a processor without a clock with "<unknown>". Raises UnreadableError if none can: without files for `why_not`."""
+    found: list[int] = []
+    trouble = UnreadableError(why_not)
+    for path in paths:
         try:
-            paths = sorted(name.parent.glob("temp*_input")) if read_text(name) in TEMPERATURE_SENSORS else []
-        except UnreadableError:  # of a driver that is being removed; whose it was is unknown
-            continue
-        for path in paths:
-            try:
-                readings.append(read_int(path) / MILLI)
-            except UnreadableError as error:  # a sensor without a value answers with an error
-                trouble = error
-    if not readings:
+            found.append(read_int(path))
+        except UnreadableError as error:
+            trouble = error
+    if not found:
         raise trouble
-    return max(readings)
+    return found
 
 
 LOG = Path("/dev/kmsg")

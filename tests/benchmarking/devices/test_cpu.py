@@ -70,6 +70,14 @@ def test_one_sensor_without_a_value_takes_no_other_with_it(plant, tmp_path, bad)
     assert CpuHandle(Rapl(tmp_path), root, "Linux").state().values["temperature_c"] == 61.0
 
 
+def test_a_processor_without_a_clock_takes_no_other_with_it(plant, tmp_path):
+    cpu = "devices/system/cpu"
+    root = plant(
+        {f"{cpu}/cpu0/cpufreq/scaling_cur_freq": 2_000_000, f"{cpu}/cpu1/cpufreq/scaling_cur_freq": "<unknown>"}
+    )
+    assert CpuHandle(Rapl(tmp_path), root, "Linux").state().values["clock_hz"] == 2_000_000_000
+
+
 def test_the_only_sensor_without_a_value_is_the_reason(plant, tmp_path):
     root = plant({"class/hwmon/hwmon0/name": "coretemp", "class/hwmon/hwmon0/temp1_input": "off"})
     reason = CpuHandle(Rapl(tmp_path), root, "Linux").state().missing["temperature_c"]
