@@ -12,6 +12,7 @@ from visualize.drawing.figure import Block, Colour, Element, Entry, Figure, Line
 from visualize.drawing.loads import (
     GOOD_SHARE,
     LEVELS,
+    RATE,
     REQUEST_PARTS,
     TIMES,
     UNLIMITED,
@@ -186,7 +187,6 @@ MOST_BARS = 300
 """Maximum requests with a bar; with more, bars would be thinner than a pixel."""
 MOST_LEVELS = 6
 """Levels of a server that are all drawn; of more, as a search for a rate has, those that decide."""
-NARROW = "narrow the selection, e.g. request_rate=8"
 COLOURS: tuple[Colour, ...] = ("grey", 4, 0)
 TIMELINE_WIDTH_IN, BARS_IN, FLIGHT_IN = 7.6, 3.4, 1.3
 
@@ -214,10 +214,12 @@ class RequestTimeline(ChartPlugin):
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
         deciding = _deciding(rows)
         yield from super().draw([row for row in rows if row["result_id"] in deciding])
-        rest = len({row["result_id"] for row in rows}) - len(deciding)
+        rest = {row["result_id"]: row["offered_rate"] for row in rows if row["result_id"] not in deciding}
         if rest:
-            why = f"of more than {MOST_LEVELS} levels, those at the limits and at the knee are drawn: {NARROW}"
-            yield NotDrawn(what=f"{self.title} of {counted(rest, 'more level')}", why=why)
+            rate = next((rate for rate in rest.values() if rate is not None), None)
+            example = "" if rate is None else f", e.g. \"sql:axes->>'{RATE}' = '{rate}'\""
+            why = f"of more than {MOST_LEVELS} levels, those at the limits and at the knee are drawn: narrow the "
+            yield NotDrawn(what=f"{self.title} of {counted(len(rest), 'more level')}", why=f"{why}selection{example}")
 
     def drawing(self, key: Row, launches: Sequence[Row]) -> Drawing:
         requests = requests_of(launches[0])

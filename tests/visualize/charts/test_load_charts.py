@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -137,7 +138,9 @@ def test_a_level_that_is_invalid_says_so_in_the_title_of_its_requests_whose_bars
     assert "Crossed" not in text
 
 
-def test_of_the_many_levels_of_a_search_only_those_that_decide_have_a_picture_of_their_requests(outcomes, alter):
+def test_of_the_many_levels_of_a_search_only_those_that_decide_have_a_picture_of_their_requests(
+    outcomes, alter, shared_warehouse
+):
     def shared(result):
         rate = result.point.axes[REQUEST_RATE]
         good = 1.0 if rate < 2.2 else 0.5
@@ -150,7 +153,12 @@ def test_of_the_many_levels_of_a_search_only_those_that_decide_have_a_picture_of
     at = [one.title.partition(" at ")[2] for one in drawn if not isinstance(one, NotDrawn)]
     assert sorted(at) == ["2.114 requests/s", "2.2 requests/s", "4 requests/s"]
     (rest,) = (one for one in drawn if isinstance(one, NotDrawn))
-    assert (rest.what, "request_rate=8" in rest.why) == ("Requests over time of 5 more levels", True)
+    assert rest.what == "Requests over time of 5 more levels"
+    condition = re.search('"sql:(.*)"$', rest.why)[1]
+    (found,) = shared_warehouse.query(
+        f"SELECT axes->>'request_rate' AS rate FROM all_results WHERE {condition}"
+    ).dicts()
+    assert float(found["rate"]) in rates, "what the sentence proposes selects a level"
     assert len(outcomes("request_timeline", few)) == 6, "a sweep of a few levels is drawn whole"
 
 
