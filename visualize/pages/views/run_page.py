@@ -137,7 +137,7 @@ def page(data: Data, parameters: RunParameters) -> SimpleNamespace:
     first = dict(islice(own.items(), MOST_OWN if len(rows) > 1 else None))  # one row is a list, which is never cut off
     headings, cells = result_table(rows, first)
     further = {
-        metric.words: lambda row, name=name: number_cell(row[OTHERS].get(name))  # type: ignore[misc]
+        metric.words: lambda row, name=name: number_cell(row[OTHERS].get(name))
         for name, metric in own.items()
         if name not in first
     }
