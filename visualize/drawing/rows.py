@@ -16,7 +16,6 @@ from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.metrics import MS_PER_S, PEAK_MEMORY
 from benchmarking.core.records import LOOP
 from benchmarking.core.text import counted
-from db.analysis.newer_results import newer_doubtful
 from visualize.drawing.figure import Figure, NotDrawn
 
 if TYPE_CHECKING:
@@ -292,6 +291,8 @@ def is_ok(row: Row) -> bool:
 def with_newer(warehouse: Warehouse, rows: Sequence[Row]) -> list[Row]:
     """The rows with `newer`: words about the newest result of the row's series where it is not valid and the row is of
     an older one; else None."""
+    from db.analysis.recommend.measured_options import newer_doubtful  # not before charts are drawn: it needs numpy
+
     found = newer_doubtful(warehouse, [row["result_id"] for row in rows])
     return [{**row, "newer": found[row["result_id"]].text if row["result_id"] in found else None} for row in rows]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS, POINT_FIELDS
+from benchmarking.core.doubts import KINDS
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
@@ -19,8 +20,7 @@ from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import ALL, model_and_quantization
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.newer_results import newer_doubtful
-from db.analysis.recommend.recommendation import WITHOUT_INTERVAL, Option, Recommendation, how_known
+from db.analysis.recommend.recommendation import WITHOUT_INTERVAL, Newer, Option, Recommendation, how_known
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
 
@@ -76,6 +76,18 @@ FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[]))
 MOST_STORED = 4
 """Stored values of a field that are listed where nothing is selected; the rest are counted."""
 MODELS = "SELECT DISTINCT model_id FROM all_results ORDER BY model_id"
+NEWER = """
+SELECT
+    shown.result_id AS shown_id, newer.result_id, newer.started_at, newer.status, newer.validity, newer.doubts,
+    newer.latency_median_ms AS latency_ms
+FROM benchmark_results shown
+JOIN benchmark_runs run ON run.run_id = shown.run_id
+LEFT JOIN series_alias alias ON alias.series_id = shown.series_id
+JOIN latest_results newer ON newer.series_id = coalesce(alias.canonical_series_id, shown.series_id)
+WHERE shown.result_id IN (SELECT unnest(?::VARCHAR[])) AND newer.started_at > run.started_at
+    AND newer.status <> 'skipped' AND (newer.status <> 'ok' OR newer.validity <> 'valid')
+"""
+"""Results that are newer than a shown one, and were passed over because they are not valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,3 +402,21 @@ def why_no_energy(missing: Mapping[str, str]) -> str:
     reasons = [missing[name] for name in ENERGY if name in missing]
     applicable = [reason for reason in reasons if not reason.startswith(NOT_APPLICABLE)]
     return next(iter((*applicable, *reasons)), "not measured")
+
+
+def newer_doubtful(warehouse: Warehouse, shown: Collection[str]) -> Mapping[str, Newer]:
+    """By the id of a shown result, the newest of its series, where that is newer and not valid.
+
+    Comparisons show the newest valid result of a series. Where a newer one is noisy, wrong or failed, the machine or
+    the program may have changed since, so whoever shows the older one says it in the words of `Newer`.
+    """
+    return {
+        row["shown_id"]: Newer(
+            result_id=row["result_id"],
+            started_at=row["started_at"],
+            state=f"is {row['validity']}" if row["status"] == "ok" else row["status"].replace("_", " "),
+            doubts=tuple(kind for kind in row["doubts"] if kind not in KINDS or KINDS[kind].severity != "info"),
+            latency_ms=row["latency_ms"],
+        )
+        for row in warehouse.query(NEWER, (list(shown),)).dicts()
+    }

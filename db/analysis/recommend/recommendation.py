@@ -22,6 +22,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -29,11 +30,12 @@ from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import ALL_QUALITY_LIMITS, QUALITY_METRICS, TO_MEASURE, source_of
 from benchmarking.core.records import Point
+from benchmarking.core.text import number
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.judging import FEW_LAUNCHES
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
 from benchmarking.core.verdicts.words import Judgement
-from db.analysis.newer_results import Newer
+from db.values import listed_doubts
 
 Quantity = Literal[
     "latency",
@@ -114,6 +116,27 @@ class Prices:
             if key is not None and key.lower() in self.per_hour:
                 return self.per_hour[key.lower()]
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newer:
+    """The newest result of a series, which is not valid."""
+
+    result_id: str
+    started_at: datetime
+    """Start of its run, UTC."""
+    state: str
+    """What it is: "is noisy", "failed", "timed out"."""
+    doubts: tuple[str, ...]
+    """Kinds of doubt, without those of severity info."""
+    latency_ms: float | None
+
+    @property
+    def text(self) -> str:
+        """ "a newer result, 87.5 ms, of 2026-11-28 09:01 UTC, is noisy (unsteady)" """
+        value = "" if self.latency_ms is None else f", {number(self.latency_ms)} ms"
+        why = f" ({listed_doubts(self.doubts)})" if self.doubts else ""
+        return f"a newer result{value}, of {self.started_at:%Y-%m-%d %H:%M} UTC, {self.state}{why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,15 @@ from benchmarking.core.metrics import SERVICE_TIMES
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, Scalar
 from benchmarking.core.text import counted, number
 from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.newer_results import Newer, newer_doubtful
-from db.analysis.recommend.measured_options import Computed, stated_mode, stated_value, unusable_words, workload_config
-from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Prices
+from db.analysis.recommend.measured_options import (
+    Computed,
+    newer_doubtful,
+    stated_mode,
+    stated_value,
+    unusable_words,
+    workload_config,
+)
+from db.analysis.recommend.recommendation import MILLION, SECONDS_PER_HOUR, Newer, Prices
 from db.analysis.selection import Selection
 from db.connection import literal
 from db.values import arrivals_words

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.quality import Quality, QualityValue
-from db.analysis.newer_results import newer_doubtful
-from db.analysis.recommend.measured_options import model_and_quantization, models_by_name
+from db.analysis.recommend.measured_options import model_and_quantization, models_by_name, newer_doubtful
 from db.commands import recommend
 from db.warehouse import Warehouse
 from tests.helpers.run_changes import Alter
