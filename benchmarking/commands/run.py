@@ -98,13 +98,19 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
             ab.check_commands(sides)
             return ab.run_comparison(sides, looks, options)
         several = len(arguments.precisions) > 1 or len(arguments.num_threads or ()) > 1
-        if several or arguments.compare_to is not None or _names_several(arguments.runtimes or ()):
-            arguments.launches = arguments.launches or ROUNDS_TO_PROVE  # rather many launches than long ones
+        several = several or arguments.compare_to is not None or _names_several(arguments.runtimes or ())
+        is_repeated = several and arguments.launches is None
+        if is_repeated:
+            arguments.launches = ROUNDS_TO_PROVE  # rather many launches than long ones
         with open_target(arguments, (arguments.device,)) as target:
             plans, show = _plans(arguments, argv, show, target.machine)
             if arguments.dry_run:
                 command_session.check_saving(arguments)
                 return command_session.show_plans(plans, show)
+            if is_repeated and not show.quiet:
+                note(
+                    f"each point is launched {ROUNDS_TO_PROVE} times, to tell small differences; --launches 1 is a look"
+                )
             compared: list[int] = []
             if arguments.compare_to is not None:
                 show = ab.show_comparison(show, arguments, [plan.run_id for plan in plans], compared)

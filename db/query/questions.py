@@ -39,6 +39,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.text import first_few
 from db.connection import TEMP_FOLDER_VARIABLE
 
 if TYPE_CHECKING:
@@ -361,7 +362,7 @@ def _run_query(warehouse: Warehouse, question: Mapping[str, Any]) -> Iterator[tu
             groups = _row_groups(cursor) if most_rows is None else iter([cursor.fetchmany(most_rows)])
             yield from (("rows", [[_sent(value) for value in row] for row in rows]) for rows in groups if rows)
     except StorageError as error:
-        raise _explained(parse_message(str(error.__cause__)), sql, error) from error
+        raise _explained(parse_message(str(error.__cause__)), sql, error, warehouse) from error
 
 
 def _row_groups(cursor: DuckDB) -> Iterator[list[Row]]:
@@ -454,14 +455,21 @@ def limit_memory() -> None:
 
 
 OTHER_TABLES = {
-    **dict.fromkeys(("result", "results", "benchmark", "benchmarks", "measurements", "metrics"), "benchmark_results"),
+    **dict.fromkeys(("result", "results", "benchmark", "benchmarks", "measurements", "metrics"), "all_results"),
     **dict.fromkeys(("run", "runs", "models", "sessions"), "benchmark_runs"),
     **dict.fromkeys(("hardware", "devices", "machines"), "hardware_info"),
     **dict.fromkeys(("samples", "raw", "raw_data", "latencies"), "raw_samples"),
     **dict.fromkeys(("load", "loads", "serving", "servers", "rates", "goodput"), "load_curve"),
 }
 """Names that people guess -> our table, which DuckDB would not find similar."""
-NO_COLUMN = re.compile(r'(?:Referenced|Values list "\w+" does not have a) column (?:named )?"(\w+)"')
+NO_COLUMN = re.compile(r'(?:Referenced|(?:Values list|Table) "\w+" does not have a) column (?:named )?"(\w+)"')
+HAVE_COLUMN = """
+SELECT DISTINCT table_name FROM system.main.duckdb_columns() WHERE NOT internal AND column_name = ?
+ORDER BY table_name NOT IN ('latest_results', 'all_results'), table_name NOT LIKE '%results', table_name
+"""
+"""Tables and views with a column: first those that have most of them."""
+OTHER_COLUMNS = {"state": "status (of the measurement) or validity (of its numbers)"}
+"""Names that people guess -> our columns, which DuckDB would not find similar."""
 SHORT_WORDS = {
     "ttft": "time_to_first_token",
     "tpot": "time_per_output_token",
@@ -477,7 +485,7 @@ LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
-def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> BenchhouseError:
+def _explained(problem: DuckDbMessage, sql: str, error: StorageError, warehouse: Warehouse) -> BenchhouseError:
     """The error for the user."""
     position = "" if problem.position is None else f"{error_position(sql, problem.position)}: "
     if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
@@ -495,6 +503,11 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError) -> Benchho
         return UsageError(f"{position}there is no column {column[1]}: it is {ours}, as of all_results{of_loads}")
     if column and (ours := _of_loads(column[1], re.findall(r'"(\w+)"', problem.message)[1:])):
         return UsageError(f"{position}there is no column {column[1]}: {ours}")
+    if column and column[1] in OTHER_COLUMNS:
+        return UsageError(f"{position}there is no column {column[1]}: did you mean {OTHER_COLUMNS[column[1]]}?")
+    if column and (have := [row["table_name"] for row in warehouse.query(HAVE_COLUMN, [column[1]]).dicts()]):
+        places = f"{first_few(have, 3)} {'has' if len(have) == 1 else 'have'} it"
+        return UsageError(f"{position}no column {column[1]} in what this selects from: {places}")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     if problem.kind == "Out of Memory":

@@ -43,6 +43,15 @@ def test_skipped_runtimes_are_listed_in_the_comparison(capsys):
     assert "eager runs on cpu, cuda, rocm, mps, xpu, not on null" in reason
 
 
+def test_a_comparison_says_how_often_it_launches_unless_that_was_asked_for(capsys):
+    words = ["tiny-bert", "--device", "null", "--runtime", "null,eager", "--skip-unsupported", *SMALL]
+    assert main(words) == 0
+    said = "each point is launched 8 times, to tell small differences; --launches 1 is a look\n"
+    assert said in capsys.readouterr().err
+    assert main([*words, "--launches", "3"]) == 0
+    assert "times, to tell" not in capsys.readouterr().err
+
+
 def test_json_gives_the_runs_and_the_comparison(capsys):
     assert main([*RUN, "--runtime", "null,eager", "--skip-unsupported", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

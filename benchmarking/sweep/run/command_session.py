@@ -283,6 +283,8 @@ def _measure(
             again = shlex.join([*as_typed("run").split(" "), *flags])
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")
+            if saves and ingest is not None and measured < total:
+                note("the database has a run, for charts and SQL, when all of its points and launches are measured")
             if not saves or not show.json:  # else they are on disk only: the document of a part looks like the whole
                 _print(runs, show)
             interrupted(runs)
