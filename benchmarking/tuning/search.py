@@ -66,7 +66,7 @@ LEAST_LAUNCH_S = 8.0
 """Budget of a launch of the screening: loading and a few calls of each point."""
 STORE_S = 0.5
 """Time to store a run, set aside for the end."""
-UNFINISHED = "the budget had no room: its build or launch did not finish in time"
+UNFINISHED = "its build or launch did not finish within its share of the budget"
 """Why a configuration that was launched has no result."""
 FIRST_LOAD_S, FIRST_BUILD_S, FIRST_EXPORT_S, FIRST_COMPILE_S = 5.0, 10.0, 40.0, 60.0
 """Assumed times to load a model, to convert its weights, to export its graph, and to compile it, before any was."""

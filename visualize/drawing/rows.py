@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LIMIT_WORDS
+from benchmarking.core.load_doubts import LIMIT_WORDS, SLO_SHARE
 from benchmarking.core.metrics import MS_PER_S, PEAK_MEMORY
 from benchmarking.core.records import LOOP
 from benchmarking.core.text import counted
@@ -371,6 +371,7 @@ LOAD_SETTINGS: Mapping[str, str] = {
     "lengths_in": "prompts of {} words",
     "lengths_out": "replies of {} tokens",
     LOOP: "{} loop",
+    SLO_SHARE: "a share of {} within the limits",
 }
 """Setting of load tests -> template of its words."""
 

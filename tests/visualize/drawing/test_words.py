@@ -96,6 +96,10 @@ def test_the_doubt_of_a_single_point_counts_no_points():
         ({"loop": "closed", "lengths_in": "uniform:64-256"}, "prompts of uniform:64-256 words"),
         ({"arrivals": "at_once", "endpoint": "chat", "loop": "open"}, "arrivals at once, chat endpoint"),
         ({"slo": "e2e:5000ms,ttft:500ms,odd:1s"}, "limits: latency 5 s and time to first token 500 ms and odd 1 s"),
+        (
+            {"slo": "ttft:500ms", "slo_share": 0.95},
+            "limits: time to first token 500 ms, a share of 0.95 within the limits",
+        ),
         ({"slo": "not limits", "cache": "static"}, "cache=static, limits: not limits"),
     ],
 )
