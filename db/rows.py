@@ -1,4 +1,5 @@
-"""Converts a run into rows of the warehouse, and rows into Arrow tables with the types of its columns.
+"""Converts a run into rows of the warehouse, rows into Arrow tables with the types of its columns, and the Arrow tables
+of answers into rows.
 
 Rows are dictionaries by column name, without NULLs; maps are lists of pairs, as Arrow expects them. Nothing of the run
 is dropped.
@@ -16,9 +17,10 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import FURTHER, POINT_FIELDS
+from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError
 from benchmarking.core.load_doubts import SLO_SHARE
 from benchmarking.core.provenance import naive_utc
@@ -37,6 +39,10 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.run_file import LargeSamples
 from benchmarking.core.sample_statistics import tail_quantile
+from benchmarking.core.text import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = dict[str, Any]
 
@@ -421,3 +427,70 @@ def metric_definition(run: Run) -> int:
     """Version of the run's metric definitions."""
     stated = run.settings.get("metric_definition")
     return stated if isinstance(stated, int) else METRIC_DEFINITION
+
+
+OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in columns[1:])
+LIST_COLUMN = "loads"
+"""One that holds a list."""
+MOST_SHOWN = 60
+
+
+class Table:
+    """The complete answer to a query."""
+
+    def __init__(self, arrow: Any, path: str = "", json_columns: Sequence[int] = ()) -> None:
+        """Wraps a `pyarrow.Table`; `path` is the warehouse's name in messages."""
+        self._arrow, self._path, self._json_columns = arrow, path, json_columns
+
+    def arrow(self) -> Any:
+        """As a `pyarrow.Table`."""
+        return self._arrow
+
+    def df(self) -> pd.DataFrame:
+        """As a `pandas.DataFrame`; maps are dictionaries, JSON is text."""
+        frame: pd.DataFrame = self._arrow.to_pandas(maps_as_pydicts="strict")
+        return frame
+
+    def _check_json(self, name: str, column: Any) -> None:
+        """Of the texts that do not look as ours at once, each is parsed."""
+        import pyarrow.compute as pc
+
+        if name not in OBJECT_COLUMNS and name != LIST_COLUMN:
+            return
+        kind, beginning = (list, "[") if name == LIST_COLUMN else (dict, "{")
+        begins = pc.starts_with(column, beginning)
+        if name == "axes":
+            begins = pc.and_(begins, pc.equal(pc.count_substring_regex(column, r"[{\[]"), 1))
+        elif name == "extra":
+            begins = pc.and_(begins, pc.match_substring(column, '"doubts":['))
+        numbers = NUMBERS_IN.get(name, ())
+        if numbers:
+            is_other = pc.match_substring_regex(column, rf'"({"|".join(numbers)})":\s*[^-\d\s]')
+            begins = pc.and_(begins, pc.invert(is_other))
+        for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
+            value: Any = json.loads(text)
+            is_ours = isinstance(value, kind)
+            if is_ours and name == "axes":
+                is_ours = all(isinstance(one, str | int | float) for one in value.values())
+            elif is_ours and name == "extra":
+                is_ours = isinstance(value.get("doubts"), list)
+            if not is_ours or not all(isinstance(value.get(key, 0), int | float) for key in numbers):
+                raise FormatError(
+                    f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
+                    f"another one changed the file: {as_typed('setup')} --verify lists what is damaged"
+                )
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """One dictionary per row; maps are dictionaries, JSON is text.
+
+        Raises FormatError for a column of ours whose JSON is no object: another program has written into the file.
+        """
+        import pyarrow as pa
+
+        for place in self._json_columns:
+            self._check_json(self._arrow.column_names[place], self._arrow.column(place))
+        rows: list[dict[str, Any]] = self._arrow.to_pylist()
+        for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
+            for row in rows:
+                row[name] = None if row[name] is None else dict(row[name])
+        return rows

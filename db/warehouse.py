@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -22,7 +21,6 @@ from benchmarking.core.records import Precision, Run
 from benchmarking.core.run_file import read_file
 from benchmarking.core.storage_paths import DATA_PATH, FILE_ENDING, LAKE, LakePlace, is_lake
 from benchmarking.core.temporary import remove_leftovers, temporary_folder
-from benchmarking.core.text import visible
 from db import ingestion, lake, migrate, run_records
 from db.connection import (
     FILE_FORMAT,
@@ -53,11 +51,9 @@ from db.file_copy import (
     turn,
 )
 from db.ingestion import FileRuns, ingest_files, insert_profiles, store
-from db.rows import NUMBERS_IN, OBJECTS, Row
+from db.rows import Row, Table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from db.connection import DuckDB
 
 REPLACED_PAUSE_S = 0.2
@@ -560,70 +556,3 @@ def _create(path: Path) -> None:
         ):
             migrate.migrate(connection, str(path))
         publish(part, path)
-
-
-OBJECT_COLUMNS = frozenset(column for columns in OBJECTS.values() for column in columns[1:])
-LIST_COLUMN = "loads"
-"""One that holds a list."""
-MOST_SHOWN = 60
-
-
-class Table:
-    """The complete answer to a query."""
-
-    def __init__(self, arrow: Any, path: str = "", json_columns: Sequence[int] = ()) -> None:
-        """Wraps a `pyarrow.Table`; `path` is the warehouse's name in messages."""
-        self._arrow, self._path, self._json_columns = arrow, path, json_columns
-
-    def arrow(self) -> Any:
-        """As a `pyarrow.Table`."""
-        return self._arrow
-
-    def df(self) -> pd.DataFrame:
-        """As a `pandas.DataFrame`; maps are dictionaries, JSON is text."""
-        frame: pd.DataFrame = self._arrow.to_pandas(maps_as_pydicts="strict")
-        return frame
-
-    def _check_json(self, name: str, column: Any) -> None:
-        """Of the texts that do not look as ours at once, each is parsed."""
-        import pyarrow.compute as pc
-
-        if name not in OBJECT_COLUMNS and name != LIST_COLUMN:
-            return
-        kind, beginning = (list, "[") if name == LIST_COLUMN else (dict, "{")
-        begins = pc.starts_with(column, beginning)
-        if name == "axes":
-            begins = pc.and_(begins, pc.equal(pc.count_substring_regex(column, r"[{\[]"), 1))
-        elif name == "extra":
-            begins = pc.and_(begins, pc.match_substring(column, '"doubts":['))
-        numbers = NUMBERS_IN.get(name, ())
-        if numbers:
-            is_other = pc.match_substring_regex(column, rf'"({"|".join(numbers)})":\s*[^-\d\s]')
-            begins = pc.and_(begins, pc.invert(is_other))
-        for text in column.filter(pc.invert(begins)).to_pylist():  # without those that are NULL
-            value: Any = json.loads(text)
-            is_ours = isinstance(value, kind)
-            if is_ours and name == "axes":
-                is_ours = all(isinstance(one, str | int | float) for one in value.values())
-            elif is_ours and name == "extra":
-                is_ours = isinstance(value.get("doubts"), list)
-            if not is_ours or not all(isinstance(value.get(key, 0), int | float) for key in numbers):
-                raise FormatError(
-                    f"{self._path}: {name}: found {visible(text[:MOST_SHOWN])}, which is not of this program: "
-                    f"another one changed the file: {as_typed('setup')} --verify lists what is damaged"
-                )
-
-    def dicts(self) -> list[dict[str, Any]]:
-        """One dictionary per row; maps are dictionaries, JSON is text.
-
-        Raises FormatError for a column of ours whose JSON is no object: another program has written into the file.
-        """
-        import pyarrow as pa
-
-        for place in self._json_columns:
-            self._check_json(self._arrow.column_names[place], self._arrow.column(place))
-        rows: list[dict[str, Any]] = self._arrow.to_pylist()
-        for name in (field.name for field in self._arrow.schema if pa.types.is_map(field.type)):
-            for row in rows:
-                row[name] = None if row[name] is None else dict(row[name])
-        return rows

@@ -23,8 +23,8 @@ from benchmarking.core.text import counted
 from db.analysis.selection import EVERYTHING, Selection, unstored
 from db.connection import storage_error
 from db.file_copy import publish, temporary_sibling
+from db.rows import Table
 from db.run_records import StoredRun, stored_runs
-from db.warehouse import Table
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
