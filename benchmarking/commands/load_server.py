@@ -97,20 +97,8 @@ exit codes: 0 measured; 1 failed, or --fail-on; 2 usage; 3 no rate fits, unknown
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    limits = parse_limits(",".join(arguments.limit), LIMIT_WORDS) if arguments.limit else {}
-    _check_subject(arguments)
-    traffics = _traffics(arguments)
+    limits, traffics, levels = _asked(arguments)
     is_server = _is_server(arguments)
-    if not is_server:
-        load_model.check(arguments, limits, traffics)
-    levels = _levels(arguments) if arguments.scenario is None else load_model.scenario_levels(arguments)
-    for traffic in traffics:
-        _check_size(levels, traffic, has_prompts=is_server or not traffic.has_one_size)
-    if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
-        raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
-    if not 0 < arguments.share <= 1 - arguments.find_rate * LEAST_ALLOWED:
-        most = f" and at most {1 - LEAST_ALLOWED:g} with --find-rate" if arguments.find_rate else ""
-        raise UsageError(f"--share: takes a share above 0{most}, such as 0.95 or 95%")
     require_running_clock()
     say, command = notes(quiet=arguments.quiet), (*NAME.split(), *argv)
     quality = measured_by({name: getattr(arguments, name, None) for name in QUALITY}).quality
@@ -190,6 +178,25 @@ def main(argv: Sequence[str]) -> int:
         return code or outcome.exit_code
     found_nothing = any(is_search(result) and result.status != "ok" for run in runs for result in run.results)
     return EXIT_NOT_ENOUGH_DATA if code == EXIT_OK and found_nothing else code
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[dict[str, float], list[Traffic], Sequence[Level]]:
+    """The limits, the traffics and the levels that the words ask for. Raises UsageError where they contradict each
+    other, before anything is measured."""
+    limits = parse_limits(",".join(arguments.limit), LIMIT_WORDS) if arguments.limit else {}
+    _check_subject(arguments)
+    traffics = _traffics(arguments)
+    if not (is_server := _is_server(arguments)):
+        load_model.check(arguments, limits, traffics)
+    levels = _levels(arguments) if arguments.scenario is None else load_model.scenario_levels(arguments)
+    for traffic in traffics:
+        _check_size(levels, traffic, has_prompts=is_server or not traffic.has_one_size)
+    if arguments.find_rate and (len(levels) < 2 or not levels[0].is_open or not limits):
+        raise UsageError("--find-rate requires --limit and two rates to search between, such as --request-rate 1,32")
+    if not 0 < arguments.share <= 1 - arguments.find_rate * LEAST_ALLOWED:
+        most = f" and at most {1 - LEAST_ALLOWED:g} with --find-rate" if arguments.find_rate else ""
+        raise UsageError(f"--share: takes a share above 0{most}, such as 0.95 or 95%")
+    return limits, traffics, levels
 
 
 def _results(
