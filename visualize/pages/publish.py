@@ -36,7 +36,7 @@ EXIT_CODES = """exit codes: 1 the database cannot be read, or DIR cannot be writ
 or DIR has other files"""
 
 
-@command(NAME)
+@command(NAME, interrupted="DIR is as it was")
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         with snapshots.reading() as source:
             chosen = selection.resolved(source.path)
             with public_copy(source, chosen, arguments.title, with_hosts=arguments.with_hosts) as data:
-                site = write_site(data, folder, runs=arguments.runs)
+                site = write_site(data, folder, runs=arguments.runs, say=note)
     finally:
         snapshots.close()
     print(folder / FIRST)

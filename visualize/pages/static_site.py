@@ -12,8 +12,9 @@ import hashlib
 import json
 import posixpath
 import re
+import time
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
@@ -50,6 +51,7 @@ POLICY = (
 PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """File names that are safe and distinct on every file system."""
 DIGEST_LETTERS = 10
+SAY_EVERY_S = 10.0
 NEWEST_RUNS = """
 SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC
 """
@@ -125,9 +127,10 @@ def _in_files(view: str, parameters: DataclassInstance) -> DataclassInstance | N
     return None if known is None or known.in_files is None else known.in_files(parameters)
 
 
-def write_site(data: Data, folder: Path, *, runs: int) -> SimpleNamespace:
+def write_site(data: Data, folder: Path, *, runs: int, say: Callable[[str], None]) -> SimpleNamespace:
     """Write the site, with pages of the newest `runs` runs. It appears, or replaces an earlier site, once complete.
-    Returns the numbers of pages, of those of runs, and of runs without one, and its size in bytes.
+    Returns the numbers of pages, of those of runs, and of runs without one, and its size in bytes. `say` is told every
+    few seconds how far it is.
 
     Raises UsageError for a folder with other content, StorageError for a write error.
     """
@@ -135,7 +138,7 @@ def write_site(data: Data, folder: Path, *, runs: int) -> SimpleNamespace:
     check_folder(folder)
     try:
         with temporary_folder(f".{folder.name}", folder.parent) as place:
-            written = _write(data, place / "new", runs)
+            written = _write(data, place / "new", runs, say)
             check_folder(folder)  # again, since writing takes time
             _replace(folder, place / "new", place / "old")
     except OSError as error:
@@ -185,7 +188,7 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _write(data: Data, folder: Path, runs: int) -> SimpleNamespace:
+def _write(data: Data, folder: Path, runs: int, say: Callable[[str], None]) -> SimpleNamespace:
     newest = [row["run_id"] for row in data.warehouse.query(NEWEST_RUNS).dicts()]
     plan = SitePlan(runs=frozenset(newest[:runs]))
     note = f"results up to {time_text(data.taken_at)} UTC."
@@ -195,7 +198,11 @@ def _write(data: Data, folder: Path, runs: int) -> SimpleNamespace:
     for view in views().values():
         if view.is_in_navigation:
             plan.path(view.name, view.parameters())
+    said_s = time.monotonic()
     while plan.waiting:
+        if time.monotonic() - said_s > SAY_EVERY_S:
+            said_s = time.monotonic()
+            say(f"{len(sizes):,} pages written, {len(plan.waiting):,} known to be left")
         name, parameters, path = plan.waiting.popleft()
         text = render(StaticPage(plan, path, note), views()[name], data, parameters)
         sizes[path] = _write_file(folder, path, text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -242,12 +243,15 @@ def test_a_file_over_20_mb_is_refused_and_leaves_nothing(site, small, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_the_newest_runs_have_pages_and_the_others_are_counted(small, tmp_path, capsys):
+def test_only_the_newest_runs_have_pages_and_the_others_are_counted(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(static_site, "SAY_EVERY_S", 0.0)
     assert publish(tmp_path / "site", small, "--runs", "2") == 0
     pages = crawled(tmp_path / "site")
     assert sum(path.startswith("run/") for path in pages) == 2
     assert all("The newest 2 of 3 runs have pages" in page.text for page in pages.values())
-    assert "1 older runs have no page" in capsys.readouterr().err
+    *progress, end = capsys.readouterr().err.splitlines()
+    assert "1 older runs have no page" in end
+    assert re.fullmatch(r"\d+ pages written, \d+ known to be left", progress[-1])
 
 
 def test_only_selected_results_are_published(database, tmp_path):
