@@ -184,7 +184,8 @@ def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Series
     colour."""
     groups = grouped(rows, (*CONFIGURATION, *axes))
     facts = [(*details(key, SETUP_COLUMNS), *(words.axis(name, key[name]) for name in axes)) for key, _ in groups]
-    labels = distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR)
+    always = SETUP_COLUMNS.index("hardware_id")  # its id says nothing to a reader where the others tell them apart
+    labels = distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR, always=always)
     places = [members[0]["device_place"] for _, members in groups]
     several = len(set(places)) > 1
     return [

@@ -404,8 +404,11 @@ def file_details(key: Row, columns: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separator: str) -> list[str]:
+def distinct_names(
+    names: Sequence[str], facts: Sequence[Sequence[str]], separator: str, *, always: int = 0
+) -> list[str]:
     """Unique names: equal names get the first facts that distinguish them, else all facts that differ, else a number.
+    The first facts (`always`, their number) are given wherever they differ, so that nothing unsaid tells two apart.
 
     `facts` has one sequence of equal length for each name. Of a list of settings ("attention=sdpa, cache=static"), only
     the items are given that not all equal names have.
@@ -416,7 +419,7 @@ def distinct_names(names: Sequence[str], facts: Sequence[Sequence[str]], separat
         columns = [place for place in range(len(facts[index])) if len({own[place] for own in alike}) > 1]
         for length in range(1, len(columns) + 1):
             if len({tuple(own[place] for place in columns[:length]) for own in alike}) == len(alike):
-                columns = columns[:length]
+                columns = [place for number, place in enumerate(columns) if number < length or place < always]
                 break
         parts = [name]
         for place in columns:

@@ -34,6 +34,15 @@ def test_equal_names_get_more_facts_if_one_is_not_enough():
     assert distinct_names(["a", "a", "a"], facts, "_") == ["a_red_1", "a_red_2", "a_blue_1"]
 
 
+def test_facts_that_differ_are_named_even_where_others_tell_the_names_apart():
+    facts = [["dynamic=false", "1 thread", "id 1"], ["dynamic=true", "default threads", "id 2"]]
+    assert distinct_names(["a", "a"], facts, " ") == ["a dynamic=false", "a dynamic=true"]
+    assert distinct_names(["a", "a"], facts, " ", always=2) == [
+        "a dynamic=false 1 thread",
+        "a dynamic=true default threads",
+    ]
+
+
 def test_names_without_distinguishing_facts_are_numbered():
     assert distinct_names(["a", "a"], [["x"], ["x"]], "_") == ["a", "a_2"]
 
