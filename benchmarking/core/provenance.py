@@ -172,6 +172,11 @@ class MeasuredRun:
     """Whether any measure of its quality has a value."""
 
     @property
+    def is_own_benchmark(self) -> bool:
+        """Whether code of the user's own was measured, in place of a model."""
+        return self.model_source == "bench"
+
+    @property
     def why_not_repeatable(self) -> str | None:
         """Why no command can repeat it; None if one can."""
         return NOT_REPEATABLE.get("import" if self.origin_format is not None else self.model_source)

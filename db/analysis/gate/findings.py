@@ -410,7 +410,7 @@ def confirm(
 
 
 def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], verdict: Verdict) -> str:
-    if flagged.run.model_source == "bench" and verdict == "not enough data":  # a side of ab: all that the file has
+    if flagged.run.is_own_benchmark and verdict == "not enough data":  # a side of ab: all that the file has
         return ALL_BENCHES
     is_own_load = LOOP in flagged.run.runtime_mode and flagged.run.origin_format is None
     if is_own_load and verdict == "not enough data":

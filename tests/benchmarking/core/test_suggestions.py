@@ -20,6 +20,8 @@ from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
 from db.analysis.gate.gate import DEFAULTS
 from tests.helpers.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("empty_working_folder")
+
 FLAGS = {"--iterations": "--iterations", "--launches": "--launches", "--slo": "--limit", "--limit": "--limit"}
 
 

@@ -179,6 +179,7 @@ def refusing(body):
         thread.join()
 
 
+@pytest.mark.usefixtures("empty_working_folder")
 @pytest.mark.parametrize(
     ("flags", "shares"), [((), [0.1]), (("--endpoint", "chat"), []), (("--shared-prefix", "0.5"), [])]
 )
@@ -213,6 +214,7 @@ def test_a_contended_machine_is_a_doubt_about_a_load(monkeypatch):
     assert kinds == {"cpu_pressure", "run_queue_wait", "steal"}
 
 
+@pytest.mark.usefixtures("empty_working_folder")
 @pytest.mark.parametrize(("flags", "length", "facts"), [((), 5, {"prompt_tokens": 7}), (("--prompt-ids", "50"), 7, {})])
 def test_words_have_the_length_that_was_asked_for_and_token_ids_the_servers_count(flags, length, facts, monkeypatch):
     """The count of words varies with the words: runs of one series would have different points."""
@@ -227,6 +229,7 @@ def test_words_have_the_length_that_was_asked_for_and_token_ids_the_servers_coun
     assert set(result.requests[0].tokens_in) == {7}
 
 
+@pytest.mark.usefixtures("empty_working_folder")
 def test_all_requests_at_once_have_no_rate(monkeypatch):
     said = []
     monkeypatch.setattr(load_table, "print_run", lambda run, as_json: said.append(run))
