@@ -32,7 +32,7 @@ from benchmarking.core.storage_paths import database_exists, is_lake
 from benchmarking.core.terminal import guarded_streams
 from benchmarking.core.text import markdown_escaped
 from benchmarking.core.untrusted.redaction import know_secrets_in
-from benchmarking.core.verdicts.words import EXIT_GATE_FAILED, FLAG, HELP, JUNIT_HELP, conditions
+from benchmarking.core.verdicts.words import EXIT_GATE_FAILED, FLAG, HELP, conditions
 from db.warehouse import Warehouse
 
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
         compare.add_argument("--json", action="store_true", help="the comparison as JSON")
         compare.add_argument("--markdown", action="store_true", help="the comparison as Markdown")
-        compare.add_argument("--junit", type=Path, metavar="FILE", help=JUNIT_HELP)
+        compare.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
         compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
         for side in ("before", "after"):
             compare.add_argument(f"--{side}-name", metavar="TEXT", help="what the text calls it (default: selection)")

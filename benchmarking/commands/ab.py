@@ -28,7 +28,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarking.core.argument_types import file_to_write, non_negative_seconds, positive_int
+from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
 from benchmarking.core.command_line import (
@@ -52,7 +52,7 @@ from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.temporary import held_folder, temporary_folder
 from benchmarking.core.terminal import Page
 from benchmarking.core.text import listed, markdown_code, wrapped
-from benchmarking.core.verdicts.words import FLAG, HELP, JUNIT_HELP, Condition, conditions
+from benchmarking.core.verdicts.words import FLAG, HELP, Condition, conditions
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.flags import repeated_command
 from benchmarking.sweep.plan.measuring_settings import options_in
@@ -462,7 +462,7 @@ def _parser() -> Parser:
     form = output.add_mutually_exclusive_group()
     add_settings(form, SHARED, "json")
     add_settings(form, COMMON, "markdown", helps={"markdown": "comparison as Markdown for a pull request"})
-    output.add_argument("--junit", type=file_to_write, metavar="FILE", help=JUNIT_HELP)
+    add_settings(output, COMMON, "junit")
     output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
     return parser
 

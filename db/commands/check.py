@@ -177,7 +177,7 @@ def _parser() -> Parser:
     confirmation.add_argument("--confirm", action="store_true", help="measure regressions again in a fresh session")
     add_settings(confirmation, SHARED, "output_dir", helps={"output_dir": "folder for the run files of --confirm"})
     output = parser.add_argument_group("output")
-    output.add_argument("--junit", type=file_to_write, metavar="FILE", help="JUnit XML, one test case per series")
+    add_shared(output, junit="JUnit XML, one test case per series")
     output.add_argument(
         "--markdown",
         type=file_to_write,

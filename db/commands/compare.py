@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file: the path has its folder, not the repository
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.core.argument_types import file_to_write
 from benchmarking.core.command_line import Parser, add_aliases, choice, command, note
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
 from benchmarking.core.metrics import METRICS
@@ -30,7 +29,7 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.suggestions import meant_by
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.verdicts.words import FLAG, HELP, JUNIT_HELP, conditions
+from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
 from db.analysis.junit import junit_of_error, write_for_ci
 from db.analysis.selection import EVERYTHING, FIELDS, Selection, field_word, is_setting, shared_prefixes
@@ -188,9 +187,8 @@ def _parser() -> Parser:
     add_aliases(what, profiles, "--profile")
     add_settings(what, COMMON, "metric", "across", lists=("across",))
     output = parser.add_argument_group("output")
-    add_settings(output, COMMON, "only_changes")
+    add_settings(output, COMMON, "only_changes", "junit")
     output.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
-    output.add_argument("--junit", type=file_to_write, metavar="FILE", help=JUNIT_HELP)
     form = output.add_mutually_exclusive_group()
     add_shared(form, json="comparison as JSON", markdown="comparison as Markdown, for a pull request comment")
     add_database(parser)

@@ -3,9 +3,8 @@
 With --request-rate, recommends an engine and machine that serves that many requests per second within the limits, with
 the number of machines and their price, from open-loop load tests.
 
-Only valid and noisy results count, and load tests that are invalid only because requests were sent late: latencies
-count from the schedule, so limits that were met all the same are met. Each workload (task, sequence length and so on)
-has its own table, because different workloads cannot be compared; batch sizes share a table.
+Only valid and noisy results count, and load tests that are invalid only because requests were sent late: limits that
+were met all the same are met. Each workload (task, sequence length, ...) has its own table; batch sizes share one.
 """
 
 from __future__ import annotations

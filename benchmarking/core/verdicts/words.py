@@ -211,7 +211,6 @@ HELP = (
     "slower (or worse, more, regression): exit code 1 if B is slower at a point, 3 if one has no interval, looks "
     "slower, or is too noisy; slower,not-judged: 3 if any has no verdict (default: 3 if no point has one)"
 )
-JUNIT_HELP = "JUnit XML, one test case per point (default: none)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
