@@ -19,12 +19,12 @@ from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.command_line import Parser, hide_package, one_line
 from benchmarking.core.errors import (
     EXIT_FAILED,
-    EXIT_NOT_ENOUGH_DATA,
     EXIT_OK,
     BenchhouseError,
     FormatError,
     LockedError,
     StorageError,
+    storage_errors,
 )
 from benchmarking.core.quality import Quality
 from benchmarking.core.shared_settings import DATABASE_WAIT_S
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         compare.add_argument("--json", action="store_true", help="the comparison as JSON")
         compare.add_argument("--markdown", action="store_true", help="the comparison as Markdown")
         compare.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
+        compare.add_argument("--failed", action="store_true", help="points could not be measured: an error in JUnit")
         compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
         for side in ("before", "after"):
             compare.add_argument(f"--{side}-name", metavar="TEXT", help="what the text calls it (default: selection)")
@@ -133,16 +134,15 @@ def _compare(arguments: argparse.Namespace) -> int:
     from db.analysis.compare.comparison import compare
     from db.analysis.compare.comparison_text import comparison_junit, comparison_markdown, comparison_text
     from db.analysis.compare.matching import across_column
-    from db.analysis.junit import write_for_ci
     from db.analysis.selection import Selection, judged_metric
 
     before, after = (Selection.parse(text).resolved(arguments.database) for text in (arguments.before, arguments.after))
     with Warehouse.open(arguments.database, read_only=True) as warehouse:
         metric = judged_metric(warehouse, arguments.metric)
         comparison = compare(warehouse, before, after, metric, [across_column("all")])
-    gate = comparison.gate(metric, arguments.fail_on) if arguments.fail_on else None
+    gate = comparison.gate(metric, arguments.fail_on)
     if arguments.json:
-        document = {**to_json(comparison), **({} if gate is None else {"gate": to_json(gate)})}
+        document = {**to_json(comparison), **({"gate": to_json(gate)} if arguments.fail_on else {})}
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         named = replace(
@@ -150,15 +150,17 @@ def _compare(arguments: argparse.Namespace) -> int:
             before=arguments.before_name or comparison.before,
             after=arguments.after_name or comparison.after,
         )
-        outcome = [] if gate is None else [gate.text]
+        outcome = [gate.text] if arguments.fail_on else []
         if arguments.markdown:
             print("\n\n".join([comparison_markdown(named), *map(markdown_escaped, outcome)]))
         else:
             print("\n".join([comparison_text(named, page=stdout_page()), *outcome]))
     if arguments.junit is not None:
-        write_for_ci("--junit", arguments.junit, comparison_junit(comparison, arguments.fail_on))
-    if gate is None:
-        return EXIT_NOT_ENOUGH_DATA if comparison.is_empty else EXIT_OK
+        failed = (EXIT_FAILED, "points could not be measured")
+        ended = failed if arguments.failed else (gate.exit_code, gate.text)
+        xml = comparison_junit(comparison, arguments.fail_on, *ended)
+        with storage_errors(f"cannot write {arguments.junit}"):
+            arguments.junit.write_text(xml, encoding="utf-8")
     return EXIT_GATE_FAILED if gate.exit_code == EXIT_FAILED else gate.exit_code
 
 

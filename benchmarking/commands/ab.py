@@ -40,7 +40,7 @@ from benchmarking.core.command_line import (
     notes,
 )
 from benchmarking.core.command_names import as_typed, typed_as
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
+from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import JUDGED
@@ -263,6 +263,8 @@ class ABResult:
     run_ids: Mapping[Letter, Sequence[str]]
     rounds: int
     comparison: StoredComparison
+    junit: str | None = None
+    """JUnit XML of it, if requested."""
 
 
 def run_comparison(
@@ -290,7 +292,12 @@ def run_comparison(
         there = [] if output.db_path == default_database() else ["--db-path", output.db_path]
         again = shlex.join(["benchhouse", "compare", *selections, *there])
         notes(quiet=output.quiet)(f"both are stored: {again} shows this again")
-    return found.exit_code or found.comparison.exit_code
+    written = EXIT_OK
+    if output.junit is not None and found.junit is not None:
+        from db.analysis.junit import write_for_ci
+
+        written = write_for_ci(NAME, "--junit", output.junit, found.junit)
+    return found.exit_code or found.comparison.exit_code or written
 
 
 def is_undecided(comparison: Json) -> bool:
@@ -318,7 +325,6 @@ def measure_and_compare(
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
     code, rounds, started = EXIT_OK, 0, monotonic()
     format_flags = ["--json"] if output.json else ["--markdown"] if output.markdown else []
-    format_flags += [] if output.junit is None else ["--junit", str(output.junit.resolve())]
     with _working_folder(output, name, keep_partial=keep_partial) as folder:
         db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
         ingest = command_session.database(db_path, output.lock_timeout_s, quiet=True)
@@ -355,8 +361,11 @@ def measure_and_compare(
                     ingest(path)
                     runs[letter].append(_run_id(path))
             rounds = count
+        if (file := None if output.junit is None else folder / "junit.xml") is not None:
+            format_flags += ["--junit", str(file), *(["--failed"] if code == EXIT_FAILED else [])]
         last = _compare(runs, db_path, output, *_fail_on_flags(output.fail_on), *format_flags)
-        return ABResult(exit_code=code, name=name, run_ids=runs, rounds=rounds, comparison=last)
+        junit = None if file is None else file.read_text(encoding="utf-8")
+        return ABResult(exit_code=code, name=name, run_ids=runs, rounds=rounds, comparison=last, junit=junit)
 
 
 def _compare(

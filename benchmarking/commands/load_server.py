@@ -25,7 +25,14 @@ from benchmarking.core.command_line import (
     note,
     notes,
 )
-from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError, storage_errors
+from benchmarking.core.errors import (
+    EXIT_FAILED,
+    EXIT_NOT_ENOUGH_DATA,
+    EXIT_OK,
+    StorageError,
+    UsageError,
+    storage_errors,
+)
 from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.provenance import provenance, require_running_clock, utc_now
@@ -154,8 +161,12 @@ def main(argv: Sequence[str]) -> int:
                 load_table.print_run(run, as_json=arguments.json)
             if not all(result.status == "ok" for result in run.results if not is_search(result)):
                 code = EXIT_FAILED
-            if arguments.save and (why := store_run(_written(run, Path(arguments.output_dir)), ingest)) is not None:
-                notes(quiet=False)(f"not stored: {why}")
+            try:
+                why = store_run(_written(run, Path(arguments.output_dir)), ingest) if arguments.save else None
+            except StorageError as error:  # takes neither the other loads nor the verdict with it
+                why = str(error)
+            if why is not None:
+                note(f"not stored: {why}")
                 code = EXIT_FAILED
             if interruption is not None:
                 if isinstance(interruption, SearchInterrupted):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from benchmarking.core.command_line import clipped, one_line
-from benchmarking.core.errors import BenchhouseError, UsageError, storage_errors
+from benchmarking.core.command_line import clipped, note, one_line
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible
 
@@ -44,27 +44,33 @@ def junit_of_error(path: Path | None, name: str) -> Iterator[None]:
         yield
     except BenchhouseError as error:
         if path is not None:
-            write_for_ci("--junit", path, junit_xml(name, [error_case(name, clipped(one_line(str(error))))]))
+            write_for_ci(name, "--junit", path, junit_xml(name, (), error.exit_code, clipped(one_line(str(error)))))
         raise
 
 
-def error_case(name: str, reason: str) -> Case:
-    """The test case that says why a command has no verdict."""
-    return Case(subject=name, name="verdict", result="error", kind="error", message=reason, details=[reason])
-
-
-def write_for_ci(flag: str, path: Path, text: str) -> None:
-    """Write the file of a flag, or print it for "-". Raises StorageError."""
+def write_for_ci(command_name: str, flag: str, path: Path, text: str) -> int:
+    """Write the file of a flag, or print it for "-". A file that cannot be written is a line on stderr and exit code 1,
+    so that it takes neither the verdict nor another file with it."""
     if path == STDOUT:
         print(text.rstrip("\n"))
-        return
-    with storage_errors(f"{flag}: cannot write {path}", "choose another path"):
-        path.write_text(text, encoding="utf-8")
+        return EXIT_OK
+    try:
+        with storage_errors(f"{flag}: cannot write {path}", "choose another path"):
+            path.write_text(text, encoding="utf-8")
+    except StorageError as error:
+        note(f"{command_name}: error: {clipped(one_line(str(error)))}")
+        return EXIT_FAILED
+    return EXIT_OK
 
 
-def junit_xml(suite_name: str, cases: Sequence[Case]) -> str:
-    """A suite of the test cases."""
+def junit_xml(suite_name: str, cases: Sequence[Case], exit_code: int, reason: str) -> str:
+    """A suite of the test cases. If none of them is why the command ends with this exit code, one more is an error,
+    with the reason: a CI that looks only at the file sees what one that looks at the exit code does."""
     results = Counter(case.result for case in cases)
+    if exit_code != EXIT_OK and not (results["failure"] or results["error"]):
+        why = Case(subject=suite_name, name="verdict", result="error", kind="error", message=reason, details=[reason])
+        cases = [*cases, why]
+        results["error"] = 1
     counts = {"failures": results["failure"], "errors": results["error"], "skipped": results["skipped"]}
     numbers = {name: str(count) for name, count in {"tests": len(cases), **counts}.items()}
     attributes = {"name": suite_name, **numbers, "time": "0"}

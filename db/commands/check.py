@@ -83,20 +83,21 @@ def main(argv: Sequence[str]) -> int:
     try:
         judged = _judge(arguments)
     except BenchhouseError as error:  # a CI shows its files, so they say why there is no verdict
-        _write_instead(arguments, "error", clipped(one_line(str(error))))
+        _write_instead(arguments, "error", clipped(one_line(str(error))), error.exit_code)
         raise
     if isinstance(judged, str):
         reason = f"{judged}: store the first ones with benchhouse run MODEL --save"
         note(f"{NAME}: not enough data: {reason}")
-        _write_instead(arguments, "not enough data", reason)
+        _write_instead(arguments, "not enough data", reason, EXIT_NOT_ENOUGH_DATA)
         return EXIT_NOT_ENOUGH_DATA
     findings, quality = judged
+    code = exit_code(findings, quality)
     try:
         if not arguments.no_alerts:
             _store_alerts(arguments, findings, quality)
     finally:  # the findings are printed even if the alerts cannot be stored
-        _print(arguments, findings, quality)
-    return exit_code(findings, quality)
+        written = _print(arguments, findings, quality, code)
+    return code or written
 
 
 def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[QualityCheck]] | str:
@@ -234,19 +235,19 @@ def _storing(arguments: argparse.Namespace) -> list[str]:
     return ["--save", *there]
 
 
-def _write_instead(arguments: argparse.Namespace, what: str, reason: str) -> None:
+def _write_instead(arguments: argparse.Namespace, what: str, reason: str, code: int) -> None:
     """Write why there are no findings in the requested files."""
-    from db.analysis.gate.gate_text import comment, unjudged_annotation, unjudged_case, unjudged_markdown
+    from db.analysis.gate.gate_text import comment, unjudged_annotation, unjudged_markdown
 
     text = unjudged_markdown(what, reason)
     if arguments.github is not None:
-        write_for_ci("--github", arguments.github, comment(text))
+        write_for_ci(NAME, "--github", arguments.github, comment(text))
         line = unjudged_annotation(what, reason)
         print(line, file=sys.stderr if arguments.github == STDOUT else sys.stdout)
     if arguments.junit is not None:
-        write_for_ci("--junit", arguments.junit, junit_xml(NAME, [unjudged_case(what, reason)]))
+        write_for_ci(NAME, "--junit", arguments.junit, junit_xml(NAME, (), code, reason))
     if arguments.markdown is not None:
-        write_for_ci("--markdown", arguments.markdown, text)
+        write_for_ci(NAME, "--markdown", arguments.markdown, text)
 
 
 def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | None:
@@ -272,8 +273,10 @@ def _measure_again(arguments: argparse.Namespace, flagged: FlaggedRun) -> str | 
     return None if code == EXIT_OK else "some points could not be measured or stored: see the errors above"
 
 
-def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:
-    """The findings on stdout and in the requested files."""
+def _print(
+    arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck], code: int
+) -> int:
+    """The findings on stdout and in the requested files; returns the exit code of writing those."""
     from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.gate_text import (
         gate_document,
@@ -281,10 +284,12 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
         gate_text,
         github_comment,
         junit_cases,
+        summary,
         without_commands,
         workflow_annotations,
     )
 
+    written = []
     if arguments.github is not None:
         # The comment's body and the annotations. No line of the text may act as a workflow command.
         body, lines = github_comment(findings, DEFAULTS, quality), workflow_annotations(findings, quality)
@@ -293,15 +298,18 @@ def _print(arguments: argparse.Namespace, findings: Sequence[Finding], quality: 
             sys.stderr.writelines(f"{line}\n" for line in lines)
         else:
             print("\n".join([without_commands(gate_text(findings, DEFAULTS, quality=quality)), *lines]))
-            write_for_ci("--github", arguments.github, body)
+            written.append(write_for_ci(NAME, "--github", arguments.github, body))
     elif arguments.json:
         print_json(gate_document(findings, DEFAULTS, quality))
     elif STDOUT not in (arguments.junit, arguments.markdown):
         print(gate_text(findings, DEFAULTS, stdout_page(), quality))
     if arguments.junit is not None:
-        write_for_ci("--junit", arguments.junit, junit_xml(NAME, junit_cases(findings, quality)))
+        cases, reason = junit_cases(findings, quality), f"nothing could be judged: {summary(findings, quality)}"
+        written.append(write_for_ci(NAME, "--junit", arguments.junit, junit_xml(NAME, cases, code, reason)))
     if arguments.markdown is not None:
-        write_for_ci("--markdown", arguments.markdown, gate_markdown(findings, DEFAULTS, quality))
+        text = gate_markdown(findings, DEFAULTS, quality)
+        written.append(write_for_ci(NAME, "--markdown", arguments.markdown, text))
+    return max(written, default=EXIT_OK)
 
 
 def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck]) -> None:

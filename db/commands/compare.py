@@ -23,7 +23,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import Parser, add_aliases, choice, command, note
-from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, UsageError
+from benchmarking.core.errors import EXIT_OK, UsageError
 from benchmarking.core.metrics import METRICS
 from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON
@@ -145,26 +145,27 @@ def _compare(arguments: argparse.Namespace) -> int:
     from benchmarking.core.records import to_json
     from db.analysis.compare.comparison_text import comparison_junit, comparison_markdown, comparison_text
 
-    if arguments.junit is not None:
-        write_for_ci("--junit", arguments.junit, comparison_junit(comparison, arguments.fail_on))
+    gate = comparison.gate(metric, arguments.fail_on)
+    reason = gate.text
     if not is_stored and not arguments.json:
-        note(f"{NAME}: not enough data: {arguments.db_path} has no results")
-        return EXIT_NOT_ENOUGH_DATA
-    gate = comparison.gate(metric, arguments.fail_on) if arguments.fail_on else None
+        reason = f"not enough data: {arguments.db_path} has no results"
+    elif not arguments.fail_on and reason:
+        reason += f": {_why_empty(comparison, arguments.by)}{unstored_in(arguments, *arguments.selections)}"
     if arguments.json:
-        print_json({**to_json(comparison), **({} if gate is None else {"gate": to_json(gate)})})
+        print_json({**to_json(comparison), **({"gate": to_json(gate)} if arguments.fail_on else {})})
+    elif not is_stored:
+        pass
     elif arguments.markdown:
         print(comparison_markdown(comparison, only_changes=arguments.only_changes))
     else:
         print(comparison_text(comparison, only_changes=arguments.only_changes, page=stdout_page()))
-    if gate is not None:
-        note(f"{NAME}: {gate.text}")
-        return gate.exit_code
-    if comparison.is_empty:
-        why = unstored_in(arguments, *arguments.selections)
-        note(f"{NAME}: no point has a verdict: {_why_empty(comparison, arguments.by)}{why}")
-        return EXIT_NOT_ENOUGH_DATA
-    return EXIT_OK
+    if reason:
+        note(f"{NAME}: {reason}")
+    written = EXIT_OK
+    if arguments.junit is not None:
+        text = comparison_junit(comparison, arguments.fail_on, gate.exit_code, reason)
+        written = write_for_ci(NAME, "--junit", arguments.junit, text)
+    return gate.exit_code or written
 
 
 def _parser() -> Parser:

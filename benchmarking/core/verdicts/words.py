@@ -220,7 +220,7 @@ class Outcome:
     exit_code: int
     """1 slower, 3 not known, 0 otherwise."""
     text: str
-    """Why, in a sentence."""
+    """Why, in a sentence; empty where there is a verdict and no condition."""
 
 
 def conditions(text: str) -> tuple[Condition, ...]:
@@ -233,7 +233,12 @@ def conditions(text: str) -> tuple[Condition, ...]:
 
 
 def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Condition]) -> Outcome:
-    """What the conditions make of the judgements of all points that both sides have."""
+    """What the conditions make of the judgements of all points that both sides have; without conditions, whether any
+    of them is a verdict."""
+    if not asked:  # any verdict will do
+        if any(judgement.scope is not None for judgement in judgements):
+            return Outcome(exit_code=EXIT_OK, text="")
+        return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text="no point has a verdict")
     words, count = f"{FLAG} {','.join(asked)}", len(judgements)
     points = f"of {counted(count, 'point')}"
     if not judgements:

@@ -150,7 +150,7 @@ class Comparison:
         return all(finding.judgement.scope is None for finding in self.findings)
 
     def gate(self, metric: Metric, asked: Sequence[Condition]) -> Outcome:
-        """What `--fail-on` makes of it."""
+        """What `--fail-on` makes of it; without it, whether any point has a verdict."""
         return outcome([finding.judgement for finding in self.findings], metric, asked)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -17,7 +16,7 @@ from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_t
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Condition, Scope
 from db.analysis.compare.comparison import Comparison, Finding, Side, Single, quality_notes
 from db.analysis.compare.matching import INSTEAD, in_words
-from db.analysis.junit import Case, error_case, junit_xml
+from db.analysis.junit import Case, junit_xml
 from db.values import doubt_word, heading, optional_number, percent_change
 
 MOST_DETECTABLE = 10.0
@@ -78,9 +77,9 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
     return "\n\n".join(parts)
 
 
-def comparison_junit(comparison: Comparison, asked: Sequence[Condition]) -> str:
-    """JUnit XML, a test case per point: what `--fail-on slower` fails is a failure, and what has no verdict is
-    skipped."""
+def comparison_junit(comparison: Comparison, asked: Sequence[Condition], exit_code: int, reason: str) -> str:
+    """JUnit XML of a command that ends with this exit code for this reason, a test case per point: what `--fail-on
+    slower` fails is a failure, and what has no verdict is skipped."""
     cases = []
     for finding in comparison.findings:
         judgement, verdict = finding.judgement, finding.judgement.verdict
@@ -103,10 +102,7 @@ def comparison_junit(comparison: Comparison, asked: Sequence[Condition]) -> str:
                 details=[message, f"run A {finding.before.run_id}", f"run B {finding.after.run_id}"],
             )
         )
-    if not cases:
-        reason = comparison.nearest or "no point is on both sides"
-        cases = [replace(error_case(comparison.metric, reason), result="skipped")]
-    return junit_xml("benchhouse compare", cases)
+    return junit_xml("benchhouse compare", cases, exit_code, "; ".join(filter(None, (reason, comparison.nearest))))
 
 
 def _head(comparison: Comparison) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ from db.analysis.gate.findings import (
     exit_code,
 )
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
-from db.analysis.junit import Case, error_case
+from db.analysis.junit import Case
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
 MAX_NAMES = 4
@@ -396,12 +396,6 @@ LEVELS: dict[Verdict, str] = {
 def unjudged_markdown(what: str, reason: str) -> str:
     """Markdown that says why there are no findings."""
     return f"**{NAME}: {markdown_escaped(what)}**\n\n{markdown_escaped(reason)}\n"
-
-
-def unjudged_case(what: str, reason: str) -> Case:
-    """The test case that says why there are no findings; it fails nothing if there were too few results."""
-    case = error_case(NAME, reason)
-    return case if what == "error" else replace(case, result="skipped")
 
 
 def unjudged_annotation(what: str, reason: str) -> str:

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -293,7 +294,8 @@ def test_hostile_names_stay_text_in_every_file(history, stored, measured, tmp_pa
     code = check.main(["--db-path", str(history), "--junit", str(junit), "--markdown", str(markdown)])
 
     assert code == 3
-    case = ElementTree.parse(junit).getroot().find("testsuite/testcase")
+    case, _, verdict = ElementTree.parse(junit).getroot().find("testsuite").findall("testcase")
+    assert verdict.find("error").get("message") == "nothing could be judged: 2 not enough data"
     assert case.get("classname").startswith('a|b<script>"&]]>\\x00\\x1b[31m\\n# title')
     text = markdown.read_text(encoding="utf-8")
     assert "<script>" not in text
@@ -491,15 +493,15 @@ def test_a_comment_reports_that_there_is_nothing_to_judge(empty_database, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "element", "expected"),
+    ("arguments", "code", "expected"),
     [
-        ((), 3, "skipped", "there is no warehouse at"),
-        (("--metric", "latency_median"), 2, "error", "unknown metric 'latency_median'"),
-        (("--run", "latest"), 2, "error", "--run latest: takes a run id"),
-        (("a..b|<script>",), 2, "error", "script"),
+        ((), 3, "there is no warehouse at"),
+        (("--metric", "latency_median"), 2, "unknown metric 'latency_median'"),
+        (("--run", "latest"), 2, "--run latest: takes a run id"),
+        (("a..b|<script>",), 2, "script"),
     ],
 )
-def test_the_files_of_a_ci_say_why_there_is_no_verdict(tmp_path, capsys, arguments, code, element, expected):
+def test_the_files_of_a_ci_say_why_there_is_no_verdict(tmp_path, capsys, arguments, code, expected):
     junit, markdown, body = tmp_path / "gate.xml", tmp_path / "gate.md", tmp_path / "body.md"
     files = ["--junit", str(junit), "--markdown", str(markdown), "--github", str(body)]
 
@@ -507,14 +509,31 @@ def test_the_files_of_a_ci_say_why_there_is_no_verdict(tmp_path, capsys, argumen
 
     out, err = capsys.readouterr()
     case = ElementTree.parse(junit).getroot().find("testsuite/testcase")
-    message = case.find(element).get("message")
+    message = case.find("error").get("message")
     assert expected in message
     assert message in err
-    assert out.startswith("::error title=" if element == "error" else "::warning title=")
+    assert out.startswith("::error title=" if code == 2 else "::warning title=")
     for file in (markdown, body):
         text = file.read_text(encoding="utf-8")
         assert expected.split()[0].strip("-") in text
         assert "<script>" not in text
+
+
+def test_a_file_that_cannot_be_written_takes_no_verdict_and_no_other_file_with_it(
+    history, stored, measured, tmp_path, capsys
+):
+    stored(measured(20, 1.10))
+    junit, markdown = Path("/dev/full"), tmp_path / "gate.md"
+    files = ["--junit", str(junit), "--markdown", str(markdown), "--no-alerts"]
+
+    assert check.main(["--db-path", str(history), *files]) == 1
+
+    out, err = capsys.readouterr()
+    assert "2 regressed" in out
+    assert "regressed" in markdown.read_text(encoding="utf-8")
+    assert err.startswith("benchhouse check: error: --junit: cannot write /dev/full: No space left on device: choose ")
+    assert check.main(["--metric", "latency_median", "--junit", str(junit), "--db-path", str(history)]) == 2
+    assert "unknown metric 'latency_median'" in capsys.readouterr().err
 
 
 def test_an_error_after_the_verdict_leaves_the_findings_in_the_files(history, stored, measured, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -79,19 +80,40 @@ def test_junit_has_a_case_per_point_and_fails_what_the_gate_fails(capsys, stored
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "element", "expected"),
+    ("arguments", "code", "expected"),
     [
-        (("tag.side=a", "tag.side=nowhere"), 3, "skipped", "no point is on both sides"),
-        (("tag.side=a",), 2, "error", "expected two selections"),
-        (("tag.side=a", "tag.side=b", "--metric", "latency"), 2, "error", "unknown metric 'latency'"),
+        (("tag.side=a", "tag.side=nowhere"), 3, "B (tag.side=nowhere) selects no results"),
+        (("tag.side=a", "tag.side=b", "--metric", "time_to_first_token_ms"), 3, "no point has a verdict"),
+        (("tag.side=a", "tag.side=nowhere", "--fail-on", "slower"), 3, "not known: no point is on both sides"),
+        (("tag.side=a",), 2, "expected two selections"),
+        (("tag.side=a", "tag.side=b", "--metric", "latency"), 2, "unknown metric 'latency'"),
     ],
 )
-def test_junit_says_why_nothing_was_compared(stored, tmp_path, arguments, code, element, expected):
+def test_junit_has_an_error_where_the_exit_code_says_that_nothing_was_compared(
+    stored, tmp_path, arguments, code, expected
+):
     path = tmp_path / "gate.xml"
     assert main([*arguments, *stored, "--junit", str(path)]) == code
-    (case,) = ElementTree.parse(path).getroot().find("testsuite").findall("testcase")
-    assert expected in case.find(element).get("message")
+    suite = ElementTree.parse(path).getroot().find("testsuite")
+    *_, case = suite.findall("testcase")
+    assert expected in case.find("error").get("message")
+    assert suite.get("errors") == "1"
     assert main(["tag.side=a", "tag.side=b", *stored, "--junit", "-"]) == 2
+
+
+def test_a_file_that_cannot_be_written_takes_no_verdict_and_no_error_with_it(capsys, stored, tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    path = str(tmp_path / "gate.xml")
+    for flags, code in ((("--fail-on", "slower"), 1), ((), 1)):
+        assert main(["tag.side=a", "tag.side=b", *stored, "--junit", path, *flags]) == code
+        out, err = capsys.readouterr()
+        assert "1 slower, 1 equivalent" in out
+        assert f"benchhouse compare: error: --junit: cannot write {path}: No space left on device" in err
+    assert main(["tag.side=a", *stored, "--junit", path]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("benchhouse compare: error: expected two selections")
 
 
 def test_only_changes_leaves_the_other_rows_out_and_counts_them(capsys, stored):
