@@ -38,7 +38,7 @@ examples:
   benchhouse setup --rebuild-from benchmark_results --db-path benchmark_db.duckdb
 """
 EXIT_CODES = """
-exit codes: 0 done; 1 a fault was found, or a file refused; 2 usage
+exit codes: 0 done; 1 a fault was found, a file refused, or every run is unfinished; 2 usage
 """
 
 COUNTS = """
@@ -64,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
         for place in places:
             if not place.exists():
                 raise UsageError(f"{flag}: {place} does not exist: give run files, or a folder of them")
+    ended = [place for place in arguments.ingest if place.name.endswith(ingestion.UNFINISHED)]
     if arguments.rebuild_from and is_lake(arguments.db_path):
         raise UsageError("--rebuild-from rebuilds a file: load the run files into a new DuckLake with --ingest")
     if arguments.rebuild_from and arguments.overwrite:
@@ -73,6 +74,12 @@ def main(argv: Sequence[str]) -> int:
     if arguments.overwrite and not arguments.yes and database_exists(arguments.db_path) and sys.stdin.isatty():
         confirm(f"Drop everything in {arguments.db_path}?", arguments.db_path)
     report: Report = {"database": arguments.db_path}
+    for place in dict.fromkeys(ended):
+        from benchmarking.sweep.run.command_session import end_early
+
+        run_file, measured = end_early(place)
+        note(f"{as_typed('setup')}: {place} is ended, {measured}: its run file is {run_file}")
+        arguments.ingest = [run_file if one == place else one for one in arguments.ingest]
     if arguments.rebuild_from:
         from db.upkeep.merging import rebuild
 
@@ -117,7 +124,8 @@ def main(argv: Sequence[str]) -> int:
         report["compacted"] = {"bytes_before": before, "bytes_after": after}
     _show(report, arguments)
     has_faults = any(report.get(name) for name in ("refused", "findings", "lost", "differing"))
-    return EXIT_FAILED if has_faults else EXIT_OK
+    is_all_unfinished = report.get("unfinished") and not (report["loaded"] or report["present"])
+    return EXIT_FAILED if has_faults or is_all_unfinished else EXIT_OK
 
 
 def _parser() -> Parser:
@@ -129,7 +137,8 @@ def _parser() -> Parser:
         default=[],
         type=Path,
         metavar="DIR|FILE",
-        help="run file, or folder of run files at any depth, to load; repeatable; stored runs are skipped",
+        help="run file, or folder of run files at any depth, to load; repeatable; stored runs are skipped. Of an "
+        f"interrupted run, its *{ingestion.UNFINISHED}: that ends the run with what is measured of it",
     )
     content.add_argument(
         "--rebuild-from",
@@ -196,7 +205,8 @@ def _show(report: Report, arguments: argparse.Namespace) -> None:
         note(f"{as_typed('setup')}: {path}: {without}")
     for path in report.get("unfinished", ()):
         folder = Path(path).parent
-        note(f"{as_typed('setup')}: unfinished {path}: finish it with {as_typed('run')} --resume --output-dir {folder}")
+        finish = f"{as_typed('run')} --resume --output-dir {folder}"
+        note(f"{as_typed('setup')}: unfinished {path}: finish it with {finish}, or give the file to end it as it is")
     if arguments.json:
         print_json(report)
         return

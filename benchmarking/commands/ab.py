@@ -431,6 +431,8 @@ def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
                 f"the results so far are in {folder}: {advice} with "
                 f"{as_typed('setup')} --ingest {shlex.quote(str(folder))}"
             )
+            if partial:
+                note(command_session.storing_unfinished(folder))
         else:
             shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -215,7 +215,8 @@ def _searched(
         again = shlex.join(["benchhouse", "tune", *argv, *([] if arguments.resume else ["--resume"])])
         kept = f"saved; continue with {again}" if arguments.save else "not saved, because of --no-save"
         ended = "interrupted" if isinstance(stop, KeyboardInterrupt) else "stopped"
-        note(f"{ended} after {search.spent_s:.0f} s: {kept}; the answer so far:")
+        stored = f"; {command_session.storing_unfinished(search.folder)}" if ingest is not None else ""
+        note(f"{ended} after {search.spent_s:.0f} s: {kept}{stored}; the answer so far:")
         _print_answer(search, arguments, prices)
         raise
     code = EXIT_OK

@@ -69,14 +69,19 @@ def test_ingest_reports_the_outcome_of_each_file(spool_run, capsys):
     assert err.splitlines() == [
         f'setup_benchmark_db: refused {runs / "3.json"}: not a benchhouse run (no "format": "benchhouse-run")',
         f"setup_benchmark_db: unfinished {runs / '4.partial.jsonl'}: finish it with "
-        "run_hardware_benchmark --resume --output-dir runs",
+        "run_hardware_benchmark --resume --output-dir runs, or give the file to end it as it is",
     ]
 
 
-def test_an_unfinished_run_is_no_failure(spool_run, capsys):
+def test_an_unfinished_run_is_no_failure_unless_there_is_no_other(spool_run):
     spool_run()
-    Path("runs/4.partial.jsonl").write_text("")
+    unfinished = Path("runs/4.partial.jsonl")
+    unfinished.write_text("")
     assert main(["--ingest", "runs"]) == 0
+    Path("others").mkdir()
+    unfinished.rename("others/4.partial.jsonl")
+    assert main(["--ingest", "others"]) == 1
+    assert main(["--ingest", "others", "--ingest", "runs"]) == 0
 
 
 def test_ingest_may_be_repeated(spool_run):

@@ -14,6 +14,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -284,7 +285,7 @@ def _measure(
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")
             if saves and ingest is not None and measured < total:
-                note("the database has a run, for charts and SQL, when all of its points and launches are measured")
+                note(f"the database has a run when all of it is measured; {storing_unfinished(tracks[0].folder)}")
             if not saves or not show.json:  # else they are on disk only: the document of a part looks like the whole
                 _print(runs, show)
             interrupted(runs)
@@ -350,6 +351,36 @@ def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: No
     track.file.remove()
     track.release()
     return saved
+
+
+def storing_unfinished(folder: Path) -> str:
+    """How what is measured of the unfinished runs in a folder is stored, with less to judge by."""
+    what = f"one with what there is of it, FILE being its *{spool.PARTIAL_SUFFIX} in {folder}"
+    return f"{as_typed('setup')} --ingest FILE ends and stores {what}"
+
+
+def end_early(path: Path) -> tuple[Path, str]:
+    """End an unfinished run with what was measured of it, in as many launches as there were: the run file, in place of
+    the partial one, and how much that is. Raises UsageError if it is nothing, LockedError if another process continues
+    it, StorageError."""
+    from benchmarking.sweep.run.supervisor import Track
+
+    with spool.held([PartialRun(path)]) as left:
+        for file in left:
+            if file.run_file() is not None:
+                return recover_finished(file).path, "complete"
+            progress = file.read()
+            if not progress.measurements:
+                raise UsageError(f"{path}: nothing was measured: continue it with {as_typed('run')} --resume")
+            file.take_over(progress)
+            planned = progress.plan.settings.launches
+            launches = 1 + max(measured.launch for measured in progress.measurements)
+            plan = replace(progress.plan, settings=replace(progress.plan.settings, launches=launches))
+            contents = (progress.loads, progress.measurements, progress.preparation, progress.quality)
+            track = Track(plan, path.parent, file, *contents)
+            points = f"{len(track.measurements)} of {planned * len(plan.runnable)} points measured"
+            return finish_run(track).path, points
+    raise StorageError(f"{path} was finished by another process in the meantime")
 
 
 def recover_finished(file: PartialRun, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:

@@ -27,6 +27,7 @@ from benchmarking.sweep.run import journal, spool, supervisor
 from benchmarking.sweep.run.command_session import Executor, Show, finish_run, run_plans
 from benchmarking.sweep.run.spool import PartialRun
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep, sweep_one_launch
+from db import setup_benchmark_db
 from db.warehouse import Warehouse
 
 QUICK = settings("quick", iterations=2, warmup_iterations=1, launches=1)
@@ -302,8 +303,6 @@ def ids(path):
 
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_a_finished_run_is_not_written_again(tmp_path):
-    from db import setup_benchmark_db
-
     killed_between_rename_and_unlink("run_hardware_benchmark", *SWEEP)
     folder = tmp_path / "benchmark_results"
     (path,) = folder.glob("*.json")
@@ -363,6 +362,26 @@ def test_an_interrupted_command_that_saves_prints_what_it_measured_in_the_order_
     assert out.count("median ms") == 3
     assert "saved; continue with benchhouse run --resume" in err
     assert [run.run_id for run in measured] == [plan.run_id for plan in plans]
+
+
+def test_an_unfinished_run_that_is_named_is_stored_with_what_is_measured_of_it(theirs, capsys):
+    plan = null_plan(batch_sizes=(1, 2), settings=settings("quick", launches=3, iterations=3))
+    track = Track.start(theirs, plan)
+    track.begin()
+    path = disown(track.file).path
+    assert "nothing was measured" in refused(capsys, setup_benchmark_db.main, "--ingest", str(path))
+    track = Track.resume(track.file)
+    sweep_one_launch([track], Observer(), lambda done: None)
+    track.close()
+
+    assert setup_benchmark_db.main(["--ingest", str(path)]) == 0
+
+    (run_file,) = theirs.iterdir()
+    assert f"{path} is ended, 2 of 6 points measured: its run file is {run_file}" in capsys.readouterr().err
+    with Warehouse.open("benchmark_db.duckdb") as warehouse:
+        rows = warehouse.query("select status, launches from benchmark_results").dicts()
+    assert rows == [{"status": "ok", "launches": 1}] * 2
+    assert setup_benchmark_db.main(["--ingest", str(theirs)]) == 0
 
 
 def test_an_interrupted_comparison_of_runtimes_writes_what_there_is(tmp_path, monkeypatch, capsys):
