@@ -51,7 +51,7 @@ from benchmarking.tuning.search import TAG, UNFINISHED, Configuration, Search, r
 from benchmarking.tuning.space import LIMITS, Choices, Goal, Space, quality_to_show
 
 if TYPE_CHECKING:
-    from benchmarking.tuning.race import Out, Standing
+    from benchmarking.tuning.race import Out
 
 
 OBJECTIVES = ("throughput", "latency", "energy", "cost")
@@ -111,10 +111,6 @@ MOST_REASONS = 12
 """Reasons listed; --json has all."""
 MOST_LOST = 4
 """Cells named whose launches had no result."""
-EQUAL_NOTE = (
-    "equal: launches in turns do not tell them from the recommended one, which is the best in these launches; where "
-    "they prove others equivalent to the best (within 2 %), it is the one of these with the fewest settings"
-)
 
 
 @command(NAME)
@@ -290,7 +286,7 @@ def _show_space(found: Space, *, as_json: bool) -> int:
 def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *, is_stored: bool = False) -> int:
     """Print the answer; returns the exit code."""
     from db.analysis.recommend.measured_options import option_of, workload_of
-    from db.analysis.recommend.recommendation import decided, misses, with_prices
+    from db.analysis.recommend.recommendation import recommend_of_turns, with_prices
 
     limits: Any = search.goal.limits
     options: dict[str, Any] = {}
@@ -309,24 +305,19 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *,
         reasons = _reasons(search)[:MOST_REASONS] or ["no launch was measured"]
         note(f"nothing could be judged: {'; '.join(reasons)}")
         if arguments.json:
-            print(json.dumps(_document(search, {}, None, None), indent=1))
+            print(json.dumps(_document(search, {}, None), indent=1))
         return EXIT_NOT_ENOUGH_DATA
-    fitting = [key for key, option in options.items() if not misses(option, limits)]
-    standing = search.race.standing(fitting)
-    ids = {key: option.result_id for key, option in options.items()}
-    recommendation = decided(
+    recommendation = recommend_of_turns(
         list(options.values()),
         limits,
         arguments.objective,
-        None if standing is None else ids[standing.best],
-        [] if standing is None else [ids[key] for key in standing.equal],
-        {} if standing is None else {ids[key]: one for key, one in standing.judged.items()},
+        {option.result_id: search.race.entrants[key].costs for key, option in options.items()},
         is_of_all=all(entrant.launches or entrant.out == "failed" for entrant in search.race.entrants.values()),
     )
     if arguments.json:
-        print(json.dumps(_document(search, options, standing, recommendation), indent=1))
+        print(json.dumps(_document(search, options, recommendation), indent=1))
     else:
-        print(_text(search, workload, options, standing, recommendation, prices))
+        print(_text(search, workload, options, recommendation, prices))
         if is_stored:
             among = f"tag.{TAG}={search.session_id}"
             there = [] if arguments.db_path == default_database() else ["--db-path", arguments.db_path]
@@ -337,7 +328,7 @@ def _print_answer(search: Search, arguments: argparse.Namespace, prices: Any, *,
             print(f"\nall that was measured is stored:\n  {shown}")
             if not search.space.candidates[0].plan.cell.device.simulated:  # which recommend leaves out
                 print(f"rank it by other limits or another objective:\n  {ranked}")
-    return EXIT_OK if standing is not None else EXIT_NOT_ENOUGH_DATA
+    return EXIT_OK if recommendation.best is not None else EXIT_NOT_ENOUGH_DATA
 
 
 RATES = ("throughput", "cost")
@@ -348,7 +339,6 @@ def _text(
     search: Search,
     workload: Any,
     options: Mapping[str, Any],
-    standing: Standing | None,
     recommendation: Any,
     prices: Any,
 ) -> str:
@@ -361,7 +351,7 @@ def _text(
     named = [one for one in others if one.is_on_front or one in recommendation.equal]
     named += [one for one in others if one not in named][: max(0, LEAST_ROWS - 1 - len(named))]
     shown = [first, *(one for one in others if one in named)][:MOST_ROWS]
-    chosen = (limits, None if prices is None else prices.currency, page, EQUAL_NOTE)
+    chosen = (limits, None if prices is None else prices.currency, page)
     words = recommendation_words(workload, recommendation, *chosen, shown=shown)
     fits = sum(one.fits for one in recommendation.rated)
     counts = f"{len(options)} of {len(search.configurations)} configurations measured in {search.spent_s:.0f} s"
@@ -373,10 +363,11 @@ def _text(
         parts.append(f"{len(options) - len(shown)} more were measured (--json lists them)")
     elif len(options) < len(search.configurations):  # the table says only in which settings they differ
         parts.append(wrapped(f"measured: {'; '.join(options)}", page.text_width))
-    if reasons := _reasons(search, () if standing is None else standing.equal):
+    keys = {option.result_id: key for key, option in options.items()}
+    if reasons := _reasons(search, [keys[one.option.result_id] for one in recommendation.equal]):
         parts.append(wrapped("\n".join(reasons[:MOST_REASONS]), page.text_width))
-    if standing is not None:
-        best = search.configurations[standing.best]
+    if recommendation.best is not None:
+        best = search.configurations[keys[recommendation.best.option.result_id]]
         width = (page.text_width or TEXT_WIDTH) - 8
         again = textwrap.wrap(shlex.join(_again(best)), width, break_long_words=False, break_on_hyphens=False)
         parts.append("measure it again:\n  " + " \\\n      ".join(again))
@@ -460,13 +451,15 @@ def _deployment(best: Configuration) -> str | None:
 def _document(
     search: Search,
     options: Mapping[str, Any],
-    standing: Standing | None,
     recommendation: Any,
 ) -> dict[str, Any]:
     """The answer as JSON."""
     from benchmarking.core.records import to_json
 
     rated = {} if recommendation is None else {one.option.result_id: one for one in recommendation.rated}
+    chosen = None if recommendation is None else recommendation.best
+    keys = {option.result_id: key for key, option in options.items()}
+    equal = [] if chosen is None else [keys[one.option.result_id] for one in recommendation.equal]
     configurations = []
     for key, entrant in search.race.entrants.items():
         one = rated.get(options[key].result_id) if key in options else None
@@ -474,7 +467,7 @@ def _document(
             {
                 "configuration": key,
                 "launches": len(entrant.launches),
-                "state": "finalist" if standing is not None and key in standing.equal else entrant.out or "finalist",
+                "state": "finalist" if key in equal else entrant.out or "finalist",
                 "reason": entrant.reason,
                 "fits": None if one is None else one.fits,
                 "misses": [] if one is None else to_json(one.misses),
@@ -482,7 +475,7 @@ def _document(
                 "option": None if one is None else to_json(one.option),
             }
         )
-    best = None if standing is None else search.configurations[standing.best]
+    best = None if chosen is None else search.configurations[keys[chosen.option.result_id]]
     return {
         "model_id": search.space.candidates[0].plan.cell.workload.model_id,
         "session_id": search.session_id,
@@ -493,11 +486,11 @@ def _document(
         "spent_s": round(search.spent_s, 1),
         "rounds": search.race.round,
         "recommended": None
-        if best is None or standing is None
+        if best is None
         else {
             "configuration": best.key,
-            "equal": list(standing.equal),
-            "judged": {key: to_json(judgement) for key, judgement in standing.judged.items()},
+            "equal": equal,
+            "judged": {keys[name]: to_json(judgement) for name, judgement in recommendation.judged.items()},
             "command": list(_again(best)),
             "deployment": _deployment(best),
         },

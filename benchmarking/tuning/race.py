@@ -16,13 +16,12 @@ leave the race:
     failed      no launch worked
     unknown     two launches could not measure the objective or a limited quantity
     misses      even the lower bound of a limited quantity is beyond its limit
-    behind      worse than the leader, which meets all limits: by the ratio in `LEAST_RATIO` after the screening and the
+    behind      worse than the leader, which meets all limits: by a ratio after the screening and the
                 first round, then if the judge's 95 % interval of the paired rounds excludes that they are equal
     no room     the time that is left does not hold enough rounds for all, so the last in order go; nothing is proven
                 about them, and they come back when others have left
 
-The leader is the configuration with the least cost by the median over rounds of its distance to the round's middle, so
-that neither drift nor a single disturbed launch decides. Costs are times or prices per item: lower is better.
+Who leads, and who is behind, is in `benchmarking.core.verdicts.standing`, by which stored launches are judged too.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ from typing import Any, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.verdicts.judging import Pair, judge
 from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE
-from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement
+from benchmarking.core.verdicts.standing import judged, scores, why_behind
 
 Traits = frozenset[tuple[str, ...]]
 """Each is a kind of effect, of `EFFECT_SD`, and what it belongs to."""
@@ -102,9 +99,6 @@ def improvement(untried: Sequence[Traits], tried: Sequence[Tried]) -> list[float
 
 
 Out = Literal["failed", "unknown", "misses", "behind", "no room"]
-LEAST_RATIO = (1.5, 1.35, 1.2)
-"""Ratio to the leader beyond which a configuration is behind, by its rounds after the screening: with fewer than three
-there is no interval, and a disturbed launch is up to 20 to 30 % slower."""
 SHARES = (0.45, 0.3, 0.25)
 """Share of the time left that the screening and the first rounds may take. Each later round gets an equal part."""
 ROUNDS = 1 + ROUNDS_TO_PROVE
@@ -136,8 +130,6 @@ class Entrant:
 
     key: str
     cell: str
-    simplicity: tuple[object, ...] = ()
-    """A sort key: of equivalent configurations, the lowest is chosen."""
     launches: dict[int, Launch] = field(default_factory=dict)
     """Round -> launch."""
     out: Out | None = None
@@ -158,22 +150,10 @@ class Entrant:
         largest = max((median(values) for values in found.values() if values), default=0.0)
         return largest if largest > 1 or all(found.values()) else None
 
-    def log_cost(self, number: int) -> float | None:
-        """The logarithm of the cost in a round; None if it was not measured in it."""
-        launch = self.launches.get(number)
-        return None if launch is None or launch.cost is None or launch.cost <= 0 else math.log(launch.cost)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The answer of a race among some of its configurations."""
-
-    best: str
-    """The configuration to choose."""
-    equal: tuple[str, ...]
-    """Others that could not be told from it, or are equivalent to it."""
-    judged: Mapping[str, Judgement]
-    """The others against the chosen one, where they have rounds in common."""
+    @property
+    def costs(self) -> dict[int, float]:
+        """Round -> cost, of those in which it was measured."""
+        return {number: launch.cost for number, launch in self.launches.items() if launch.cost and launch.cost > 0}
 
 
 class Race:
@@ -224,7 +204,7 @@ class Race:
         if leader is None:
             return
         for entrant in self.racing:
-            if entrant is not leader and (reason := self._why_behind(entrant, leader)) is not None:
+            if entrant is not leader and (reason := why_behind(entrant.costs, leader.costs)) is not None:
                 self.leave(entrant.key, "behind", reason)
 
     def narrow(self, left_s: float, cost_s: Callable[[str, Collection[str]], float]) -> None:
@@ -236,9 +216,9 @@ class Race:
             leader = self.leader()
             behind = ""
             if leader is not None and leader is not last:
-                scores = self._scores([leader, last])
-                if len(scores) == 2:
-                    behind = f"; {max(0.0, math.expm1(scores[last.key] - scores[leader.key])):.0%} behind so far"
+                by_score = _scores([leader, last])
+                if len(by_score) == 2:
+                    behind = f"; {max(0.0, math.expm1(by_score[last.key] - by_score[leader.key])):.0%} behind so far"
             self.leave(last.key, "no room", f"the budget has no room to measure it longer{behind}")
 
     def readmit(self, left_s: float, cost_s: Callable[[str, Collection[str]], float]) -> bool:
@@ -281,115 +261,28 @@ class Race:
         leader = self.leader()
         if leader is None or self.round < LEAST_LAUNCHES:
             return False
-        others = [self.judged(entrant, leader) for entrant in racing if entrant is not leader]
+        others = [judged(entrant.costs, leader.costs) for entrant in racing if entrant is not leader]
         return all(judgement is not None and judgement.verdict == "equivalent" for judgement in others)
 
     def ranking(self, members: Sequence[Entrant]) -> list[Entrant]:
         """These, best first; those known to miss a limit come last, the closest first."""
-        scores = self._scores(members)
+        by_score = _scores(members)
 
         def place(entrant: Entrant) -> tuple[float, float]:
             excess = entrant.excess
-            return (excess if excess is not None and excess > 1 else 0.0, scores.get(entrant.key, math.inf))
+            return (excess if excess is not None and excess > 1 else 0.0, by_score.get(entrant.key, math.inf))
 
         return sorted(members, key=place)
 
-    def leader(self, among: Collection[str] | None = None) -> Entrant | None:
-        """The one with the least cost of those in the race that are known to meet all limits, or of the named ones;
-        None if there is none."""
-        if among is None:
-            members = [entrant for entrant in self.racing if (excess := entrant.excess) is not None and excess <= 1]
-        else:
-            members = [self.entrants[key] for key in among]
-        scores = self._scores(members)
-        return min(
-            (member for member in members if member.key in scores), key=lambda one: scores[one.key], default=None
-        )
+    def leader(self) -> Entrant | None:
+        """The one with the least cost of those in the race that are known to meet all limits; None if there is none."""
+        members = [entrant for entrant in self.racing if (excess := entrant.excess) is not None and excess <= 1]
+        by_score = _scores(members)
+        return min((one for one in members if one.key in by_score), key=lambda one: by_score[one.key], default=None)
 
-    def judged(self, entrant: Entrant, leader: Entrant) -> Judgement | None:
-        """The judgement of a configuration against the leader over their common rounds after the screening; None below
-        three."""
-        rounds = self._common(entrant, leader)
-        if len(rounds) < MIN_ROUNDS:
-            return None
-        pairs = tuple((math.exp(a), math.exp(b)) for a, b in rounds)
-        return judge([Pair(rounds=pairs)], JUDGED[DEFAULT_METRIC])[0]
 
-    def standing(self, among: Collection[str]) -> Standing | None:
-        """The answer among the configurations that meet the limits: the leader, or the simplest of those that are
-        equivalent to it. None if none has a cost."""
-        leader = self.leader(among)
-        if leader is None:
-            return None
-        others = [self.entrants[key] for key in among if key != leader.key]
-        equivalent = [
-            entrant
-            for entrant in others
-            if (found := self.judged(entrant, leader)) is not None and found.verdict == "equivalent"
-        ]
-        best = min([leader, *equivalent], key=lambda one: (one.simplicity, one is not leader))
-        judged = {
-            one.key: found
-            for key in among
-            if (one := self.entrants[key]) is not best and (found := self.judged(one, best)) is not None
-        }
-        equal = [key for key in among if key != best.key and self._is_open(self.entrants[key], best, judged.get(key))]
-        scores = self._scores([self.entrants[key] for key in equal])
-        return Standing(best=best.key, equal=tuple(sorted(equal, key=lambda key: scores[key])), judged=judged)
-
-    def _is_open(self, entrant: Entrant, best: Entrant, judgement: Judgement | None) -> bool:
-        """Whether a configuration is not known to be worse than the best."""
-        if judgement is not None:
-            assert judgement.low is not None
-            return judgement.low <= 0 or judgement.verdict == "equivalent"
-        return self._why_behind(entrant, best) is None and self._scores([entrant]) != {}
-
-    def _why_behind(self, entrant: Entrant, leader: Entrant) -> str | None:
-        """Why a configuration is behind the leader; None if it may be as good."""
-        judgement = self.judged(entrant, leader)
-        if judgement is not None:
-            assert judgement.change is not None
-            assert judgement.low is not None
-            if judgement.low > 0 and judgement.change >= MIN_CHANGE:
-                return f"{judgement.change:.0%} behind the best ({judgement.low:.0%} or more)"
-            return None
-        rounds = self._common(entrant, leader)
-        screened = [(a, b) for a, b in [(leader.log_cost(0), entrant.log_cost(0))] if a is not None and b is not None]
-        differences = [b - a for a, b in [*screened, *rounds]]
-        if not differences:  # measured in other rounds, such as a late one that was not finished
-            scores = self._scores([entrant, leader])
-            differences = [scores[entrant.key] - scores[leader.key]] if len(scores) == 2 else []
-        if not differences or median(differences) <= math.log(LEAST_RATIO[len(rounds)]):
-            return None
-        count = len(differences)
-        return f"{math.expm1(median(differences)):.0%} behind the best in {count} launch{'es' * (count > 1)}"
-
-    def _common(self, entrant: Entrant, leader: Entrant) -> list[tuple[float, float]]:
-        """The logarithms of both costs in the rounds after the screening that both have."""
-        both = ((leader.log_cost(number), entrant.log_cost(number)) for number in range(1, self.round + 1))
-        return [(a, b) for a, b in both if a is not None and b is not None]
-
-    def _scores(self, members: Collection[Entrant]) -> dict[str, float]:
-        """The median over rounds of each one's distance to the middle of the round, without those that have no cost.
-        The middle is of those that were in every round of these members, so that it moves only with the machine."""
-        costs = {
-            member.key: {number: cost for number in member.launches if (cost := member.log_cost(number)) is not None}
-            for member in members
-        }
-        costs = {key: by_round for key, by_round in costs.items() if by_round}
-        if not costs:
-            return {}
-        longest = max(len(by_round) for by_round in costs.values())
-        steady = [by_round for by_round in costs.values() if len(by_round) == longest]
-        middle = {
-            number: median(by_round[number] for by_round in steady if number in by_round)
-            for number in {number for by_round in steady for number in by_round}
-        }
-        level = median(middle.values())
-        return {
-            key: level + median(cost - middle.get(number, level) for number, cost in by_round.items())
-            for key, by_round in costs.items()
-        }
+def _scores(members: Collection[Entrant]) -> dict[str, float]:
+    return scores({member.key: member.costs for member in members})
 
 
 def _unmeasured(entrant: Entrant) -> str | None:

@@ -25,7 +25,7 @@ from benchmarking.core.errors import LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.records import PRECISIONS, Measurement, Point, Result, Run
+from benchmarking.core.records import Measurement, Point, Result, Run
 from benchmarking.core.shared_settings import DEVICE_WAIT_S
 from benchmarking.core.text import counted
 from benchmarking.core.untrusted.redaction import redacted_path
@@ -133,10 +133,7 @@ class Configuration:
     @property
     def entrant(self) -> Entrant:
         """It as the race knows it."""
-        candidate, point = self.candidate, self.point
-        precision = PRECISIONS.index(candidate.request.precision)
-        simplicity = (candidate.departures, point.concurrency, point.batch_size, precision, candidate.name)
-        return Entrant(key=self.key, cell=candidate.name, simplicity=simplicity)
+        return Entrant(key=self.key, cell=self.candidate.name)
 
 
 class Search:
@@ -389,7 +386,7 @@ class Search:
         costs = []
         for entrant in (entrant for entrant in self.race.entrants.values() if entrant.cell == name):
             beyond = 2 * math.log(max(1.0, entrant.excess or 1.0))
-            costs += [cost + beyond for number in entrant.launches if (cost := entrant.log_cost(number)) is not None]
+            costs += [math.log(cost) + beyond for cost in entrant.costs.values()]
         return min(costs, default=None)
 
     def _first_s(self, name: str) -> float:

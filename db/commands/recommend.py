@@ -151,7 +151,7 @@ def main(argv: Sequence[str]) -> int:
         recommendations = {}
         for workload, members in options.items():
             ranked = recommend([with_prices(member, prices) for member in members], limits, arguments.prefer)
-            recommendations[workload] = judged(warehouse, ranked, has_tokens=workload.has_tokens)
+            recommendations[workload] = judged(warehouse, ranked, limits, has_tokens=workload.has_tokens)
     _print(arguments, recommendations, limits, prices)
     if simulated:
         says = "says" if simulated == 1 else "say"

@@ -31,6 +31,7 @@ import numpy as np
 
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE, random_order
+from benchmarking.core.verdicts.standing import standing
 from benchmarking.tuning.race import Entrant, Launch, Race, Traits, Tried, improvement, traits
 from tests.helpers.verdict_replay import TURN_CASES
 
@@ -95,7 +96,7 @@ def random_space(rng: np.random.Generator) -> Space:
 def search(space: Space, effects: np.ndarray, rng: np.random.Generator, seed: str) -> tuple[str | None, float]:
     """The choice of a race with simulated launches, and the time that it took."""
     cell_of = {key: cell for cell, keys in space.cells.items() for key in keys}
-    race = Race([Entrant(key=key, cell=cell, simplicity=(cell,)) for key, cell in cell_of.items()])
+    race = Race([Entrant(key=key, cell=cell) for key, cell in cell_of.items()])
     budget_s, spent_s, launch = BUDGET * space.exhaustive_s, 0.0, 0
 
     def cost_s(cell: str, keys: Collection[str]) -> float:
@@ -118,8 +119,9 @@ def search(space: Space, effects: np.ndarray, rng: np.random.Generator, seed: st
                 race.record(key, Launch(cost=space.costs[key] * factor, excess=excess, least_excess=bound))
         race.settle()
     fitting = [key for key, one in race.entrants.items() if (excess := one.excess) is not None and excess <= 1]
-    standing = race.standing([key for key in fitting if race.entrants[key].out in (None, "no room")])
-    return (None if standing is None else standing.best), spent_s / space.exhaustive_s
+    costs = {key: race.entrants[key].costs for key in fitting if race.entrants[key].out in (None, "no room")}
+    answer = standing(costs, cell_of.__getitem__)
+    return (None if answer is None else answer.best), spent_s / space.exhaustive_s
 
 
 def replay(noise: str, spaces: int) -> tuple[str, ...]:

@@ -19,8 +19,16 @@ from benchmarking.core.text import listed
 from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import ALL, model_and_quantization
 from db.analysis.compare.stored_results import launch_values
-from db.analysis.gate.candidates import doubt_kinds
-from db.analysis.recommend.recommendation import WITHOUT_INTERVAL, Newer, Option, Recommendation, how_known
+from db.analysis.gate.candidates import SEARCHES, doubt_kinds
+from db.analysis.recommend.recommendation import (
+    WITHOUT_INTERVAL,
+    Newer,
+    Option,
+    Quantity,
+    Recommendation,
+    how_known,
+    recommend_of_turns,
+)
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
 
@@ -88,6 +96,12 @@ WHERE shown.result_id IN (SELECT unnest(?::VARCHAR[])) AND newer.started_at > ru
     AND newer.status <> 'skipped' AND (newer.status <> 'ok' OR newer.validity <> 'valid')
 """
 """Results that are newer than a shown one, and were passed over because they are not valid."""
+
+
+OF_ONE_SEARCH = f"""
+SELECT count(*) AS runs, count(DISTINCT session_id) AS sessions FROM benchmark_runs
+WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND {SEARCHES["a search by benchhouse tune"]}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,15 +225,26 @@ def options_by_workload(
     }
 
 
-def judged(warehouse: Warehouse, found: Recommendation, *, has_tokens: bool) -> Recommendation:
-    """The recommendation with what the judge of `benchhouse compare` says of its best option and the next best."""
-    if found.aim in WITHOUT_INTERVAL or found.equal or len(found.rated) < 2 or not found.rated[1].fits:
+def judged(
+    warehouse: Warehouse, found: Recommendation, limits: Mapping[Quantity, float], *, has_tokens: bool
+) -> Recommendation:
+    """The recommendation as launches in turns decide it, where all options that meet the limits are of one search by
+    `benchhouse tune`; else with what the judge of `benchhouse compare` says of its best option and the next best."""
+    fitting = [rated.option for rated in found.rated if rated.fits]
+    if found.aim in WITHOUT_INTERVAL or len(fitting) < 2:
         return found
-    best, following = (rated.option for rated in found.rated[:2])
-    if found.aim == "cost" and best.price_per_hour != following.price_per_hour:
-        return found  # the ratio of their costs is not that of their throughputs
     rate = "throughput_tokens_per_sec" if has_tokens else "throughput_samples_per_sec"
     metric = METRICS["latency_median_ms" if found.aim == "latency" else rate]
+    runs = {one.run_id for one in fitting}
+    (row,) = warehouse.query(OF_ONE_SEARCH, (list(runs),)).dicts()
+    if row["sessions"] == 1 and row["runs"] == len(runs):
+        sign = 1 if metric.better == "lower" else -1
+        launches = launch_values(warehouse, [one.result_id for one in fitting], metric)
+        costs = {name: {number: value**sign for number, value in each.items()} for name, each in launches.items()}
+        return recommend_of_turns([rated.option for rated in found.rated], limits, found.aim, costs)
+    best, following = fitting[:2]
+    if found.equal or (found.aim == "cost" and best.price_per_hour != following.price_per_hour):
+        return found  # the ratio of such costs is not that of their throughputs
     before, after = (
         Selection(
             text=one.result_id,

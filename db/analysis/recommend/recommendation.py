@@ -7,10 +7,11 @@ that differ in one mostly differ in the other. Without an interval of the median
 on quality applies to the worse end of its interval over windows. Memory and energy are compared as measured. An
 unmeasured quantity meets no limit.
 
-Options whose intervals overlap with that of the best one are equal. Among equals, the choice is the cheapest, then the
-simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not change from week
-to week with the noise. The interval of a single launch does not cover other launches, so it counts as at least 10 %
-wide to either side.
+Options whose intervals overlap with that of the best one are equal. Where all that meet the limits were measured in one
+search by `benchhouse tune`, its launches in turns decide instead, as they did there. Among equals, the choice is the
+cheapest, then the simplest (fewest settings, least concurrency, smallest batch), then the first by name, so it does not
+change from week to week with the noise. The interval of a single launch does not cover other launches, so it counts as
+at least 10 % wide to either side.
 
 The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
 have. An option is on the front if no other one is at least as good on all axes and better on one.
@@ -34,6 +35,7 @@ from benchmarking.core.text import number
 from benchmarking.core.untrusted.input_files import read_yaml
 from benchmarking.core.verdicts.judging import FEW_LAUNCHES
 from benchmarking.core.verdicts.launches import UNSEEN_LAUNCHES
+from benchmarking.core.verdicts.standing import Costs, standing
 from benchmarking.core.verdicts.words import Judgement
 from db.values import listed_doubts
 
@@ -257,6 +259,10 @@ class Recommendation:
     """Whether every option that could run was measured."""
     how: str = "as measured"
     """How it is known that the next option is worse, in words."""
+    is_of_turns: bool = False
+    """Whether launches in turns decided, rather than intervals."""
+    judged: Mapping[str, Judgement] = field(default_factory=dict)
+    """Of these launches: result id -> its judgement against the recommended option."""
 
     @property
     def best(self) -> Rated | None:
@@ -288,26 +294,27 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     return Recommendation(rated=(*equals, *others), aim=chosen, axes=axes, equal=tuple(equals[1:]))
 
 
-def decided(
+def recommend_of_turns(
     options: Sequence[Option],
     limits: Mapping[Quantity, float],
-    aim: Aim,
-    best: str | None,
-    equal: Sequence[str],
-    judged: Mapping[str, Judgement],
+    aim: Aim | None,
+    costs: Mapping[str, Costs],
     *,
     is_of_all: bool = True,
 ) -> Recommendation:
-    """The recommendation of options whose comparison was decided by launches in turns: `best` is the result to choose
-    (None: none), `equal` are those that could not be told from it, `judged` has the others against it. `is_of_all`:
-    whether all that could run were measured."""
+    """The recommendation of options whose launches were in turns, as in a search by `benchhouse tune`, and tell more
+    apart than intervals do: `costs` are those of the aim, by result id. `is_of_all`: whether all that could run were
+    measured."""
     found = recommend(options, limits, aim)
-    by_id = {option.option.result_id: option for option in found.rated}
-    first = [] if best is None else [by_id[result_id] for result_id in (best, *equal)]
-    others = sorted((option for option in found.rated if option not in first), key=lambda one: _place(one, aim))
-    rated, equal_ones = (*first, *others), tuple(first[1:])
+    by_id = {rated.option.result_id: rated for rated in found.rated}
+    fitting = {name: costs.get(name, {}) for name, rated in by_id.items() if rated.fits}
+    answer = standing(fitting, lambda name: _simplicity(by_id[name].option))
+    first = [] if answer is None else [by_id[name] for name in (answer.best, *answer.equal)]
+    others = sorted((rated for rated in found.rated if rated not in first), key=lambda one: _place(one, found.aim))
+    judged = {} if answer is None else answer.judged
     how = how_known(judged.get(others[0].option.result_id)) if others else ""
-    return Recommendation(rated=rated, aim=aim, axes=found.axes, equal=equal_ones, is_of_all=is_of_all, how=how)
+    rated, equal = (*first, *others), tuple(first[1:])
+    return replace(found, rated=rated, equal=equal, is_of_all=is_of_all, how=how, is_of_turns=True, judged=judged)
 
 
 def how_known(judgement: Judgement | None) -> str:
@@ -353,10 +360,13 @@ def _preference(rated: Rated, best: Rated, aim: Aim) -> tuple[object, ...]:
     option = rated.option
     values = [value for one in (best.option, option) if (value := measured_value(one, aim)) is not None and value > 0]
     is_far = len(values) == 2 and max(values) / min(values) > 1 + FAR
+    price = math.inf if option.price_per_hour is None else option.price_per_hour
+    return (option.validity != "valid", price, is_far, *_simplicity(option))
+
+
+def _simplicity(option: Option) -> tuple[object, ...]:
+    """A sort key: the simplest first, then by name."""
     return (
-        option.validity != "valid",
-        math.inf if option.price_per_hour is None else option.price_per_hour,
-        is_far,
         len(option.runtime_mode),
         option.point.concurrency,
         option.point.batch_size,

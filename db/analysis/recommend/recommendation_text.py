@@ -65,6 +65,10 @@ EQUAL_NOTE = (
     f"cheapest is recommended, then, of those within {FAR:.0%} of the best as measured, the simplest, then the first "
     f"by name; the interval of a single launch counts as at least {UNSEEN_LAUNCHES:.0%} wide to either side"
 )
+TURNS_NOTE = (
+    "equal: launches in turns do not tell them from the recommended one, which is the best in these launches; where "
+    "they prove others equivalent to the best (within 2 %), it is the one of these with the fewest settings"
+)
 LIMITS_NOTE = (
     "limits: what counts is the worse end of the 95 % interval (of the latency: up to), by which percentiles and "
     "throughput are moved too, and memory and energy as measured; without an interval, latency, throughput and quality "
@@ -94,11 +98,9 @@ def recommendation_words(
     limits: Mapping[Quantity, float],
     currency: str | None = None,
     page: Page = PLAIN,
-    equal_note: str = EQUAL_NOTE,
     shown: Sequence[Rated] | None = None,
 ) -> RecommendationWords:
-    """The recommended option for a workload and why, and the table of its options, or of those `shown`. `equal_note`
-    says what equal means."""
+    """The recommended option for a workload and why, and the table of its options, or of those `shown`."""
     unit = "tokens/s" if workload.has_tokens else "items/s"
     fitting, total = sum(option.fits for option in recommendation.rated), len(recommendation.rated)
     required = ", ".join(  # "latency <= 20 ms"
@@ -113,7 +115,7 @@ def recommendation_words(
     *axes, last = recommendation.axes
     joined = f"{', '.join(axes)} and {last}" if axes else last
     notes = [f"front: no other option is at least as good in {joined} and better in one"]
-    notes += [equal_note] if recommendation.equal else []
+    notes += [(TURNS_NOTE if recommendation.is_of_turns else EQUAL_NOTE)] if recommendation.equal else []
     notes += [LIMITS_NOTE + IMPORTED_LIMITS_NOTE * (workload.definition is not None)] if limits else []
     shown = recommendation.rated if shown is None else shown
     doubted = [option for option in shown if _doubts(option) is not None]
@@ -293,7 +295,8 @@ def _certainty(recommendation: Recommendation) -> str:
     """How clear the choice is: what is equal, or how far the next option is behind."""
     equals = [_name(option, recommendation) for option in recommendation.equal]
     if equals:
-        how = "see below" if recommendation.aim in WITHOUT_INTERVAL else "within their intervals"
+        has_intervals = recommendation.aim not in WITHOUT_INTERVAL and not recommendation.is_of_turns
+        how = "within their intervals" if has_intervals else "see below"
         return f"; equal, {how}: {listed(equals, MOST_EQUAL, '; ')}"
     first, *others = recommendation.rated
     if not others:

@@ -18,6 +18,7 @@ from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.run import supervisor
 from benchmarking.tuning import search
 from benchmarking.tuning.race import ROUNDS, SHARES, Entrant, Launch, Race
+from db.analysis.recommend import measured_options
 from db.warehouse import Warehouse
 
 pytestmark = [pytest.mark.forked_children, pytest.mark.usefixtures("empty_working_folder")]
@@ -92,6 +93,23 @@ def test_the_answer_names_the_command_that_shows_what_was_stored_and_none_that_r
     assert not any("deploy it" in line for line in lines)
     assert cli.main([*TUNE, "--precisions", "int8", "--no-save"]) == 0
     assert "benchhouse show" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("int8_ms", "best"), [(9.9, "float32"), (9.5, "int8")])
+def test_recommend_chooses_of_a_stored_search_what_the_search_did(capsys, null_script, monkeypatch, int8_ms, best):
+    """The simpler one of what launches in turns prove equivalent, whatever their intervals."""
+    no_simulated = " AND NOT coalesce(simulated, FALSE)"
+    assert no_simulated in measured_options.OPTIONS
+    monkeypatch.setattr(measured_options, "OPTIONS", measured_options.OPTIONS.replace(no_simulated, ""))
+    times_ms = {"float32 b1": 10.0, "int8 b1": int8_ms, "float32 b2": 30.0, "int8 b2": 30.0}
+    null_script(latency_ms={f"{name} s32": [ms * one for one in WAVER] for name, ms in times_ms.items()})
+    found = answer(capsys, "--objective", "latency")
+    assert found["recommended"]["configuration"] == f"null {best}, b1 s32"
+    among = f"tag.tune={found['session_id']}"
+    assert cli.main(["recommend", "tiny-bert", "--among", among, "--prefer", "latency", "--json"]) == 0
+    (workload,) = json.loads(capsys.readouterr().out)["workloads"]
+    (chosen,) = (one["precision"] for one in workload["options"] if one["result_id"] == workload["recommended"])
+    assert chosen == best
 
 
 def test_if_nothing_meets_the_limits_the_closest_is_shown_with_exit_code_3(capsys):

@@ -154,7 +154,7 @@ def page(data: Data, parameters: RecommendParameters) -> SimpleNamespace:
     chosen = None if workload is None else by_title[workload]
     if chosen is not None:
         found = recommend(options[chosen], parameters.limits, parameters.prefer)
-        found = judged(data.warehouse, found, has_tokens=chosen.has_tokens)
+        found = judged(data.warehouse, found, parameters.limits, has_tokens=chosen.has_tokens)
         words = recommendation_words(chosen, found, parameters.limits)
         links = [run_link(option.option.run_id, option.option.result_id) for option in found.rated]
         recommended = {

@@ -157,7 +157,7 @@ def test_a_recommendation_has_the_verdict_of_a_comparison(store, sides, warehous
 
     def recommended(metric):
         ((workload, options),) = options_by_workload(warehouse, ("bert-base-uncased",), EVERYTHING).items()
-        found = judged(warehouse, recommend(options, {}, metric), has_tokens=workload.has_tokens)
+        found = judged(warehouse, recommend(options, {}, metric), {}, has_tokens=workload.has_tokens)
         return recommendation_words(workload, found, {}).advice
 
     store("d", day=1, runtime="onnxruntime", slowdown=0.5, **one_point)
@@ -176,7 +176,7 @@ def test_a_recommendation_of_launches_in_turns_is_judged(store, sides, warehouse
     ((_, options),) = options_by_workload(warehouse, ("bert-base-uncased",), EVERYTHING).items()
     (finding,) = sides("tag.side=b", "tag.side=a", across=("all",)).findings
     assert finding.judgement.verdict == "slower"
-    found = judged(warehouse, recommend(options, {}, "latency"), has_tokens=False)
+    found = judged(warehouse, recommend(options, {}, "latency"), {}, has_tokens=False)
     assert found.how == "judged slower"
 
 

@@ -9,9 +9,15 @@ import pytest
 
 from benchmarking.core.records import Point
 from benchmarking.core.terminal import Page
-from benchmarking.core.verdicts.words import Judgement
 from db.analysis.recommend.measured_options import Workload, option_of
-from db.analysis.recommend.recommendation import Option, Prices, decided, misses, recommend, with_prices
+from db.analysis.recommend.recommendation import (
+    Option,
+    Prices,
+    misses,
+    recommend,
+    recommend_of_turns,
+    with_prices,
+)
 from db.analysis.recommend.recommendation_text import recommendation_words, runtime_words
 
 WORKLOAD = Workload(
@@ -285,7 +291,8 @@ def test_the_sentence_names_the_highest_value_of_the_table_where_an_equal_option
 
 def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ():
     best, other = option("best", throughput=100.0), option("other", throughput=125.0)
-    advice = recommendation_words(WORKLOAD, decided([best, other], {}, "throughput", "best", (), {}), {}).advice
+    costs = {"best": dict.fromkeys(range(2), 0.01), "other": dict.fromkeys(range(2), 0.02)}
+    advice = recommendation_words(WORKLOAD, recommend_of_turns([best, other], {}, "throughput", costs), {}).advice
     assert (
         "among those with the highest throughput of all (the highest as measured: 125 tokens/s), 100 tokens/s" in advice
     )
@@ -295,13 +302,14 @@ def test_what_launches_in_turns_decided_is_said_where_the_measured_values_differ
 def test_what_was_decided_is_followed_by_the_others_best_first_however_wide_their_intervals():
     near, far = option("near", latency_ms=10.9), replace(option("far", latency_ms=11.9), precision="bfloat16")
     assert recommend([option("best"), near, far], {}, "latency").equal, "their intervals overlap"
-    found = decided([option("best"), far, near], {}, "latency", "best", (), {})
+    few = {"best": {0: 10.0}, "near": {0: 20.0}, "far": {0: 30.0}}
+    found = recommend_of_turns([option("best"), far, near], {}, "latency", few)
     assert [one.option.result_id for one in found.rated] == ["best", "near", "far"]
     advice = recommendation_words(WORKLOAD, found, {}).advice
     assert "the next best, Test CPU, eager" in advice
     assert "as measured, and not judged: fewer than 3 launches in common" in advice
-    judged = {"near": Judgement(verdict="slower", before=10.0, after=10.9, change=0.09)}
-    found = decided([option("best"), far, near], {}, "latency", "best", (), judged)
+    many = {name: dict.fromkeys(range(9), cost) for name, cost in (("best", 10.0), ("near", 10.9), ("far", 11.9))}
+    found = recommend_of_turns([option("best"), far, near], {}, "latency", many)
     assert recommendation_words(WORKLOAD, found, {}).advice.endswith("by a factor of 1.09, judged slower")
 
 
@@ -315,7 +323,8 @@ def test_what_was_decided_is_followed_by_the_others_best_first_however_wide_thei
     ],
 )
 def test_nothing_is_said_of_what_was_not_measured(limits, is_of_all, words):
-    found = decided([option("a"), option("b", latency_ms=20.0)], limits, "latency", "a", (), {}, is_of_all=is_of_all)
+    options = [option("a"), option("b", latency_ms=20.0)]
+    found = recommend_of_turns(options, limits, "latency", {"a": {0: 10.0}, "b": {0: 20.0}}, is_of_all=is_of_all)
     assert words in recommendation_words(WORKLOAD, found, limits).advice
 
 
@@ -425,3 +434,18 @@ def test_of_equal_options_the_valid_one_is_recommended():
     noisy = replace(option("noisy", latency_ms=9.9), validity="noisy")
 
     assert order(recommend([noisy, option("valid")], {})) == ["valid", "noisy"]
+
+
+def test_of_launches_that_prove_options_equivalent_the_simplest_is_chosen_and_the_others_are_named():
+    """However much better one of them is as measured, and although its interval excludes the others."""
+    tuned = option("tuned", latency_ms=9.0, high_ms=9.01, is_between=True, runtime_mode={"attention": "eager"})
+    noise = (1.0, 1.01, 0.99, 1.005, 0.995, 1.01, 0.99, 1.0, 1.005)
+    costs = {
+        name: {number: scale * factor for number, factor in enumerate(noise)}
+        for name, scale in (("tuned", 1.0), ("simple", 1.005), ("slow", 1.5))
+    }
+    found = recommend_of_turns([tuned, option("simple"), option("slow")], {}, "latency", costs)
+    assert [one.option.result_id for one in found.rated] == ["simple", "tuned", "slow"]
+    assert [one.option.result_id for one in found.equal] == ["tuned"]
+    assert found.judged["tuned"].verdict == "equivalent"
+    assert found.how == "judged slower"
