@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from benchmarking.core import child_process
-from db import warehouse
+from db import migrate, warehouse
 from db.warehouse import Warehouse
 from tests.helpers import records
 from tests.helpers.child_server import Popen
-from tests.helpers.databases import copying
+from tests.helpers.databases import Examined
 
 # Shells ignore SIGINT in what they run in the background, and nohup ignores SIGHUP: the programs under test would
 # inherit that and go on.
@@ -109,12 +109,23 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return path
 
 
-@pytest.fixture(autouse=True)
-def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
-    """A warehouse that a test makes in this process is a copy: applying all migrations takes a second of a processor.
-    Tests of creating override this."""
+@pytest.fixture(scope="session")
+def examined(empty_database: Path) -> Examined:
+    """What of this process's databases need not be examined again when they are opened."""
+    known = Examined(empty_database)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrate, "refuse_foreign", known.refuse_foreign)
+        Warehouse.open(empty_database).close()
+    return known
 
-    monkeypatch.setattr(warehouse, "_create", copying(empty_database))
+
+@pytest.fixture(autouse=True)
+def creation_of_databases(monkeypatch: pytest.MonkeyPatch, empty_database: Path, examined: Examined) -> None:
+    """A warehouse that a test makes in this process is a copy: applying all migrations takes a second of a processor.
+    One that it has closed is not examined anew. Tests of creating override this."""
+    monkeypatch.setattr(warehouse, "_create", examined.create)
+    monkeypatch.setattr(migrate, "refuse_foreign", examined.refuse_foreign)
+    monkeypatch.setattr(Warehouse, "close", lambda opened: examined.close(opened))
     monkeypatch.setattr(Popen, "empty_database", empty_database)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,15 @@ from typing import Any
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.records import Run
 from db import ingestion, migrate
-from db.connection import WRITER
+from db.connection import WRITER, Connection
 from db.file_copy import make_folder, publish, temporary_sibling
 from db.ingestion import RUN_TABLES, SHARED_TABLES
+from db.migrate import Views
 from db.rows import arrow_table, run_rows
 from db.warehouse import Warehouse
 from tests.helpers.records import make_run
+
+REFUSE_FOREIGN, CLOSE = migrate.refuse_foreign, Warehouse.close
 
 HOLD = (
     "import sys, threading; from db.warehouse import Warehouse\n"
@@ -58,6 +62,48 @@ def copying(empty_database: Path) -> Callable[[Path], None]:
             publish(part, path)
 
     return create
+
+
+class Examined:
+    """Files that this process has made or closed: what `db.migrate.refuse_foreign` found in one is still true while
+    nobody has written to it, and looking at the whole catalog again is half of opening it."""
+
+    def __init__(self, empty_database: Path) -> None:
+        self.copy, self.empty_database = copying(empty_database), str(empty_database)
+        self.views: dict[tuple[int, ...], Views] = {}
+        self.found: dict[str, Views] = {}
+
+    def create(self, path: Path) -> None:
+        self.copy(path)
+        self._remember(str(path), self.found.get(self.empty_database))
+
+    def refuse_foreign(self, connection: Connection, path: str, database: str | None = None, **how: bool) -> Views:
+        is_plain = database is None and not any(how.values())
+        if is_plain and (views := self.views.get(_state(path))) is not None:
+            return views
+        views = REFUSE_FOREIGN(connection, path, database, **how)
+        if is_plain and migrate.are_own_views(views):
+            self.found[path] = views
+        return views
+
+    def close(self, warehouse: Warehouse) -> None:
+        CLOSE(warehouse)
+        if warehouse.path == warehouse.file:
+            self._remember(warehouse.path, self.found.get(warehouse.path))
+
+    def _remember(self, path: str, views: Views | None) -> None:
+        if views is not None and (state := _state(path)):
+            self.views[state] = views
+
+
+def _state(path: str) -> tuple[int, ...]:
+    """Different after anybody has written to the file; empty without a file, or with a log beside it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return () if os.path.exists(f"{path}.wal") else (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 @contextmanager
