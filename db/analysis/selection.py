@@ -74,6 +74,11 @@ WORDS = {column: word for word, column in FIELDS.items()}
 """Column -> word: a field may be named as its column, too."""
 OTHER_FIELDS = ("tag.NAME", "since", "until")
 """Words that are no column."""
+RUN_COLUMNS = (
+    *("run_id", "session_id", "hardware_id", "git_commit", "git_branch", "model_id", "architecture_type", "task"),
+    *("device", "runtime", "precision", "weights", "num_threads", "host", "origin_format"),
+)
+"""Columns of the view that are those of benchmark_runs."""
 PREFIXED = ("run", "session", "commit", "hardware", "series")
 """Fields whose value may be a prefix of the column's."""
 NUMBERS = ("threads", *AXIS_FIELDS)
@@ -126,8 +131,8 @@ class Selection:
     named: frozenset[str] = frozenset()
     """The columns in the selection. Two selections that name the same column are meant to differ in it."""
     run_condition: str | None = None
-    """The part that is a condition on benchmark_runs alone (ids and commits); None without any."""
-    run_values: tuple[str, ...] = ()
+    """The part that is a condition on benchmark_runs alone; None without any."""
+    run_values: tuple[str | int, ...] = ()
     is_whole_runs: bool = False
     """Whether that part is the whole selection."""
     stated: tuple[tuple[str, str], ...] = ()
@@ -257,7 +262,7 @@ def _part(word: str) -> Selection:
         raise UsageError(f"{word!r}: a commit is selected by its hash: git rev-parse {names[0]} prints it")
     if field in PREFIXED:
         condition = " OR ".join(f"starts_with({column}, ?)" for _ in values)
-        return Selection(text=word, words=f"({condition})", values=tuple(values), named=frozenset({column}))
+        return _of_column(word, column, f"({condition})", tuple(values), named=column)
     if column == "model_id":  # the path of a folder is stored in another form
         stored = list(dict.fromkeys([*values, *map(redacted_path, values)]))
         return replace(
@@ -431,13 +436,14 @@ def _membership(
     word: str, column: str, values: list[str] | list[int], *, named: str, stated: str | None = None
 ) -> Selection:
     marks = ", ".join("?" for _ in values)
-    return Selection(
-        text=word,
-        words=f"({column}) IN ({marks})",
-        values=tuple(values),
-        named=frozenset({named}),
-        stated=() if stated is None else tuple((stated, str(value)) for value in values),
-    )
+    found = _of_column(word, column, f"({column}) IN ({marks})", tuple(values), named=named)
+    return found if stated is None else replace(found, stated=tuple((stated, str(value)) for value in values))
+
+
+def _of_column(word: str, column: str, condition: str, values: tuple[str | int, ...], *, named: str) -> Selection:
+    """A condition on a column, which the runs are looked up by if it is theirs: they are far fewer than results."""
+    found = Selection(text=word, words=condition, values=values, named=frozenset({named}))
+    return replace(found, run_condition=condition, run_values=values) if column in RUN_COLUMNS else found
 
 
 CUSTOM_NAMES = """

@@ -360,12 +360,15 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
         parameters["metric"] = metric.of
     divisor = BYTES_PER_MB if metric.is_in_bytes else 1
     values: dict[str, dict[int, float]] = {}
-    rows = warehouse.query(sql, parameters).dicts()
+    tables = [warehouse.query(sql, parameters).arrow()]
     if metric.column in LOAD_RATES:
         path = PATHS["reading"].format(name=LOAD_RATES[metric.column])
-        rows += warehouse.query(READINGS, {"results": parameters["results"], "path": path}).dicts()
-    for row in rows:
-        values.setdefault(row["result_id"], {})[row["launch"]] = row["value"] / divisor
+        tables.append(warehouse.query(READINGS, {"results": parameters["results"], "path": path}).arrow())
+    for table in tables:  # of a year: tens of thousands of rows
+        for result_id, launch, value in zip(
+            *table.select(["result_id", "launch", "value"]).to_pydict().values(), strict=True
+        ):
+            values.setdefault(result_id, {})[launch] = value / divisor
     return values
 
 
