@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"benchhouse {__version__}", flush=True)
             return EXIT_OK
 
-        return run_command("benchhouse version", print_version, arguments[1:])
+        return run_command("benchhouse version", print_version, arguments[1:], only_prints=True)
     typed, *rest = arguments
     name = typed.removesuffix(".py")
     name = ALIASES.get(name, name)
@@ -116,7 +116,7 @@ def _print(text: str, exit_code: int) -> int:
         print(text, flush=True)
         return exit_code
 
-    return run_command("benchhouse", command, [])
+    return run_command("benchhouse", command, [], only_prints=True)
 
 
 if __name__ == "__main__":

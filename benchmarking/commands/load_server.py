@@ -157,8 +157,6 @@ def main(argv: Sequence[str]) -> int:
     try:
         for record, interruption in measurements:
             runs.append(run := redacted_record(record, anonymous=arguments.anonymous))
-            if not is_several:
-                load_table.print_run(run, as_json=arguments.json)
             if not all(result.status == "ok" for result in run.results if not is_search(result)):
                 code = EXIT_FAILED
             try:
@@ -168,6 +166,8 @@ def main(argv: Sequence[str]) -> int:
             if why is not None:
                 note(f"not stored: {why}")
                 code = EXIT_FAILED
+            if not is_several:
+                load_table.print_run(run, as_json=arguments.json)
             if interruption is not None:
                 if isinstance(interruption, SearchInterrupted):
                     note(interruption.so_far)

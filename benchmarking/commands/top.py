@@ -48,7 +48,7 @@ HOW_TO_START = (
 )
 
 
-@command(NAME)
+@command(NAME, only_prints=True)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = Parser(

@@ -419,15 +419,26 @@ def add_aliases(group: argparse._ActionsContainer, action: argparse.Action, *spe
 
 
 def run_command(
-    name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None, *, interrupted: str = ""
+    name: str,
+    command: Callable[[Sequence[str]], int],
+    argv: Sequence[str] | None,
+    *,
+    interrupted: str = "",
+    only_prints: bool = False,
 ) -> int:
     """Run a command and return its exit code; a `BenchhouseError` becomes one line on stderr.
 
     Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt in the command, so that it cleans up. `interrupted` is a message
-    about what was saved and how to continue, for commands that do not print their own. Any other exception is a bug and
-    keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the tracebacks of expected errors too.
+    about what was saved and how to continue, for commands that do not print their own. Where the reader of its output
+    goes ("| head"), a command that only prints ends; every other goes on, since what it stores or writes is still
+    wanted. Any other exception is a bug and keeps its traceback; BENCHHOUSE_TRACEBACK=1 shows the tracebacks of
+    expected errors too.
     """
-    with running(name) as typed, guarded_streams(), signals_interrupt() as received:
+    with (
+        running(name) as typed,
+        guarded_streams(outlive_readers=not only_prints),
+        signals_interrupt() as received,
+    ):
         try:
             arguments = sys.argv[1:] if argv is None else argv
             know_secrets_in(arguments)
@@ -450,14 +461,16 @@ def run_command(
             return 128 + number
 
 
-def command(name: str, *, interrupted: str = "") -> Callable[[Callable[[Sequence[str]], int]], Callable[..., int]]:
+def command(
+    name: str, *, interrupted: str = "", only_prints: bool = False
+) -> Callable[[Callable[[Sequence[str]], int]], Callable[..., int]]:
     """Turns a function of the words after a command's name into its `main`: `run_command` runs it, with the words of
     the process unless others are given."""
 
     def decorate(function: Callable[[Sequence[str]], int]) -> Callable[..., int]:
         @wraps(function)
         def main(argv: Sequence[str] | None = None) -> int:
-            return run_command(name, function, argv, interrupted=interrupted)
+            return run_command(name, function, argv, interrupted=interrupted, only_prints=only_prints)
 
         return main
 

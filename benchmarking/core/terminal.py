@@ -9,7 +9,9 @@ during measurements on this machine; this process sleeps instead.
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 import sys
 import time
 import traceback
@@ -135,9 +137,40 @@ class GuardedStream:
         return getattr(self.unguarded, name)
 
 
+class _Pipe(io.FileIO):
+    """A pipe whose reader may go, as `head` does: what is written then goes nowhere."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+            return len(data)
+
+
+def _outliving(stream: TextIO) -> TextIO:
+    """The stream; if it is a pipe, another one into the same that goes on without its reader."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):  # it is no file
+        return stream
+    if not (isinstance(stream, io.TextIOWrapper) and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))):
+        return stream
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 @contextmanager
-def guarded_streams() -> Iterator[None]:
-    """Inside, stdout and stderr are guarded, including a final traceback."""
+def guarded_streams(*, outlive_readers: bool = False) -> Iterator[None]:
+    """Inside, stdout and stderr are guarded, including a final traceback. With `outlive_readers`, a pipe that nobody
+    reads any more raises no BrokenPipeError."""
     # Connect the streams that were closed when the program started ("COMMAND >&-") to nowhere: the next
     # file to be opened, such as the database, would take their place, and get what is printed.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -146,13 +179,17 @@ def guarded_streams() -> Iterator[None]:
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     before = sys.stdout, sys.stderr
-    sys.stdout = cast(TextIO, GuardedStream(unguarded(sys.stdout)))
-    sys.stderr = cast(TextIO, GuardedStream(unguarded(sys.stderr)))
+    streams = [unguarded(stream) for stream in before]
+    if outlive_readers:
+        streams = [_outliving(stream) for stream in streams]
+    sys.stdout, sys.stderr = (cast(TextIO, GuardedStream(stream)) for stream in streams)
     sys.excepthook = _print_traceback
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        for stream in streams if outlive_readers else ():
+            stream.flush()
 
 
 def unguarded(stream: TextIO) -> TextIO:

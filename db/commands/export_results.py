@@ -36,7 +36,7 @@ exit codes: 0 exported; 1 a file cannot be used; 2 usage, or no results
 MODEL_FORMATS = ("onnx", "openvino")
 
 
-@command(NAME)
+@command(NAME, only_prints=True)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     if _is_model_export(argv):

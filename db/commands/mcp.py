@@ -64,7 +64,7 @@ GRACE_S = 5.0
 """Extra time for a query to stop by itself at the time limit, before its process is killed."""
 
 
-@command(NAME)
+@command(NAME, only_prints=True)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)

@@ -51,7 +51,7 @@ EVERYTHING = ""
 """The value of `--describe` without a table."""
 
 
-@command(NAME)
+@command(NAME, only_prints=True)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     parser = command_parser(NAME, __doc__, EXAMPLES, EXIT_CODES)

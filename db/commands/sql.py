@@ -64,7 +64,7 @@ FROM duckdb_columns() WHERE NOT internal AND table_name = name ORDER BY column_i
 """
 
 
-@command(NAME)
+@command(NAME, only_prints=True)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     from benchmarking.core.child_process import hand_over

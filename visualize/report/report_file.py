@@ -24,7 +24,7 @@ from benchmarking.core.text import first_few, markdown_escaped, markdown_table
 from db.analysis.compare.comparison import compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
-from db.analysis.selection import judged_metric
+from db.analysis.selection import judged_metric, unstored
 from db.file_copy import make_folder, temporary_sibling
 from visualize import sources
 from visualize.drawing.rows import Selection
@@ -122,7 +122,8 @@ def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
             other = comparison.only_before or comparison.only_after
             points = ", ".join(dict.fromkeys(single.point for single in other[:3]))
             has = f"has {len(other)} points ({points}, ...)" if other else "selects none either"
-            raise StorageError(f"{source.name}: {side} ({text}) selects no results: the other side {has}")
+            why = unstored(source.warehouse, Words.parse(text))
+            raise StorageError(f"{source.name}: {side} ({text}) selects no results: the other side {has}{why}")
     return list(sides)
 
 

@@ -184,3 +184,24 @@ def test_closed_streams_do_not_write_into_the_next_opened_file(tmp_path):
     done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=False)
     assert done.returncode > 2
     assert path.read_text() == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_command_that_stores_goes_on_without_its_reader(tmp_path, stream):
+    code = (
+        "import sys; from benchmarking.core.command_line import run_command\n"
+        "def command(argv):\n"
+        "    for _ in range(3): print('x' * 100_000, file=getattr(sys, argv[1]), flush=True)\n"
+        "    open(argv[0], 'w').write('stored'); print('the last line', file=getattr(sys, argv[1]))\n"
+        "    return 7\n"
+        "sys.exit(run_command('x', command, sys.argv[1:]))"
+    )
+    path = tmp_path / "file"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: closed}
+        done = subprocess.run([sys.executable, "-c", code, str(path), stream], **streams, check=False)
+    assert (done.returncode, path.read_text()) == (7, "stored")
+    assert (done.stdout or b"") + (done.stderr or b"") == b""

@@ -508,6 +508,7 @@ def test_long_markdown_tables_are_cut_and_say_so(store, report):
         (["--across", "runtime"], "--across applies to comparisons: add --compare A B"),
         (["--report", "r.md", "--metric", "load_time_s"], "--metric applies to charts over time and to comparisons"),
         (["--report", "r.md", "--compare", "latest", "runtime=tvm"], "b.duckdb: B (runtime=tvm) selects no results"),
+        (["--report", "r.md", "--compare", "latest", "runtime=tvm"], "; no runtime 'tvm' is stored: there are eager"),
         (["--report", "r.md", "--compare", "latest", "latest", "--metric", "speed"], "unknown metric 'speed'"),
         (["--report", "r.md", "batch=1", "--compare", "a=b", "c=d"], "--compare has selections of its own"),
     ],
