@@ -233,7 +233,9 @@ def _results(
     except KeyboardInterrupt as interruption:
         if not done:
             raise
-        return with_knee(list({offered(result): result for result in done}.values())), interruption
+        levels = with_knee(list({offered(result): result for result in done}.values()))
+        outcome = interruption.outcome if isinstance(interruption, SearchInterrupted) else None
+        return [*levels, *([] if outcome is None else [outcome])], interruption
 
 
 def _measure_quality(

@@ -20,7 +20,6 @@ from benchmarking.core.load_doubts import (
     RATE_LOW,
     REQUIRED,
     SEARCHED,
-    HighestRate,
     disturbing,
     least_to_tell,
     pooled_shares,
@@ -217,10 +216,12 @@ def limits_outcome(levels: Sequence[Result], asked: str) -> Outcome:
 class SearchInterrupted(KeyboardInterrupt):
     """Ctrl-C during a search."""
 
-    def __init__(self, so_far: str) -> None:
+    def __init__(self, so_far: str, outcome: Result | None) -> None:
         super().__init__()
         self.so_far = so_far
         """What the levels so far say about the answer, in a sentence."""
+        self.outcome = outcome
+        """The answer by these levels; None without one."""
 
 
 def disturbances(result: Result) -> list[str]:
@@ -272,7 +273,8 @@ def search(
             number, duration_s = lowest.number, lowest.duration_s * durations
             size = f"for {duration_s:g} s" if number is None else f"with {number * durations} requests"
             held_down = rate < middle / FARTHEST and any(value > rate for value in found.invalid)
-            why = f", since higher levels were invalid ({found.whys()})" if held_down else ""
+            why = f", {'above' if step > 0 else 'below'} it, which shows how fast more requests fail" if step else ""
+            why = f", since higher levels were invalid ({found.whys()})" if held_down else why
             say(
                 f"the highest rate is looked for near {middle:.4g} requests/s: measuring about {rate:.4g}/s {size}{why}"
             )
@@ -281,7 +283,7 @@ def search(
         if found.looks and found.is_below_the_measured():
             found.look(found.ends[0], NEAR_DURATIONS)
     except KeyboardInterrupt:
-        raise SearchInterrupted(found.so_far()) from None
+        raise found.interrupted() from None
     return [*found.levels, found.outcome()]
 
 
@@ -400,16 +402,18 @@ class _Search:
         measured = any(offered(level) == least for level in self.levels)
         return not measured and self.posterior.above(least) >= 0.5 and self._most_likely() < least
 
-    def so_far(self) -> str:
-        """What the levels so far say about the answer."""
-        met = max((offered(result) for result in self.used if meets(result)), default=None)
-        missed = min((offered(result) for result in self.used if not meets(result)), default=None)
+    def interrupted(self) -> SearchInterrupted:
+        """The end by Ctrl-C, with what the levels so far say about the answer."""
         outcome = self.outcome() if self.looks else None
-        found = None if outcome is None else HighestRate.of(outcome.metrics, facts_of(outcome))
-        parts = [] if found is None else [f"by all levels the highest rate within the limits is {found.text}"]
-        parts += ["no level met the limits" if met is None else f"single levels met them at up to {met:g}/s"]
-        parts += [] if missed is None else [f"and missed them at {missed:g}/s or more"]
-        return f"so far: {', '.join(parts)}"
+        if outcome is not None and outcome.status == "ok":
+            return SearchInterrupted("so far: the answer is that of the levels until now, so it is less sure", outcome)
+        of_levels = [(offered(level), held) for level, held in zip(self.used, surely_hold(self.used), strict=True)]
+        met, missed = ([rate for rate, held in of_levels if held is wanted] for wanted in (True, False))
+        parts = [f"levels met the limits at up to {max(met):g}/s" if met else "no level is known to meet the limits"]
+        parts += [f"one missed them at {min(missed):g}/s"] if missed else []
+        few = len(of_levels) - len(met) - len(missed)
+        parts += [f"{counted(few, 'level')} had too few requests to tell"] if few else []
+        return SearchInterrupted(f"so far: {', '.join(parts)}", None)
 
     def is_stuck(self) -> bool:
         """Whether the last levels were all invalid."""

@@ -34,7 +34,7 @@ from benchmarking.load.traffic import limits_text
 
 GOODPUT = "goodput_requests_per_sec"
 FEW_OUTSIDE = 2
-"""Requests outside the limits with which a level that misses them is said to have had too few."""
+"""Requests outside the limits up to which a level that misses them is shown with their number."""
 MOST_FAILED = 3
 """Levels that are named of those that failed for the same reason; the rest are counted."""
 UNEXPLAINED = 0.1
@@ -260,31 +260,28 @@ def _not_added_up(levels: Sequence[Result]) -> list[str]:
 def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     """The levels at which enough requests met the limits, those at which too few did, and those that do not tell."""
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
-    has_shares, few = False, dict[tuple[int, int], list[str]]()
-    needed_share = required(levels[0])
+    has_shares, needed_share = False, required(levels[0])
     wanted, to_tell = f"{100 * needed_share:g}%", least_to_tell(needed_share)
     for level, together, is_sure in zip(levels, pooled(levels), surely_hold(levels), strict=True):
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
-        is_held, has_ended = holds(level), level.status == "ok"
+        count = requests_of(level)
         if together is not None:
             held.append(f"{name} ({share:.1%}, pooled {together:.1%})")
-        elif is_held and is_sure is None:
-            untold.append(f"{name} ({requests_of(level)} requests do not tell {wanted}, {to_tell} do)")
-        elif is_held is None:
-            why = ", ".join(disturbances(level)) or "unknown"
-            untold.append(f"{name} ({why if has_ended else f'{level.status}, no request was sent'})")
-        elif not has_ended:
-            missed.append(f"{name} ({level.status})")
-        elif is_held:
+        elif is_sure:
             held.append(name)
+        elif level.status != "ok":
+            (untold if is_sure is None else missed).append(
+                f"{name} ({level.status}{', no request was sent' * (is_sure is None)})"
+            )
+        elif is_sure is None and holds(level) is not None:
+            untold.append(f"{name} ({count} requests do not tell {wanted}, {to_tell} do)")
+        elif is_sure is None:
+            untold.append(f"{name} ({', '.join(disturbances(level)) or 'unknown'})")
         else:
             kinds = ", ".join(doubt.kind for doubt in level.doubts if doubt.kind in NOT_MET)
             if share is not None and share < needed_share:
-                kinds, has_shares = f"{share:.1%}", True
-                within = [is_within is True for requests in level.requests for is_within in requests.meets_limits]
-                count, outside = len(within), within.count(False)
-                if 0 < outside <= FEW_OUTSIDE and count < outside * to_tell:
-                    few.setdefault((outside, count), []).append(name)
+                outside = round((1 - share) * count)
+                kinds, has_shares = f"{share:.1%}{f': {outside} of {count}' * (0 < outside <= FEW_OUTSIDE)}", True
             missed.append(f"{name} ({kinds})")
     rule = f"{wanted} of the requests met {limits_text(limits)}"
     if held:
@@ -293,12 +290,5 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
         none = "no level is known to hold" if untold else "no level holds"
         parts = [f"{none}: fewer than {rule} at {', '.join(missed)}" if missed else ""]
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
-    has_pooled = any(one is not None for one in pooled(levels))
-    told = [POOLED] if has_pooled else []
-    told += [
-        f"at {', '.join(names)} only {outside} of {count} requests {'was' if outside == 1 else 'were'} outside them: "
-        f"{wanted} can be told with at least {outside * to_tell} requests (--num-requests, or a longer "
-        "--duration)"
-        for (outside, count), names in few.items()
-    ]
-    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what, *told)))
+    told = POOLED if any(one is not None for one in pooled(levels)) else ""
+    return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what, told)))

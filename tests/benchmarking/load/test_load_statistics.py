@@ -151,9 +151,28 @@ def test_an_interrupted_search_tells_what_its_levels_show():
 
     with pytest.raises(SearchInterrupted) as interrupted:
         searched(measured)
-    so_far = interrupted.value.so_far
-    assert so_far.startswith("so far: by all levels the highest rate within the limits is ")
-    assert so_far.endswith(", single levels met them at up to 29.34/s, and missed them at 33.42/s or more")
+    outcome = interrupted.value.outcome
+    assert outcome.metrics[RATE_LOW] < outcome.metrics[HIGHEST_RATE] < outcome.metrics[RATE_HIGH]
+    assert "less sure" in interrupted.value.so_far
+
+
+def test_an_interrupted_search_without_an_answer_tells_which_of_its_levels_tell():
+    """By the rule of the table and the gate: twelve requests do not tell 99 %."""
+
+    def measured(level):
+        if len(rates) == 2:
+            raise KeyboardInterrupt
+        rates.append(level.rate)
+        return look(replace(level, duration_s=12 / level.rate), QUEUES["M/D/1"])
+
+    rates = []
+    with pytest.raises(SearchInterrupted) as interrupted:
+        searched(measured)
+    assert interrupted.value.outcome is None
+    assert (
+        interrupted.value.so_far
+        == "so far: no level is known to meet the limits, 2 levels had too few requests to tell"
+    )
 
 
 def test_levels_that_are_invalid_give_no_answer():
