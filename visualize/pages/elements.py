@@ -196,10 +196,10 @@ def tone_of(word: str) -> Tone:
 
 def point_text(row: Mapping[str, Any]) -> str:
     """A result's point: "b1 s128 n16"; of a load, the rate and its requests: "4 requests/s, n16", or of a search for a
-    rate, what it found: "highest rate within limits, s128 n64"."""
+    rate, what it found: "highest rate, s128 n64"."""
     point = Point.from_columns(row)
     if row.get("extra") and is_search(row):
-        return f"highest rate within limits, {short_point(point).removeprefix('b1 ')}"
+        return f"highest rate, {short_point(point).removeprefix('b1 ')}"
     rate = point.axes.get(REQUEST_RATE)
     if rate is None:
         return short_point(point)

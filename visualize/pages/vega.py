@@ -267,9 +267,10 @@ def _blocks(panel: Panel, scales: _Scales) -> Layers:
                 }
                 for block in found
             ]  # fmt: skip
+            is_heat = any(str(block.fill).startswith("#") for block in found)  # its ends would fade into the page
             mark: Spec = {"type": "rect", "opacity": opacity, "strokeWidth": 1}
             outline = {"stroke": scales.colour} if panel.is_dense and state == "valid" else {}
-            mark |= {} if outline else {"stroke": "--page"}
+            mark |= {} if outline else {"stroke": "--grey" if is_heat else "--page"}
             if state != "valid":
                 mark = {"type": "rect", "filled": False, "strokeWidth": 1.4}
             layers += _layer(

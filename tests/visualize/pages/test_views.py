@@ -153,12 +153,16 @@ def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
             "Deploy for up to 1.5 requests/s: the highest rate within the limits is 1.5 requests/s "
             "(95 % interval 1.25 to 3). But 1 of its 2 levels is invalid: see the doubts below."
         )
+        listed = page_of(found, "loads").loads
+        (row,) = listed.rows
+        cells = dict(zip((heading.text for heading in listed.headings), row, strict=True))
+        assert (cells["within limits/s"].text, cells["levels"].text, cells["state"].text) == ("1.5", "2/2", "1 invalid")
         rates = [cell.text for row in page_of(found, "run", run_id=load.run_id).results.rows for cell in row]
         assert not [text for text in rates if text.endswith("*")], "requests of a load are no calls"
         for grid in (_results_page(found).grid, page_of(found, "run", run_id=load.run_id).results):
             points = {cell.text for row in grid.rows for cell in row if "s32 n2" in cell.text}
             assert points == {
-                "highest rate within limits, s32 n2", "1 request/s, s32 n2", "2 requests/s, s32 n2",
+                "highest rate, s32 n2", "1 request/s, s32 n2", "2 requests/s, s32 n2",
             }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from visualize.pages.elements import (
     filled,
     grid,
     number_cell,
+    number_text,
     started_text,
     state_cell,
     text_cell,
@@ -64,21 +65,24 @@ NEWEST = f"""{IMPORTED}, tests AS (
 ), levels AS (
     SELECT
         test,
-        count(*) FILTER (WHERE status = 'ok') AS measured,
-        count(*) AS levels,
+        count(*) FILTER (WHERE NOT is_search AND status = 'ok') AS measured,
+        count(*) FILTER (WHERE NOT is_search) AS levels,
+        max_by({{'metrics': other_metrics, 'extra': extra, 'error': error}}, (started_at, result_id))
+            FILTER (WHERE is_search) AS search,
         max(throughput_samples_per_sec) FILTER (WHERE is_sound) AS most_requests,
         max(throughput_tokens_per_sec) FILTER (WHERE is_sound) AS most_tokens,
         max(other_metrics['goodput_requests_per_sec']) FILTER (WHERE is_sound) AS most_goodput,
         max_by({{'axes': axes, 'concurrency': concurrency, 'validity': validity}}, result_id)
             FILTER (WHERE is_sound AND CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
-        count(*) FILTER (WHERE validity = 'invalid') AS invalid,
-        count(*) FILTER (WHERE validity NOT IN ('valid', 'invalid')) AS doubtful,
-        list_distinct(flatten(list(doubts))) AS doubts,
+        count(*) FILTER (WHERE NOT is_search AND validity = 'invalid') AS invalid,
+        count(*) FILTER (WHERE NOT is_search AND validity NOT IN ('valid', 'invalid')) AS doubtful,
+        list_distinct(flatten(list(doubts) FILTER (WHERE NOT is_search))) AS doubts,
         max(extra->>'$.load.url') AS url
     FROM (
-        SELECT r.*, tests.test, validity IS DISTINCT FROM 'invalid' AS is_sound
+        SELECT r.*, tests.test, tests.started_at, (extra->'$.load.searched_per_s') IS NOT NULL AS is_search,
+            NOT is_search AND validity IS DISTINCT FROM 'invalid' AS is_sound
         FROM benchmark_results r JOIN tests USING (run_id)
-        WHERE test IN (SELECT test FROM newest) AND (extra->'$.load.searched_per_s') IS NULL
+        WHERE test IN (SELECT test FROM newest)
         QUALIFY row_number() OVER (PARTITION BY test, series_id ORDER BY tests.started_at DESC, result_id DESC) = 1
     )
     GROUP BY test
@@ -88,7 +92,7 @@ FROM newest JOIN benchmark_runs run USING (run_id) LEFT JOIN levels USING (test)
 JOIN hardware_info hardware USING (hardware_id)
 ORDER BY started_at DESC, run.run_id DESC
 """  # noqa: S608 - a constant of ours
-"""One row per load test. Excludes results of searches for a rate, which are not levels."""
+"""One row per load test. The result of a search for a rate is not a level."""
 ANY_LOAD = "SELECT 1 FROM benchmark_runs WHERE (runtime_mode->>'loop') IS NOT NULL LIMIT 1"
 """Asked first, since `NEWEST` reads a JSON column of every result."""
 LEVELS = f"""{IMPORTED}
@@ -140,7 +144,7 @@ def loads_page(data: Data, parameters: NoParameters) -> SimpleNamespace:
 
 def newest_loads(data: Data, most: int) -> Grid:
     """One row for each of the newest load tests, linked to its page; without columns in which no test has a value."""
-    numbers = ("levels", "requests/s", "tokens/s", "goodput/s")
+    numbers = ("levels", "within limits/s", "requests/s", "tokens/s", "goodput/s")
     has_loads = data.warehouse.query(ANY_LOAD).dicts()
     rows = data.warehouse.query(NEWEST, {"most": most}).dicts() if has_loads else []
     return grid(filled(COLUMNS, rows), rows, "Newest load tests", numbers)
@@ -159,6 +163,16 @@ def _lengths(row: Mapping[str, Any]) -> Cell:
     mode = json.loads(row["runtime_mode"])
     stated = "/".join(str(mode[name]) for name in ("lengths_in", "lengths_out") if name in mode)
     return text_cell(stated or mode.get("traffic_file"), hint="of prompts / of replies, as requested")
+
+
+def _searched(row: Mapping[str, Any]) -> Cell:
+    """The answer of a search for the highest rate."""
+    if (search := row["search"]) is None:
+        return text_cell(None)
+    found = HighestRate.of(dict(search["metrics"]), loads.facts_of(search))
+    if found is None:
+        return text_cell("not found", hint=search["error"])
+    return text_cell(f"{'at least ' if found.high is None else ''}{number_text(found.rate)}", hint=found.text)
 
 
 def _knee(row: Mapping[str, Any]) -> Cell:
@@ -190,6 +204,7 @@ COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
     "levels": lambda row: text_cell(
         f"{row['measured']}/{row['levels']}" if row["levels"] else None, hint="measured / planned"
     ),
+    "within limits/s": _searched,
     "requests/s": lambda row: number_cell(row["most_requests"]),
     "tokens/s": lambda row: number_cell(row["most_tokens"]),
     "goodput/s": lambda row: number_cell(row["most_goodput"], hint="requests per second within every limit"),
