@@ -105,8 +105,7 @@ def main(argv: Sequence[str]) -> int:
             if not rows[name]
         ),
     ]
-    missing: list[NotDrawn] = []
-    single: dict[str, list[Figure]] = {}
+    missing: dict[str, list[NotDrawn]] = {}
 
     def pictured(name: str, figures: Iterable[Figure]) -> list[Path]:
         """The paths of the written image files. Each figure ends with its images."""
@@ -124,29 +123,30 @@ def main(argv: Sequence[str]) -> int:
 
     def drawings(name: str, reasons: list[NotDrawn]) -> Iterator[Figure]:
         for drawing in known[name].draw(rows[name]):
-            if not isinstance(drawing, NotDrawn):
-                yield drawing
-            elif drawing.alone is not None and name in demanded:
-                yield drawing.alone
-            else:
-                single.setdefault(name, []).extend([] if drawing.alone is None else [drawing.alone])
+            if isinstance(drawing, NotDrawn):
                 reasons.append(drawing)
+            else:
+                yield drawing
 
     for name, found in rows.items():
         if not found:
             continue
         reasons: list[NotDrawn] = []
         paths = pictured(name, drawings(name, reasons))
-        missing += reasons
+        if name in demanded and not paths:  # better the charts of single points than none
+            paths = pictured(name, (one.alone for one in reasons if one.alone))
+            reasons = [one for one in reasons if one.alone is None]
+        missing[name] = reasons
         if name in demanded and not paths:
             troubles += [f"{one.what}: {one.why}" for one in reasons[:1]]
         elif not options.quiet and reasons:
             note(f"not drawn: {one_line(not_drawn(name, reasons))}")
-    if not written:  # better the charts of single points than none
-        for name, figures in single.items():
-            pictured(name, figures)
+    if not written:
+        for name, reasons in missing.items():
+            pictured(name, (one.alone for one in reasons if one.alone))
     if any(rows.values()) and not written:
-        found_reasons = list(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))
+        every = [one for reasons in missing.values() for one in reasons]
+        found_reasons = list(dict.fromkeys(f"{one.what}: {one.why}" for one in every))
         more = f"; and {len(found_reasons) - 2} more" if len(found_reasons) > 2 else ""
         raise StorageError(f"nothing could be drawn: {'; '.join(found_reasons[:2])}{more}")
     without_data = [name for name, found in rows.items() if not found and name not in demanded]

@@ -197,6 +197,14 @@ def test_a_chart_of_a_single_point_is_drawn_where_it_is_named_or_alone(database,
     assert (code, len(out)) == (0, 2)
 
 
+def test_a_named_chart_has_no_files_of_single_points_beside_those_that_say_something(database, draw, make_run):
+    swept = make_run(model_id="gpt2", batch_sizes=(1, 4), sequence_lengths=(32,))
+    path = database(make_run(batch_sizes=(4,), sequence_lengths=(32,)), swept)
+    code, (file,), (note,) = draw("--db-path", path, "--chart", "latency_vs_batch_size", "--format", "png")
+    assert (code, "gpt2" in file) == (0, True)
+    assert note.startswith("not drawn: Latency vs batch size: bert-base-uncased on ")
+
+
 def test_a_named_chart_without_data_fails_and_states_what_it_needs(database, draw, make_run):
     base = ("--db-path", database(make_run()), "--format", "svg")
     code, out, (error,) = draw(*base, "--chart", "time_to_first_token")

@@ -134,7 +134,8 @@ class HardwareSpeedup(ChartPlugin):
     alike = (*SUBJECT, *POINT_COLUMNS)
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
-        drawn = [row for row in members if is_ok(row) and row["value"]]
+        real = [row for row in members if not row["simulated"]]  # the speed of an emulator says nothing
+        drawn = [row for row in real if is_ok(row) and row["value"]]
         what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
         if len({row["hardware_id"] for row in drawn}) < 2:
             return None  # a single device has nothing to compare with
@@ -171,16 +172,14 @@ class HardwareSpeedup(ChartPlugin):
         ]  # fmt: skip
         # The fastest device against the baseline's, each with its best configuration.
         base = at[batches[0]]
-        ranked = [
-            row for row in shown if row["batch_size"] == batches[0] and trust(row) != "invalid" and not row["simulated"]
-        ]
+        ranked = [row for row in shown if row["batch_size"] == batches[0] and trust(row) != "invalid"]
         others = [row for row in ranked if row["hardware_id"] != base["hardware_id"]]
         rivals = [base, *(min(rows, key=_latency) for _, rows in grouped(others, ("hardware_id",)))]
         best = min(rivals, key=_latency)
         result = None if best is base else finding((words.device(best), best), (words.device(base), base), rivals)
         skipped = [size for size in sorted(at) if size not in batches]
         notes = words.caption(
-            [row for row in words.accountable(members, shown, left_out) if row["batch_size"] not in skipped],
+            [row for row in words.accountable(real, shown, left_out) if row["batch_size"] not in skipped],
             shown,
             f"Baseline: {baseline.label}, the best configuration of its device.",
             words.interval(shown, "Whisker", "the speedup of "),
@@ -188,6 +187,7 @@ class HardwareSpeedup(ChartPlugin):
             result.note if result else None,
             lacking=(
                 f"Batch sizes without a panel: {', '.join(map(str, skipped))}." if skipped else None,
+                "Simulated devices are left out." if len(real) < len(members) else None,
                 left_out,
             ),
             named=words.cell_and_point,
@@ -203,9 +203,8 @@ class HardwareSpeedup(ChartPlugin):
 def _baseline(drawn: Sequence[Row]) -> Series | None:
     """The best configuration of the chosen device, or else of the device whose best configuration is slowest, with its
     result at each batch size."""
-    sound = [row for row in drawn if trust(row) != "invalid" and not row["simulated"]]
-    if drawn[0]["is_baseline_chosen"]:
-        sound = [row for row in drawn if trust(row) != "invalid" and row["is_on_baseline"]]
+    is_chosen = drawn[0]["is_baseline_chosen"]
+    sound = [row for row in drawn if trust(row) != "invalid" and (row["is_on_baseline"] or not is_chosen)]
     if not sound:
         return None
     batch = min(row["batch_size"] for row in sound)
@@ -224,8 +223,6 @@ def _latency(row: Row) -> float:
 
 def _remark(row: Row, ratio: Ratio) -> str:
     times = f"{exact(ratio.value, 3)}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
-    if row["simulated"]:
-        return "simulated, not ranked"
     return "invalid, not ranked" if trust(row) == "invalid" else times
 
 

@@ -25,7 +25,8 @@ STAGES = {
     "to_device": "moving weights to the device",
 }
 """Stages in loading order, with their labels; unknown stages follow."""
-MOST_BARS = 24
+MOST_BARS, LEAST_SHARE = 24, 0.002
+"""Maximum configurations, and the share of the longest bar from which on a stage is visible and in the legend."""
 STAGES_NOTE = "Of each configuration's newest run, the launch (a fresh process) with the median load time."
 
 
@@ -65,6 +66,7 @@ class LoadStages(ChartPlugin):
             elements.append(Note(x=left, y=place, text=f"{number(left)} s", dx=4))
         # The finding is the dominant stage of a single configuration, or the range of load times of several.
         sums = [sum(own.values()) for _, _, own in shown]
+        real = [total for total, (_, row, _) in zip(sums, shown, strict=True) if not row["simulated"]]
         finding = None
         if len(shown) == 1:
             own = shown[0][2]
@@ -72,13 +74,14 @@ class LoadStages(ChartPlugin):
             share = own[stage] / (sums[0] or 1)
             if stage in STAGES and share > 0.5:
                 finding = f"{STAGES[stage]} takes {share:.0%} of the load time"
-        else:
-            ends = dict.fromkeys((number(sums[0]), number(sums[-1])))
+        elif real:
+            ends = dict.fromkeys((number(real[0]), number(real[-1])))
             finding = f"loading takes {'from ' if len(ends) > 1 else ''}{' to '.join(ends)} s"
         labels = [label for label, _, _ in shown]
         axis_title = "Load time (s), from a fresh process to a loaded model\nlower is better"
         x = value_axis(axis_title, sums, room=1.12, may_be_log=False)
-        names = dict.fromkeys(name for _, _, own in shown for name in own)
+        least = LEAST_SHARE * max(sums)
+        names = {name for _, _, own in shown for name, seconds in own.items() if seconds > least}
         return figure(
             self, key, [row for _, row, _ in shown],
             [Panel(x=x, y=row_axis(labels), elements=tuple(elements), height_in=rows_height_in(labels))], finding,

@@ -101,17 +101,18 @@ class LoadLatency(ChartPlugin):
             panels[0] = replace(panels[0], elements=(*panels[0].elements, *notes))
             sound = [row for row in knees if trust(row) == "valid"]
             finding = f"latency knee at {level_words(sound[0])}" if len(sound) == 1 else None
-        has_tails, has_goodput = any(map(_has_dots, panels[:-1])), _has_dots(panels[-1])
-        has_goodput &= any(row["goodput"] != row["throughput"] for row in shown)  # else the solid line is above it
-        dotted = " and ".join([TAILS] * has_tails + [GOODPUT] * has_goodput)
+        tails, goods = set().union(*map(_thin_looks, panels[:-1])), _thin_looks(panels[-1])
+        if all(row["goodput"] == row["throughput"] for row in shown):  # the solid line is above it
+            goods = set()
+        thin = " and ".join([TAILS] * bool(tails) + [GOODPUT] * bool(goods))
         has_lines = any(trust(row) != "invalid" for row in shown)  # no line leads to a cross
         reading = (
             None
             if not has_lines
             else f"{SOLID}; {WITHOUT_DOTTED}"
             if not has_dotted
-            else f"{SOLID}; dotted: {dotted}."
-            if dotted
+            else f"{SOLID}; {' and '.join(sorted(tails | goods))}: {thin}."
+            if thin
             else f"{SOLID}.",
             IDEAL if key["loop"] == "open" and any(without_rate(row) is None for row in shown) else None,
             KNEE if has_dotted and any(row["is_knee"] for row in shown) else None,
@@ -178,9 +179,12 @@ def _panel(
     return Panel(x=x, y=y, elements=tuple(elements), height_in=PANEL_IN)
 
 
-def _has_dots(panel: Panel) -> bool:
-    """Whether a dotted line is drawn, which no invalid level is part of."""
-    return any(line.role == "thin" and len(line.joined) > 1 for line in panel.lines)
+def _thin_looks(panel: Panel) -> set[str]:
+    """How percentiles or goodput are drawn: as dotted lines, which no invalid level is part of, or, where no line leads
+    to, as small marks."""
+    thins = [line for line in panel.lines if line.role == "thin"]
+    dotted = {"dotted"} if any(len(line.joined) > 1 for line in thins) else set()
+    return dotted | ({"small marks"} if any(line.dashes is None for line in thins) else set())
 
 
 MOST_BARS = 300
@@ -208,7 +212,8 @@ class RequestTimeline(ChartPlugin):
 
     def groups(self, rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
         for key, members in by_kind(rows):
-            for _, launches in grouped(members, (*CELL, "result_id")):
+            own = [{**row, "runtime_mode": row["own_mode"]} for row in members]
+            for _, launches in grouped(own, (*CELL, "result_id")):
                 yield {**launches[0], **key}, launches
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:

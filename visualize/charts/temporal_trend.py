@@ -120,7 +120,7 @@ class TemporalTrend(ChartPlugin):
             **bounds,
         )
         rows = warehouse.query(sql, [*ids, *selected.values]).dicts()
-        nothing = {"segment": None, "level": None, "change": None, "change_state": None, "judged": 0, "trend": None}
+        nothing: Row = {"is_searched": False, **dict.fromkeys(("segment", "level", "change", "change_state", "trend"))}
         notes = _notes(warehouse, rows)
         return [
             drawable(
@@ -140,8 +140,10 @@ class TemporalTrend(ChartPlugin):
 
 
 def _levels(history: History) -> dict[str, dict[str, Any]]:
-    """For each result, the number and median of its segment, for the first result of a segment its change, and how many
-    runs of its series were searched for changes and the trend of these."""
+    """For each result, the number and median of its segment, for the first result of a segment its change, whether its
+    series has enough runs to be searched for changes, and its trend."""
+    from db.analysis.history.histories import LEAST_RUNS
+
     changes = {change.first_changed.result_id: change.change for change in history.change_points}
     segments: list[list[str]] = [[]]
     for point in history.points:
@@ -158,7 +160,7 @@ def _levels(history: History) -> dict[str, dict[str, Any]]:
                 "level": median(values[name] for name in segment),
                 "change": change.relative_change if change else None,
                 "change_state": change.state if change else None,
-                "judged": history.runs,
+                "is_searched": history.runs >= LEAST_RUNS,
                 "trend": history.trend,
             }
     return levels
@@ -242,13 +244,12 @@ def _unchanged(shown: Sequence[list[Row]]) -> str:
     """What the lines are, and that no series changed, as far as that can be known."""
     from db.analysis.history.histories import LEAST_RUNS
 
-    long = [rows for rows in shown if max(row["judged"] for row in rows) >= LEAST_RUNS]
-    if len(long) == len(shown):
+    short = sum(not any(row["is_searched"] for row in rows) for rows in shown)
+    if not short:
         return f"{UNCHANGED}."
-    if not long:
-        return f"Line: median level; too few runs to detect a change: {LEAST_RUNS} are needed."
-    short = f"{len(shown) - len(long)} of {len(shown)} series have fewer than the {LEAST_RUNS} runs needed"
-    return f"{UNCHANGED}, but {short}."
+    if short == len(shown):
+        return f"Too few runs to detect a change: {LEAST_RUNS} are needed."
+    return f"{UNCHANGED}, but {short} of {len(shown)} series have fewer than the {LEAST_RUNS} runs needed."
 
 
 def _trend(rows: Sequence[Row]) -> Trend | None:
@@ -302,8 +303,9 @@ def _time_of(rows: Sequence[Row]) -> str:
 
 
 def _levels_of(times: Sequence[float], rows: Sequence[Row]) -> list[Element]:
-    """The median level of each segment, and a dashed line with its size at each change."""
-    judged = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["segment"] is not None]
+    """The median level of each segment, and a dashed line with its size at each change. Between two runs, a level would
+    look like a result."""
+    judged = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["is_searched"]]
     elements: list[Element] = []
     for _, segment in grouped(judged, ("segment",)):
         level = tuple(Mark(x=row["at"], y=row["level"]) for row in (segment[0], segment[-1]))

@@ -312,7 +312,7 @@ class NotDrawn:
     what: str
     why: str
     alone: Figure | None = None
-    """The figure, if it has one point or setup: it is drawn where the chart is asked for, or nothing else can be."""
+    """The figure, if it has one point or setup: drawn where a named chart has no other, or no chart has any."""
 
 
 def one_line(text: str) -> str:
@@ -356,13 +356,17 @@ def doubtful_entries(
 
 
 def end_notes(axis: Axis, ends: Sequence[tuple[float, float, str]], height_in: float) -> tuple[Note, ...]:
-    """The names of lines to the right of their ends (x, y, name); overlapping names are moved up."""
-    notes, below, line = [], -1.0, 0.14 / height_in
-    for x, y, name in sorted(ends, key=lambda end: end[1]):
-        share = max(axis.share(y), below + line)
-        below = share
-        notes.append(Note(x=x, y=share, text=name, dx=7, in_share=True))
-    return tuple(notes)
+    """The names of lines to the right of their ends (x, y, name); overlapping names are moved up, as far as the panel
+    goes, and then down."""
+    ordered, line = sorted(ends, key=lambda end: end[1]), 0.14 / height_in
+    shares: list[float] = []
+    for _, y, _ in ordered:
+        shares.append(max(axis.share(y), shares[-1] + line if shares else 0.0))
+    for place in range(len(shares)):
+        shares[-1 - place] = min(shares[-1 - place], 1.0 - line * place)
+    return tuple(
+        Note(x=x, y=share, text=name, dx=7, in_share=True) for share, (x, _, name) in zip(shares, ordered, strict=True)
+    )
 
 
 def spaced(places: Sequence[tuple[float, float]], x: Axis, y: Axis, width: float, height: float) -> list[int]:

@@ -264,7 +264,8 @@ def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         axes = {name: one for name, one in axis_values(row).items() if name not in (RATE, "sequence_length")}
         other_axes = ", ".join(words.axis(name, value) for name, value in sorted(axes.items()))
         mode = min(modes) if len(modes) == 1 else row["runtime_mode"]
-        marked.append({**row, "runtime_mode": mode, "other_axes": other_axes, "is_at_once": is_at_once(row)})
+        own = {"own_mode": row["runtime_mode"], "other_axes": other_axes, "is_at_once": is_at_once(row)}
+        marked.append({**row, "runtime_mode": mode, **own})
     others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
     return grouped(marked, (*SUBJECT, *others, "other_axes"))
 

@@ -106,12 +106,12 @@ def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> Non
 
 
 def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str:
-    """The text in lines of at most `width_in` inches. Lines break after spaces, in long words after / - _ . , and
-    anywhere in a part that is still too wide."""
+    """The text in lines of at most `width_in` inches. Lines break after spaces, but not between a number and its unit,
+    in long words after / - _ . , and anywhere in a part that is still too wide."""
     if _width_in(text, size, weight) <= width_in:
         return text
     lines, line, taken_in = [], "", 0.0
-    words = re.findall(r"[^ ]+(?: ·)? *", text)  # a separator dot may end a line but not begin one
+    words = re.findall(r"(?:\d(?:[\d.,]*\d)? )?[^ ]+(?: ·)? *", text)  # a separator dot may end a line, not begin one
     parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
     for piece in [piece for pieces in parts for piece in pieces]:
         own_in = _width_in(piece.rstrip(" "), size, weight)
@@ -324,8 +324,8 @@ def _draw_block(axes: Axes, block: Block, panel: Panel, width_in: float) -> None
     is_filled = block.state == "valid"
     size = (block.right - block.left, block.top - block.bottom)
     edge = paint(block.fill if is_filled or block.state == "doubtful" else "grey")
-    if is_filled and not panel.is_dense:
-        edge = look().background
+    if is_filled and not panel.is_dense:  # an end of a gradient would fade into the page
+        edge = look().grey if str(block.fill).startswith("#") else look().background
     patch = Rectangle(
         (block.left, block.bottom), *size, facecolor=paint(block.fill) if is_filled else look().background,
         edgecolor=edge, linewidth=0.6 if is_filled else 1.2, alpha=block.opacity, zorder=2,

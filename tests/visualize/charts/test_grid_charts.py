@@ -100,6 +100,14 @@ def test_load_stages_are_those_of_the_launch_with_the_median_load_time(make_run,
     assert see.texts(figure)[0] == "bert-base-uncased: importing libraries takes 61% of the load time"
     assert [text.get_text() for text in axes.texts] == ["3.3 s"], "a median of each stage would be no load time"
     assert see.says(figure, "Of each configuration's newest run, the launch (a fresh process) with the median load")
+    assert "opening the device" not in see.legend(figure), "it took no visible time"
+
+
+def test_the_load_time_of_a_simulated_device_is_no_finding(make_run, figures, see, alter):
+    emulator = alter.on_device(make_run(), "Emulator", "qnn", simulated=True)
+    quick = replace(emulator, loads=tuple(replace(load, stages_s={"spawn": 0.01}) for load in emulator.loads))
+    (figure,) = figures("load_stages", make_run(), quick)
+    assert see.texts(figure)[0] == "bert-base-uncased: loading takes 3.3 s"
 
 
 def calibrated(shared_warehouse):

@@ -105,6 +105,14 @@ def test_a_goodput_that_the_throughput_hides_is_not_explained(served, outcomes):
         assert ("goodput" in " ".join(figure.caption)) is is_told
 
 
+def test_a_goodput_without_a_line_is_explained_as_a_small_mark(served, outcomes):
+    run = served((120.0, 10.0, 1.0), (240.0, 12.5, 2.0), (480.0, 16.0, 1.0), knee=None)
+    axes = {name: value for name, value in run.results[0].point.axes.items() if name != REQUEST_RATE}
+    last = replace(run.results[-1], point=replace(run.results[-1].point, axes=axes))
+    (figure,) = outcomes("load_latency", replace(run, results=(run.results[0], last)))
+    assert "; small marks: goodput (" in figure.caption[0], figure.caption
+
+
 def test_a_single_level_is_not_drawn(outcomes):
     (outcome,) = outcomes("load_latency", make_load(rates=(1.0,)))
     assert isinstance(outcome, NotDrawn)
@@ -136,6 +144,21 @@ def test_a_level_that_is_invalid_says_so_in_the_title_of_its_requests_whose_bars
     assert [one.label for one in figure.legend] == [*REQUEST_PARTS, "failed"], "a cross is a failed request"
     assert "The point is invalid" in (text := " ".join(figure.caption))
     assert "Crossed" not in text
+
+
+def test_the_requests_that_were_sent_at_once_had_no_other_arrivals(outcomes):
+    def load(arrivals, results):
+        whole = [replace(one, requests=(make_requests(),)) for one in results]
+        mode = {**make_load().cell.runtime_mode, "arrivals": arrivals}
+        return Alter.renewed(Alter.mode(replace(make_load(rates=(1.0,)), results=tuple(whole)), **mode))
+
+    (level,) = make_load(rates=(1.0,)).results
+    axes = {name: value for name, value in level.point.axes.items() if name != REQUEST_RATE}
+    bare = replace(level, point=replace(level.point, axes=axes))
+    drawn = outcomes("request_timeline", load("poisson", [level]), load("at_once", [bare]))
+    at = {figure.title.partition(" at ")[2]: figure.source for figure in drawn}
+    assert "arrivals poisson" in at["1 request/s"]
+    assert "arrivals at once" in at["unlimited requests/s"]
 
 
 def test_of_the_many_levels_of_a_search_only_those_that_decide_have_a_picture_of_their_requests(

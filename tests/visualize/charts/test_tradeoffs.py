@@ -80,6 +80,14 @@ def test_at_most_24_configurations_have_a_row_the_fastest_of_each_device_first(a
     assert see.says(figure, "Left out: 16 of 40 configurations, keeping the fastest of each device")
 
 
+def test_the_speed_of_a_simulated_device_is_compared_with_nothing(at_128, on_card, outcomes, alter):
+    emulator = alter.on_device(at_128(device="qnn", slowdown=0.125), "Emulator", "qnn", simulated=True)
+    assert outcomes("hardware_speedup", at_128(), emulator) == []
+    (figure,) = outcomes("hardware_speedup", at_128(), on_card(slowdown=0.125), emulator)
+    assert not [one for one in figure.panels[0].lines if "simulated" in one.label]
+    assert "Simulated devices are left out." in " ".join(figure.caption)
+
+
 def test_a_wide_interval_does_not_hide_the_values(at_128, on_card, figures, see, alter):
     wide = alter.metrics(latency_ci_low_ms=0.01, latency_ci_high_ms=2000.0)
     apart = {"session_id": "2" * 8 + "-1111-7111-8111-111111111111"}

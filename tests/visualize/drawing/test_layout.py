@@ -29,6 +29,10 @@ def test_long_text_breaks_after_spaces():
     assert wrapped.replace("\n", " ") == text
 
 
+def test_a_number_stays_with_its_unit():
+    assert wrap("cpu · onnxruntime · 1 thread", 9, 1.65) == "cpu · onnxruntime ·\n1 thread"
+
+
 def test_long_names_break_after_separators():
     wrapped = wrap("organisation/model-name-that-goes-on-and-on-v2.5", 9, 2.0)
     assert wrapped.replace("\n", "") == "organisation/model-name-that-goes-on-and-on-v2.5"
@@ -49,6 +53,8 @@ def test_names_at_line_ends_are_moved_up_to_avoid_overlap():
     first, second = end_notes(Axis(), [(1, 0.5, "first"), (1, 0.51, "second")], 3.5)
     assert (first.text, first.y) == ("first", 0.5)
     assert second.y - first.y == pytest.approx(0.04)
+    notes = end_notes(Axis(), [(1, 0.99, name) for name in "abc"], 3.5)
+    assert [note.y for note in notes] == pytest.approx([0.92, 0.96, 1.0]), "inside the panel"
 
 
 def test_only_the_first_of_overlapping_labels_is_kept():

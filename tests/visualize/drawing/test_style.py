@@ -14,6 +14,7 @@ from benchmarking.core.plugins import family_names
 from visualize.drawing import figure, marks, scales, style
 from visualize.drawing.picture import picture
 from visualize.drawing.rows import PACKAGE
+from visualize.pages import vega
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,16 @@ def test_the_caption_says_where_an_axis_does_not_start_at_zero():
     assert figure.Figure(title="t", panels=panels).caption == (said,), "the other is linear"
 
 
-def test_the_keys_of_a_gradient_have_an_outline_that_a_dark_page_shows():
+def test_the_keys_and_cells_of_a_gradient_have_an_outline_that_a_dark_page_shows():
     key = marks.heat_key([1.0, 9.0], "ms", better="lower")
-    panel = figure.Panel(x=scales.Axis(), y=scales.Axis(), elements=())
+    cells = {(0, 0): marks.Cell(value=1.0, text="1"), (1, 0): marks.Cell(value=9.0, text="9")}
+    panel = marks.heat_panel(cells, ("a", "b"), ("c",), better="lower")
     with style.chosen("dark"):
-        (legend,) = picture(figure.Figure(title="t", panels=(panel,), legend=key)).legends
-        assert {to_hex(patch.get_edgecolor()) for patch in legend.legend_handles} == {style.look().grey.lower()}
+        drawn = picture(figure.Figure(title="t", panels=(panel,), legend=key))
+        patches = (*drawn.legends[0].legend_handles, *drawn.axes[0].patches)
+        assert {to_hex(patch.get_edgecolor()) for patch in patches} == {style.look().grey.lower()}
+    (rects,) = (layer["mark"] for layer in vega.spec(panel)["layer"] if layer["mark"]["type"] == "rect")
+    assert rects["stroke"] == "--grey"
 
 
 def test_darker_is_faster_in_every_heat_map():
