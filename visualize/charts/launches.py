@@ -23,6 +23,7 @@ STAGES = {
     "tokenizer": "loading the tokenizer",
     "weights_read": "reading the weights",
     "to_device": "moving weights to the device",
+    "quantize": "quantizing the weights",
 }
 """Stages in loading order, with their labels; unknown stages follow."""
 MOST_BARS, LEAST_SHARE = 24, 0.002

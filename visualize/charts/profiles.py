@@ -133,7 +133,7 @@ class FlameGraph(ProfileChart):
             for module in row["modules"] or ()
         )  # fmt: skip
         how = (
-            "Modules are nested from the top down, with operators (paler) below the module that called them; a gap "
+            "Modules are nested from the top down, with operators (fainter) below the module that called them; a gap "
             f"below a module is its own code. {_caveat(row)}"
         )
         panel = Panel(x=x, y=y, elements=tuple(blocks), height_in=FLAME_ROW_IN * depth + 0.7)

@@ -251,7 +251,7 @@ RUNTIME = ("runtime", "runtime_mode", "device", "device_name", "simulated", "har
 """Columns that identify a row."""
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 """Precisions in column order."""
-DARKER = "Darker is faster, within a panel."
+DARKER = "Darker is faster{}."
 STAR = "Star: faster than every other one, by launches in turns."
 TORCH_ERROR = "Error: relative L2 distance from the output of unmodified PyTorch at float32."
 NAME_IN, CELL_IN, GRID_ROW_IN, MOST_PANELS, MOST_ROWS = 2.6, 1.15, 0.6, 2, 30
@@ -302,7 +302,7 @@ class RuntimePrecision(ChartPlugin):
             words.left_out(len(groups) - len(shown), len(groups), "runtimes", "slowest"),
         )
         reading = [
-            DARKER,
+            DARKER.format(", within a panel" if len(batches) > 1 else ""),
             STAR if any(winner is not None for winner in winners) else None,
             TORCH_ERROR if any(row["output_error"] is not None for row in rows) else None,
         ]

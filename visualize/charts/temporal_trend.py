@@ -23,6 +23,7 @@ from visualize.drawing.rows import (
     distinct_names,
     drawable,
     grouped,
+    sort_key,
 )
 from visualize.drawing.scales import close_axis, seconds_of, time_axis
 from visualize.drawing.style import COLOURS
@@ -180,8 +181,13 @@ def _notes(warehouse: Warehouse, rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
-    """The series of a model, each in its panel, those with changes first."""
-    ordered = sorted(series, key=lambda rows: (all(row["change"] is None for row in rows), -len(rows)))
+    """The series of a model, each in its panel, those with changes first, then the longest, else by setup and point."""
+
+    def place(rows: Sequence[Row]) -> tuple[Any, ...]:
+        named = ("device_name", "device", "runtime", "precision", "sequence_length", *AXES)
+        return all(row["change"] is None for row in rows), -len(rows), *(sort_key(rows[-1][name]) for name in named)
+
+    ordered = sorted(series, key=place)
     shown = ordered[:MOST_SERIES]
     columns = min(COLUMNS, len(shown))
     listed: list[str] = []

@@ -179,15 +179,15 @@ def ratio_text(ratio: float) -> str:
 
 
 def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Series]:
-    """One line per configuration and value of the axes, with a unique name. If there are several devices, each keeps
-    its colour of every chart, and its lines differ in marker and dashes; on a single device, each line has its own
+    """One line per configuration and value of the axes, with a unique name. If there are several real devices, each
+    keeps its colour of every chart, and its lines differ in marker and dashes; on a single one, each line has its own
     colour."""
     groups = grouped(rows, (*CONFIGURATION, *axes))
     facts = [(*details(key, SETUP_COLUMNS), *(words.axis(name, key[name]) for name in axes)) for key, _ in groups]
     always = SETUP_COLUMNS.index("hardware_id")  # its id says nothing to a reader where the others tell them apart
     labels = distinct_names([words.cell(key) for key, _ in groups], facts, words.SEPARATOR, always=always)
     places = [members[0]["device_place"] for _, members in groups]
-    several = len(set(places)) > 1
+    several = len({place for place, (key, _) in zip(places, groups, strict=True) if not key["simulated"]}) > 1
     return [
         Series(
             label=label, rows=tuple(members), style=style, is_simulated=bool(key["simulated"]),
@@ -231,7 +231,7 @@ def fastest(
         left_out = f"Left out: {rest}; narrow the selection to see more."
     kept_lines = [by_speed[at] for at in sorted(order[:most])]
     places = [line.place for line in kept_lines]
-    several = len(set(places)) > 1
+    several = len({line.place for line in kept_lines if not line.is_simulated}) > 1
     # Distinct markers, dashes and, on a single device, colours.
     numbered = [
         replace(line, style=style, place=line.place if several else None, twin=places[:style].count(places[style]))

@@ -258,8 +258,10 @@ class Figure:
         is_of_legend = {name for lines in hidden for name in lines} <= {entry.label for entry in self.legend}
         title = self.legend_title if is_of_legend else None
         named = " ".join(filter(None, [title, first_few(each, MOST_HIDDEN, "; ")]))
+        cells = [(panel.blocks, len(panel.x.names) * len(panel.y.names)) for panel in self.panels]
         covers = "one hides the other" if all(len(lines) == 2 for lines in hidden) else "they hide one another"
         said = [f"Nearly equal{where}, so that {covers}: {named}."] if hidden else []
+        said += ["Empty cells were not measured."] if any(0 < len(blocks) < places for blocks, places in cells) else []
         if logarithmic:
             which = f": {', '.join(filter(None, logarithmic))}" if has_linear and any(logarithmic) else ""
             said.append(f"Logarithmic {'axes' if len(logarithmic) > 1 or (several and not which) else 'axis'}{which}.")

@@ -208,6 +208,13 @@ def test_the_runs_of_a_trend_are_circles_on_every_device(make_run, outcomes):
     assert len({line.colour for line in runs}) == 2
 
 
+def test_the_series_of_a_trend_are_in_the_order_of_their_points(make_run, outcomes):
+    times = (f"2026-03-0{day}T12:00:00Z" for day in (1, 2))
+    (figure,) = outcomes("temporal_trend", *(make_run(batch_sizes=(16, 1, 4, 2), started_at=at) for at in times))
+    points = [panel.title.replace("\N{NO-BREAK SPACE}", " ").partition(": ")[2] for panel in figure.panels]
+    assert points == [f"batch {size}, sequence {length}" for length in (32, 128) for size in (1, 2, 4, 16)]
+
+
 def test_too_few_runs_to_detect_a_change_and_a_slow_trend_are_no_unchanged_level(months, make_run, figures, see):
     (short,) = figures("temporal_trend", *months[:3])
     assert see.says(short, "Too few runs to detect a change: 4 are needed")

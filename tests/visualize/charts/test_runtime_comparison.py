@@ -166,6 +166,14 @@ def test_a_simulated_device_is_grey_in_the_hardware_comparison(eager, figures, s
     assert see.artist(axes, "line Test CPU (cpu) · eager · float32").get_color() != LOOKS["light"].grey
 
 
+def test_the_lines_of_one_real_device_keep_their_own_colours_beside_a_simulated_one(eager, fast, outcomes, alter):
+    emulator = alter.on_device(alter.renewed(eager), "Emulator", "qnn", simulated=True)
+    for runs in ((eager, fast), (eager, fast, emulator)):
+        (figure,) = outcomes("hardware_comparison", *runs)
+        colours = {line.colour for line in figure.panels[0].lines if "simulated" not in line.label}
+        assert len(colours) == 2
+
+
 def test_two_device_names_of_one_machine_have_a_bar_each(eager, fast, figures, alter):
     """A CPU may have another name in a container."""
     renamed = alter.on_device(alter.renewed(fast), "Test CPU in a container")

@@ -123,6 +123,13 @@ def test_the_keys_and_cells_of_a_gradient_have_an_outline_that_a_dark_page_shows
     assert rects["stroke"] == "--grey"
 
 
+def test_empty_cells_of_a_heat_map_are_explained():
+    for empty, captions in ((0, ()), (1, ("Empty cells were not measured.",))):
+        cells = {(place, 0): marks.Cell(value=1.0 + place, text="1") for place in range(3 - empty)}
+        panel = marks.heat_panel(cells, ("a", "b", "c"), ("d",), better="lower")
+        assert figure.Figure(title="t", panels=(panel,)).caption == captions
+
+
 def test_darker_is_faster_in_every_heat_map():
     def fills(better):
         cells = {(0, 0): marks.Cell(value=1.0, text="1"), (1, 0): marks.Cell(value=9.0, text="9")}
