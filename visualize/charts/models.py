@@ -99,7 +99,7 @@ class ArchitectureComparison(ChartPlugin):
         is_of_family = any(row["architecture_type"] for row in drawn)
         entries = [Entry(label=family, colour=style, shape=style) for family, style in styles.items()]
         return Figure(
-            title=self.title,
+            title=self.title if is_of_family else "Latency by model",
             subtitle=words.SEPARATOR.join([words.cell(key), *bound]),
             source=words.provenance(drawn),
             notes=words.caption(

@@ -125,8 +125,9 @@ class LoadFrontier(ChartPlugin):
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
         drawn = [row for row in members if is_ok(row) and row["per_user"] and row["throughput"]]
-        if len(drawn) < 2:
-            return "only one level was measured" if drawn else words.nothing_to_draw(members)
+        if len({(row["per_user"], row["throughput"]) for row in drawn}) < 2:
+            same = "its levels have the same rates" if len(drawn) > 1 else "only one level was measured"
+            return same if drawn else words.nothing_to_draw(members)
         series, left_out = level_lines(drawn, keep=_front(drawn, "per_user", is_cost=False))
         best = _front([row for one in series for row in one.rows], "per_user", is_cost=False)
         points = [f"{number(row['throughput'])} tokens/s at {number(row['per_user'])} per user" for row in best]

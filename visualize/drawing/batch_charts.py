@@ -41,12 +41,12 @@ MOST_LINES = 10
 """Maximum lines of a figure. With more, the axes with the fewest values make separate figures; a single axis with more
 values is thinned out."""
 WIDTH_IN, PANEL_HEIGHT_IN = 6.4, 3.5
-ONE_POINT = "measured at one batch size and sequence length"
+ONE_POINT = "measured at one batch size, and not along one other axis"
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: attributes of ChartPlugin have defaults
 class BatchChart(ChartPlugin):
-    """A chart against the batch size, or with one batch size against the sequence length."""
+    """A chart against the batch size, or with one batch size against the only axis on which the results differ."""
 
     name: str
     title: str
@@ -105,12 +105,16 @@ class BatchChart(ChartPlugin):
         if not drawn:
             return None if key["apart"] else words.nothing_to_draw(members)
         sizes = sorted({int(row["batch_size"]) for row in drawn})
-        is_by_sequence = varying(drawn) == ("sequence_length",) and (self.also_by_sequence or len(sizes) < 2)
-        is_single = len(sizes) < 2 and not is_by_sequence
-        is_by_batch = len(sizes) > 1 or is_single
-        chart = self if is_by_batch else replace(self, title=self.title.replace("batch size", "sequence length"))
         alone = ("sequence_length",) if drawn[0]["sequence_length"] is not None else ()
         names = varying(drawn) or alone
+        across = names[0] if len(varying(drawn)) == 1 and all(names[0] in axis_values(row) for row in drawn) else None
+        if len(sizes) > 1 and not (self.also_by_sequence and across == "sequence_length"):
+            across = None
+        is_single = len(sizes) < 2 and across is None
+        is_by_batch = len(sizes) > 1 or is_single
+        chart = self
+        if across is not None and not is_by_batch:
+            chart = replace(self, title=self.title.replace("batch size", across.replace("_", " ")))
         groups = _by_axes(drawn, names)
         every = [
             Series(
@@ -133,8 +137,8 @@ class BatchChart(ChartPlugin):
         panels = []
         if is_by_batch:
             panels.append(Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN))
-        if is_by_sequence:
-            panels.append(_by_sequence(drawn, len(series), self.value_title(key)))
+        if across is not None:
+            panels.append(_by_axis(across, drawn, len(series), self.value_title(key)))
         fixed_axes = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
         shared = {**key, "sequence_length": fixed_axes.pop("sequence_length", None), "axes": json.dumps(fixed_axes)}
         # The finding is the ratio of the quantity at the largest and smallest batch size (a range over several lines),
@@ -183,16 +187,19 @@ def _at(row: Row, names: Sequence[str]) -> tuple[float | None, ...]:
     return tuple(axis_values(row).get(name) for name in names)
 
 
-def _by_sequence(drawn: Sequence[Row], first_style: int, title: str) -> Panel:
-    """The results against sequence length: one line per batch size, labelled at its end."""
+def _by_axis(axis: str, drawn: Sequence[Row], first_style: int, title: str) -> Panel:
+    """The results against an axis: one line per batch size, labelled at its end."""
+
+    def at(row: Row) -> float:
+        return axis_values(row)[axis]
+
     y = value_axis(title, ends(drawn))
     series = [
         Series(label=words.axis("batch_size", key["batch_size"]), rows=tuple(rows), style=first_style + number)
         for number, (key, rows) in enumerate(grouped(drawn, ("batch_size",)))
     ]
-    lines = [one.line(marks_of(one.rows, "sequence_length")) for one in series]
+    lines = [one.line(marks_of(one.rows, at)) for one in series]
     named = end_notes(y, [(line.marks[-1].x, line.marks[-1].y, line.label) for line in lines], PANEL_HEIGHT_IN)
-    lengths = sorted({row["sequence_length"] for row in drawn})
-    x = size_axis(words.axis_title("sequence_length"), lengths, 6)
+    x = size_axis(words.axis_title(axis), sorted(set(map(at, drawn))), 6)
     x = replace(x, high=x.high * (x.high / x.low) ** 0.25 if x.is_log else x.high + 0.25 * (x.high - x.low))
     return Panel(x=x, y=y, elements=(*lines, *named), height_in=PANEL_HEIGHT_IN)

@@ -109,6 +109,7 @@ def test_without_any_family_none_is_named(make_run, figures, see, alter):
     mine = [alter.workload(make_run(model_id=name), family=None) for name in ("mine", "yours")]
     (figure,) = figures(NAME, *mine)
     assert figure.legends == []
+    assert see.texts(figure)[0] == "Latency by model"
     assert see.title(figure.axes[0], loc="left") == "feature-extraction: batch 1, sequence 128"
 
 

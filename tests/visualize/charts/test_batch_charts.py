@@ -54,7 +54,7 @@ def test_an_interval_that_excludes_its_median_is_not_drawn(make_run, figures, se
 def test_a_single_point_is_drawn_only_where_it_is_asked_for(make_run, outcomes, name):
     (outcome,) = outcomes(name, make_run(batch_sizes=(4,), sequence_lengths=(32,)))
     assert isinstance(outcome, NotDrawn)
-    assert outcome.why == "measured at one batch size and sequence length"
+    assert outcome.why == "measured at one batch size, and not along one other axis"
     assert [len(panel.lines) for panel in outcome.alone.panels] == [1]
 
 
@@ -65,6 +65,17 @@ def test_a_single_batch_size_is_drawn_against_the_sequence_lengths(make_run, fig
     assert axes.get_xlabel() == "Sequence length (tokens)"
     assert len(see.points(axes, "line batch 4")) == 2
     assert see.texts(figure)[0].endswith("vs sequence length: bert-base-uncased")
+
+
+def test_a_single_batch_size_is_drawn_against_the_only_axis_that_varies(make_run, outcomes, alter):
+    run = make_run(model_id="vit", family="vision", batch_sizes=(4,), axes={"image_size": (224, 384)})
+    (figure,) = outcomes(LATENCY, run)
+    assert figure.title == "Latency vs image size: vit"
+    (panel,) = figure.panels
+    assert [mark.x for mark in panel.lines[0].marks] == [224, 384]
+    two = make_run(model_id="own", family="vision", batch_sizes=(4,), axes={"image_size": (224, 384), "n": (1, 2)})
+    (outcome,) = outcomes(LATENCY, two)
+    assert isinstance(outcome, NotDrawn)
 
 
 def test_a_chart_that_also_shows_sequence_lengths_shows_only_these_for_a_single_batch_size(make_run, figures, see):

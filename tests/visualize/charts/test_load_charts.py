@@ -119,6 +119,11 @@ def test_a_single_level_is_not_drawn(outcomes):
     assert outcome.why == "only one level was measured"
 
 
+def test_levels_with_the_same_rates_are_no_frontier(served, outcomes):
+    (outcome,) = outcomes("load_frontier", served(*[(120.0, 10.0, 1.0)] * 3))
+    assert outcome.why == "its levels have the same rates"
+
+
 def test_request_bars_show_waiting_first_token_end_and_failure(outcomes, alter):
     requests = make_requests(
         intended_ms=(1000.0, 2000.0), sent_ms=(1500.0, 2000.0), first_token_ms=(2500.0, None), end_ms=(4000.0, 2250.0)
