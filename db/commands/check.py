@@ -49,7 +49,7 @@ from db.commands.arguments import (
 
 if TYPE_CHECKING:
     from db.analysis.gate.candidates import Newest
-    from db.analysis.gate.findings import Finding, FlaggedRun, QualityCheck, Verdict
+    from db.analysis.gate.findings import Finding, FlaggedRun, QualityCheck
 
 NAME = "benchhouse check"
 EXAMPLES = """
@@ -116,6 +116,7 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
 
     from db.analysis.gate.candidates import Scope, candidates, newest
     from db.analysis.gate.findings import (
+        SHORT,
         check_quality,
         confirm,
         exit_code,
@@ -128,7 +129,6 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         from db.analysis.history.changes import refresh_changes
 
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
-    few: Verdict = "not enough data"
     scope, is_alike = Scope(run=arguments.run, session=session), True
     with open_to_read(arguments) as warehouse:
         if scope == Scope() and (chosen := newest(warehouse, selection, metrics)) is not None:
@@ -142,9 +142,9 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         flagged = flagged_runs(warehouse, findings)
         # A search or comparison has no earlier runs of its kind, so measuring one of its setups again decides nothing.
         is_short = is_alike and exit_code(findings) == EXIT_NOT_ENOUGH_DATA
-        short = flagged_runs(warehouse, findings, few) if is_short else ()
+        short = flagged_runs(warehouse, findings, SHORT) if is_short else ()
     findings = with_commands(findings, flagged, lambda one: _command(one, *_storing(arguments)))
-    findings = with_commands(findings, short, _command, few) if short else findings
+    findings = with_commands(findings, short, _command, SHORT) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results
         if selected := " ".join(filter(None, (arguments.selection, arguments.run, session))):
             listing = (

@@ -13,6 +13,7 @@ Verdicts, worst first:
     improved         better than the earlier runs predict
     fine             neither
     unfit            measured, but too doubtful to judge
+    too noisy        the runs before it vary so much that hardly anything would be found
     not enough data  too few runs before it, or no value
 
 The gate on quality judges each measure of the newest runs by its baseline, an earlier run of the series on the same
@@ -175,16 +176,28 @@ def _baseline(
 
 
 Verdict = Literal[
-    "failed", "regressed", "not confirmed", "accepted", "trend", "improved", "fine", "unfit", "not enough data"
+    "failed",
+    "regressed",
+    "not confirmed",
+    "accepted",
+    "trend",
+    "improved",
+    "fine",
+    "unfit",
+    "too noisy",
+    "not enough data",
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 BAD: tuple[Verdict, ...] = ("failed", "regressed")
+SHORT: tuple[Verdict, ...] = ("too noisy", "not enough data")
+"""Verdicts that a history cannot give, but a comparison in turns may."""
 JUDGED: tuple[Verdict, ...] = (*BAD, "not confirmed", "accepted", "trend", "improved", "fine")
 OUTCOMES: Mapping[Outcome, Verdict] = {
     "worse": "regressed",
     "better": "improved",
     "trend": "trend",
     "fine": "fine",
+    "too_noisy": "too noisy",
     "not_enough_data": "not enough data",
 }
 NOT_POSSIBLE = "not possible: "
@@ -345,12 +358,12 @@ MeasureAgain = Callable[[FlaggedRun], str | None]
 
 
 def flagged_runs(
-    warehouse: Warehouse, findings: Iterable[Finding], verdict: Verdict = "regressed"
+    warehouse: Warehouse, findings: Iterable[Finding], verdicts: Sequence[Verdict] = ("regressed",)
 ) -> tuple[FlaggedRun, ...]:
-    """The runs that contain findings of the verdict, oldest first."""
+    """The runs that contain findings of the verdicts, oldest first."""
     points: dict[str, list[Point]] = {}
     for finding in findings:
-        if finding.verdict == verdict:
+        if finding.verdict in verdicts:
             points.setdefault(finding.candidate.run_id, []).append(finding.candidate.point)
     runs = measured_runs(warehouse, "run_id IN (SELECT unnest(?))", (list(points),))
     return tuple(FlaggedRun(run=run, points=tuple(points[run.run_id])) for run in runs)
@@ -360,12 +373,12 @@ def with_commands(
     findings: Iterable[Finding],
     flagged: Iterable[FlaggedRun],
     command: Callable[[FlaggedRun], str],
-    verdict: Verdict = "regressed",
+    verdicts: Sequence[Verdict] = ("regressed",),
 ) -> tuple[Finding, ...]:
-    """The findings; each of the verdict has the command that measures it again, or why there is none."""
-    texts = {flagged_run.run.run_id: _command_text(flagged_run, command, verdict) for flagged_run in flagged}
+    """The findings; each of the verdicts has the command that measures it again, or why there is none."""
+    texts = {one.run.run_id: _command_text(one, command, is_short=verdicts == SHORT) for one in flagged}
     return tuple(
-        replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict == verdict else finding
+        replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict in verdicts else finding
         for finding in findings
     )
 
@@ -409,11 +422,11 @@ def confirm(
         )
 
 
-def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], verdict: Verdict) -> str:
-    if flagged.run.is_own_benchmark and verdict == "not enough data":  # a side of ab: all that the file has
+def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], *, is_short: bool) -> str:
+    if flagged.run.is_own_benchmark and is_short:  # a side of ab: all that the file has
         return ALL_BENCHES
     is_own_load = LOOP in flagged.run.runtime_mode and flagged.run.origin_format is None
-    if is_own_load and verdict == "not enough data":
+    if is_own_load and is_short:
         return shlex.join((*LOAD, flagged.run.model_id, *_levels(flagged), "--limit", "LIMITS", "--fail-on", "missed"))
     if (reason := flagged.run.why_not_repeatable) is not None:
         return f"{NOT_POSSIBLE}{reason}"

@@ -41,7 +41,7 @@ from benchmarking.core.verdicts.words import MIN_CHANGE
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "5"
 NEARLY_NONE = 0.01
-Outcome = Literal["fine", "worse", "better", "trend", "not_enough_data"]
+Outcome = Literal["fine", "worse", "better", "trend", "too_noisy", "not_enough_data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,10 +255,11 @@ def _judgement(
     elif outlook.trend is not None:
         outcome = "trend"
     if outcome == "fine":
-        why = _why_not_fine(case, past[len(past) - own :], shift, parameters)
-        why = why or (None if is_confirmation else _why_too_noisy(case, past[len(past) - own :], outlook))
-    if why is not None:
-        return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
+        latest_own = past[len(past) - own :]
+        if (why := _why_not_fine(case, latest_own, shift, parameters)) is not None:
+            return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
+        if not is_confirmation and (why := _why_too_noisy(case, latest_own, outlook)) is not None:
+            return Judgement(outcome="too_noisy", value=value, n=own, why=why)
     trend = outlook.trend
     return Judgement(
         outcome=outcome,

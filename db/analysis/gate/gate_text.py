@@ -35,6 +35,7 @@ from db.analysis.gate.findings import (
     JUDGED,
     LOAD,
     NOT_POSSIBLE,
+    SHORT,
     WORDS,
     Finding,
     QualityCheck,
@@ -57,7 +58,7 @@ COLUMNS = (
 )
 """Columns of a finding in JSON."""
 NAME = "benchhouse check"
-WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "accepted", "trend", "unfit", "not enough data")
+WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "accepted", "trend", "unfit", *SHORT)
 
 
 def gate_text(
@@ -282,7 +283,7 @@ def _commands(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     sides = (
         (finding.repeat_command, finding.candidate.metric.column)
         for finding in findings
-        if finding.verdict == "not enough data" and finding.repeat_command
+        if finding.verdict in SHORT and finding.repeat_command
         if finding.candidate.value is not None  # else the same command again has none either
     )
     side, column = next(sides, ("", ""))

@@ -14,7 +14,8 @@ change from week to week with the noise. The interval of a single launch does no
 at least 10 % wide to either side.
 
 The axes of the front are those of latency, throughput, memory, energy per item and cost that all options of a workload
-have. An option is on the front if no other one is at least as good on all axes and better on one.
+have. An option is on the front if no other one is at least as good on all axes and better on one; with limits, of those
+that meet them.
 """
 
 from __future__ import annotations
@@ -278,14 +279,17 @@ def recommend(options: Sequence[Option], limits: Mapping[Quantity, float], aim: 
     axes = tuple(axis for axis in AIMS if _is_shared(axis, options))
     is_rate_only = "throughput" in limits and not any(quantity in limits for quantity in WAITING)
     chosen = aim or ("cost" if "cost" in axes else "latency" if is_rate_only else "throughput")
-    # The options that no other option beats: at least as good on all axes and better on one.
-    scores = [tuple(_goodness(option, axis) for axis in axes) for option in options]
+    # The options that no other option beats: at least as good on all axes and better on one. Those that miss a limit
+    # count only where all do.
+    missed = [misses(option, limits) for option in options]
+    compared = [option for option, its in zip(options, missed, strict=True) if not its] or list(options)
+    scores = [tuple(_goodness(option, axis) for axis in axes) for option in compared]
     front = [
         option
-        for option, score in zip(options, scores, strict=True)
+        for option, score in zip(compared, scores, strict=True)
         if not any(other != score and all(a <= b for a, b in zip(other, score, strict=True)) for other in scores)
     ]
-    rated = [Rated(option=one, misses=misses(one, limits), is_on_front=one in front) for one in options]
+    rated = [Rated(option=one, misses=its, is_on_front=one in front) for one, its in zip(options, missed, strict=True)]
     in_order = sorted(rated, key=lambda one: _place(one, chosen))
     fitting = [configuration for configuration in in_order if configuration.fits]
     equals = [configuration for configuration in fitting if _is_equal(fitting[0].option, configuration.option, chosen)]

@@ -114,7 +114,8 @@ def recommendation_words(
     )
     *axes, last = recommendation.axes
     joined = f"{', '.join(axes)} and {last}" if axes else last
-    notes = [f"front: no other option is at least as good in {joined} and better in one"]
+    which = "option that meets the limits" if limits and fitting else "option"
+    notes = [f"front: no other {which} is at least as good in {joined} and better in one"]
     notes += [(TURNS_NOTE if recommendation.is_of_turns else EQUAL_NOTE)] if recommendation.equal else []
     notes += [LIMITS_NOTE + IMPORTED_LIMITS_NOTE * (workload.definition is not None)] if limits else []
     shown = recommendation.rated if shown is None else shown
@@ -264,7 +265,8 @@ def _by_precision(recommendation: Recommendation, unit: str) -> tuple[Table, str
     clauses = []
     for name in order[1:]:
         option = first[name].option
-        clause = f"{name} has {_times(option.throughput / base.throughput)} throughput"
+        by = "" if option.runtime == base.runtime else f" by {_runtime(option, recommendation)}"
+        clause = f"{name}{by} has {_times(option.throughput / base.throughput)} throughput"
         if option.memory_mb and base.memory_mb:
             clause += f" and {_times(option.memory_mb / base.memory_mb)} peak memory"
         quality = _quality_words(option, recommendation)

@@ -60,7 +60,7 @@ def test_a_few_runs_on_two_levels_do_not_make_a_change_of_a_factor_fine():
     )
     assert judge([0.505, 0.504, 0.506, 0.505], 6.05, LATENCY, earlier=[before]).outcome == "worse"
     near = judge([6.05, 0.505, 0.504, 0.506], 0.6, LATENCY, earlier=[before])
-    assert near.outcome == "not_enough_data"
+    assert near.outcome == "too_noisy"
     assert near.why is not None
     assert near.why.startswith(
         "4 runs since the last change of level that differ by up to a factor of 12 are too noisy: "
@@ -72,7 +72,7 @@ def test_a_few_runs_on_two_levels_do_not_make_a_change_of_a_factor_fine():
 def test_a_gate_that_nothing_could_fail_calls_nothing_fine(metric, values, now):
     """Each value is within the interval of runs on a machine with other work, and so would be one 30 times worse."""
     judged = judge([each * factor for factor in (1, 1.1, 0.9) for each in values], now * values[2], metric)
-    assert judged.outcome == "not_enough_data"
+    assert judged.outcome == "too_noisy"
     assert judged.why is not None
     assert re.fullmatch(
         r"15 runs that differ by up to a factor of \d+ are too noisy: only a change by a factor of more than [\d.]+ "

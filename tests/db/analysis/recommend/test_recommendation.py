@@ -436,6 +436,19 @@ def test_of_equal_options_the_valid_one_is_recommended():
     assert order(recommend([noisy, option("valid")], {})) == ["valid", "noisy"]
 
 
+def test_with_limits_the_front_is_of_the_options_that_meet_them():
+    options = [option("fast", throughput=200.0, memory_mb=900.0), option("small", memory_mb=100.0)]
+    assert front(recommend(options, {})) == {"fast", "small"}
+    found = recommend(options, {"memory": 500.0})
+    assert front(found) == {"small"}
+    assert (
+        recommendation_words(WORKLOAD, found, {"memory": 500.0})
+        .notes[0]
+        .startswith("front: no other option that meets the limits is at least as good")
+    )
+    assert front(recommend(options, {"memory": 50.0})) == {"fast", "small"}, "none meets it"
+
+
 def test_of_launches_that_prove_options_equivalent_the_simplest_is_chosen_and_the_others_are_named():
     """However much better one of them is as measured, and although its interval excludes the others."""
     tuned = option("tuned", latency_ms=9.0, high_ms=9.01, is_between=True, runtime_mode={"attention": "eager"})
