@@ -242,7 +242,5 @@ def catalog_text(page: Page = PLAIN) -> str:
         further = ", ".join(axes).replace("_", " ")
         rows.append((row["name"], row["family"], row["task"], parameters, size, longest, further))
     table = Table(headings=CATALOG_HEADINGS, rows=tuple(rows), names=(0,), numbers=CATALOG_NUMBERS)
-    also = (
-        "--model-id also accepts a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
-    )
+    also = "MODEL may also be a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
     return "\n".join([table_text(table, page), "", also])

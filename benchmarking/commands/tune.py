@@ -36,7 +36,7 @@ from benchmarking.core.settings import PATH, SECONDS, Setting, add_settings, one
 from benchmarking.core.shared_settings import COMMON, SHARED, parse_limits
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import TEXT_WIDTH, stdout_page
-from benchmarking.core.text import listed, wrapped
+from benchmarking.core.text import duration, listed, wrapped
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan import flags
@@ -165,10 +165,11 @@ def main(argv: Sequence[str]) -> int:
         and prices.lookup(found.candidates[0].plan.hardware.hardware_id, device.name, device.type) is None
     ):
         raise UsageError(f"--price {arguments.price}: no price for {device.type}: add it under per_hour")
+    command_session.note_choices([found.candidates[0].plan])
     if arguments.dry_run:
         command_session.check_saving(arguments)
+        note(f"the search takes {duration(arguments.budget)} at most, by --budget")
         return _show_space(found, as_json=arguments.json)
-    command_session.note_choices([found.candidates[0].plan])
     if arguments.timeout != MEASURING["timeout"].default and arguments.budget == DEFAULT_BUDGET_S:
         note(f"--timeout is the limit of each launch: the search has that of --budget, {DEFAULT_BUDGET_S / 60:g}m")
     if device.simulated:

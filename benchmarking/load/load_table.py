@@ -46,6 +46,8 @@ TIMES = {
 }
 """Name in `--limit` -> heading, metric of the median, begin of those of the percentiles."""
 KNEE = "knee: the last level before the throughput stops growing with the load"
+AT_ONCE = "is_at_once"
+"""Fact of a level without a rate: all of its requests were sent at once."""
 LENGTHS, OF_CURVES = ("lengths_in", "lengths_out"), ("server", "lengths")
 """The lengths among what distinguishes a series, and the facts that distinguish the curves of a table."""
 
@@ -192,7 +194,8 @@ def _own(result: Result) -> str:
 
 def _unmarked(result: Result) -> Result:
     """The result without what marks its level in the table."""
-    return replace(result, extra={"load": {name: _fact(result, name) for name in OF_CURVES}})
+    facts = facts_of(result)
+    return replace(result, extra={"load": {name: facts[name] for name in (*OF_CURVES, AT_ONCE) if name in facts}})
 
 
 def _level_text(result: Result, decimals: int | None = None, *, is_cell: bool = False) -> str:
@@ -204,7 +207,7 @@ def _level_text(result: Result, decimals: int | None = None, *, is_cell: bool = 
     rate, scenario = result.point.axes.get("request_rate"), facts_of(result).get("scenario")
     per_s = "" if rate is None else f"{rate:g}/s" if decimals is None else f"{rate:.{decimals}f}/s"
     level = per_s or f"{result.point.concurrency} in flight"
-    level = "all at once" if facts_of(result).get("is_at_once") else level
+    level = "all at once" if facts_of(result).get(AT_ONCE) else level
     level = f"{scenario} {level}" if scenario == "server" else str(scenario or level)
     return f"{level} (knee)" if facts_of(result).get("is_knee") else level
 

@@ -80,7 +80,7 @@ def read_config(folder: Path) -> Mapping[str, Json]:
     """
     path = folder / CONFIG_NAME
     if not os.path.lexists(path):
-        raise UsageError(f"{folder} has no {CONFIG_NAME}: --model-id needs a folder saved with save_pretrained")
+        raise UsageError(f"{folder} has no {CONFIG_NAME}: MODEL is a folder saved with save_pretrained")
     data = read_json(path)
     if not isinstance(data, dict):
         raise FormatError(f"{path} is not a model configuration: expected a JSON object")

@@ -300,7 +300,7 @@ def engine_workload(model_id: str, path: Path, kind: EngineFormat, *, task: str 
     try:
         config = _config(path, kind)
     except BenchhouseError as error:
-        raise UsageError(f"--model-id {model_id}: {error}") from error
+        raise UsageError(f"MODEL {model_id}: {error}") from error
     plugin = family_of(config, model_id)
     count, vocabulary = config.get("parameter_count"), config.get("vocab_size")
     return Workload(

@@ -118,7 +118,7 @@ def exported_workload(
             raise FormatError(f"{MANIFEST} has no graph {absent[0]!r}, which kind {bundle.kind} needs: export it again")
         _graphs(folder, bundle, exported)
     except BenchhouseError as error:
-        raise UsageError(f"--model-id {model_id}: {error}") from error
+        raise UsageError(f"MODEL {model_id}: {error}") from error
     return workload
 
 

@@ -372,7 +372,7 @@ def graph_file_of(model_id: str) -> Path | None:
     graphs = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if len(graphs) != 1:
         raise UsageError(
-            f"--model-id {model_id} is an export of {len(graphs)} graphs by an earlier version, whose {MANIFEST} does "
+            f"MODEL {model_id} is an export of {len(graphs)} graphs by an earlier version, whose {MANIFEST} does "
             "not name the model: export it again, or give a single graph file"
         )
     return graphs[0].absolute()
@@ -388,7 +388,7 @@ def graph_file_workload(
     try:
         config: dict[str, Json] = run_module_json(MODULE, input_text=json.dumps(str(path)), limit_s=TIME_LIMIT_S)
     except ChildError as error:
-        raise UsageError(f"--model-id {model_id}: {error}") from error
+        raise UsageError(f"MODEL {model_id}: {error}") from error
     config = with_choices(config, choices, model_id)
     count = config.get("parameter_count")
     return Workload(

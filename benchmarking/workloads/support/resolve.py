@@ -133,14 +133,14 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
     if entry is None and model_id.endswith((".yaml", ".yml", ".txt")):
         raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
     if entry is None and folder.is_file():
-        raise UsageError(f"--model-id {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
+        raise UsageError(f"MODEL {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
     names_file = model_id.lower().endswith(FILES)
     if entry is None and names_file and not (hub.may_be_hub_name(model_id) and _has_unknown_owner(model_id)):
-        raise UsageError(f"--model-id {model_id}: there is no such file: check the path")
+        raise UsageError(f"MODEL {model_id}: there is no such file: check the path")
     if entry is None and not hub.may_be_hub_name(model_id):
         name = HUB_ADDRESS.sub("", model_id).partition("@")[0].strip("/")
         hint = f": did you mean {name}?" if name != model_id and hub.may_be_hub_name(name) else ""
-        raise UsageError(f"--model-id {model_id}: no such folder, and not a valid name on the hub{hint}")
+        raise UsageError(f"MODEL {model_id}: no such folder, and not a valid name on the hub{hint}")
     return _from_hub(model_id, entry, weights)
 
 
@@ -164,7 +164,7 @@ def _from_hub(model_id: str, entry: families.CatalogEntry | None, weights: Weigh
         if entry is None:
             by_short_name = {name.rsplit("/", 1)[-1].lower(): name for name in reversed(families.catalog_names())}
             if model_id.lower().endswith(FILES):
-                raise UsageError(f"--model-id {model_id}: there is no such file; as a name on the hub: {why_absent}")
+                raise UsageError(f"MODEL {model_id}: there is no such file; as a name on the hub: {why_absent}")
             short = model_id.rsplit("/", 1)[-1].lower()
             # bert is bert-base-uncased rather than tiny-bert, qwen Qwen2.5-0.5B, and bert-tiny tiny-bert
             begun = [name for name in by_short_name if re.fullmatch(rf"{re.escape(short)}([-.\d].*)?", name)]
@@ -173,7 +173,7 @@ def _from_hub(model_id: str, entry: families.CatalogEntry | None, weights: Weigh
             matches = turned or list(dict.fromkeys((*sorted(begun, key=len), *near)))[:3]
             question = f"Did you mean {', '.join(by_short_name[name] for name in matches)}? " if matches else ""
             raise UsageError(
-                f"--model-id {model_id}: {why_absent}. {question}List the built-in models, which need no hub, with "
+                f"MODEL {model_id}: {why_absent}. {question}List the built-in models, which need no hub, with "
                 f"{as_typed('run')} --list-models"
             )
         return _from_catalog(entry, weights, why_absent)

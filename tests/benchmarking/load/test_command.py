@@ -561,6 +561,18 @@ def of_levels(run, *levels):
     return replace(run, results=tuple(found))
 
 
+def test_a_level_of_requests_that_are_sent_at_once_has_one_name(stored, capsys):
+    (level,) = of_levels(stored[1], (5.0, 1.0)).results
+    missing = {**level.missing, "time_per_output_token_ms": "not_supported: no tokens"}
+    metrics = {name: value for name, value in level.metrics.items() if name != "time_per_output_token_ms"}
+    at_once = replace(level, point=replace(level.point, axes={}), extra={"load": {"is_at_once": True}})
+    at_once = replace(at_once, metrics=metrics, missing=missing)
+    load_table.print_run(replace(stored[1], results=(at_once,)), as_json=False)
+    shown = capsys.readouterr().out
+    assert "unknown at all at once: no tokens" in shown
+    assert "in flight" not in shown
+
+
 def test_failed_requests_are_named_by_their_kinds(stored, capsys):
     run = of_levels(stored[1], (5.0, 1.0))
     (level,) = run.results

@@ -476,6 +476,13 @@ def test_the_budget_ends_the_wait_for_a_device_that_others_use(capsys, monkeypat
         assert "recommended: null device, null, int8, batch 2" in " ".join(out.split())
 
 
+def test_a_dry_run_says_how_long_the_search_takes_and_that_the_weights_are_random(capsys):
+    assert cli.main(["tune", "tiny-bert", "--device", "null", "--dry-run", "--budget", "20m"]) == 0
+    err = capsys.readouterr().err
+    assert "tiny-bert: random weights (seed 0): " in err
+    assert "the search takes 20 min at most, by --budget\n" in err
+
+
 def test_a_dry_run_lists_what_is_tried_and_what_is_left_out_and_why(capsys):
     assert cli.main(["tune", "tiny-bert", "--device", "null", "--dry-run"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -93,7 +93,7 @@ def test_an_invalid_hub_name_is_reported_as_a_missing_folder(name):
 def test_a_file_is_not_a_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("x")
-    with pytest.raises(UsageError, match="notes is a file: give the folder"):
+    with pytest.raises(UsageError, match=r"^MODEL notes is a file: give the folder"):
         resolve("notes")
 
 
