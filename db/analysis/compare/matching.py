@@ -55,11 +55,13 @@ KEYS_OF_COLUMN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 columns (run_id, git_commit, tags, ...) do not distinguish series."""
 QUANTIZED_NAME = re.compile(
     r"(?P<model>.+?)[-._ ](?P<type>(?:UD-|i1-)?"
-    r"(?:I?Q[1-8](?:_[0-9A-Z]+){1,3}|TQ[12]_0|(?:MXFP4|NVFP4)(?:_MOE)?|BF16|FP?(?:16|32)))(?:\.gguf)?",
+    r"(?:I?Q[1-8](?:_[0-9A-Z]+){1,3}|TQ[12]_0|(?:MXFP4|NVFP4)(?:_MOE)?|BF16|FP?(?:16|32)"
+    r"|AWQ|(?:AWQ-|GPTQ-)?INT[2348]|GPTQ|FP8(?:-dynamic)?|(?:quantized\.)?W[48]A(?:8|16)|bnb-[48]bit))(?:\.gguf)?",
     re.IGNORECASE,
 )
 """A GGUF file's name, or that of the model that llama-bench read from one: the model's name before the type of its
-values, such as Q4_K_M. UD- and i1- are publishers' marks of mixtures."""
+values, such as Q4_K_M; UD- and i1- are publishers' marks of mixtures. Or the name of a quantized model on the hub, by
+which servers know it: NAME-AWQ, NAME-GPTQ-Int4."""
 ACROSS = (*(word for word, column in FIELDS.items() if column in KEYS_OF_COLUMN), "runtime_mode", "cpu_list", ALL)
 """Values of --across."""
 
@@ -181,7 +183,7 @@ def _shared(one: Representative, may_differ: MayDiffer) -> list[str]:
 
 
 def model_and_quantization(model_id: str) -> tuple[str, str | None]:
-    """The model's name, and the quantization that a GGUF file's name ends with; None for other names."""
+    """The model's name, and the quantization that it ends with; None for other names."""
     found = QUANTIZED_NAME.fullmatch(model_id)
     return (model_id, None) if found is None else (found["model"], found["type"])
 

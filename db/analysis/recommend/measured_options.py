@@ -98,6 +98,8 @@ WHERE shown.result_id IN (SELECT unnest(?::VARCHAR[])) AND newer.started_at > ru
 """Results that are newer than a shown one, and were passed over because they are not valid."""
 
 
+UNSTATED_CONFIG = canonical_hash({})
+"""The hash of a configuration that is not known, as of a model behind an address."""
 OF_ONE_SEARCH = f"""
 SELECT count(*) AS runs, count(DISTINCT session_id) AS sessions FROM benchmark_runs
 WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND {SEARCHES["a search by benchhouse tune"]}
@@ -398,9 +400,10 @@ def _rate_half_width(rates: Sequence[float]) -> float | None:
 
 def workload_config(row: Row) -> str:
     """The hash of a result's model, the same for all quantizations of one: what a GGUF file says of its model includes
-    its own."""
+    its own, and what a server does, nothing."""
     model, quantization = model_and_quantization(row["model_id"])
-    return str(row["config_hash"]) if quantization is None else canonical_hash({"model": model})
+    is_own = quantization is None or row["config_hash"] == UNSTATED_CONFIG
+    return str(row["config_hash"]) if is_own else canonical_hash({"model": model})
 
 
 def stated_mode(row: Row) -> dict[str, Any]:

@@ -192,10 +192,15 @@ def test_an_empty_database_has_not_enough_data(database, capsys):
         ("llama-2-7b.q8_0.gguf", "llama-2-7b", "q8_0"),
         ("phi-2-F16.gguf", "phi-2", "F16"),
         ("gpt-oss-20b-MXFP4.gguf", "gpt-oss-20b", "MXFP4"),
-        *((name, name, None) for name in ("gpt2", "Q4_0.gguf", "llama-2-7b.gguf", "a/b-Q4", "Llama-3-8B-AWQ", "t5-f1")),
+        ("Qwen/Qwen3-8B-AWQ", "Qwen/Qwen3-8B", "AWQ"),
+        ("qwen3-8b-awq", "qwen3-8b", "awq"),
+        ("Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen2.5-7B-Instruct", "GPTQ-Int4"),
+        ("Llama-3.1-8B-FP8-dynamic", "Llama-3.1-8B", "FP8-dynamic"),
+        ("Llama-3.1-8B-quantized.w4a16", "Llama-3.1-8B", "quantized.w4a16"),
+        *((name, name, None) for name in ("gpt2", "Q4_0.gguf", "llama-2-7b.gguf", "a/b-Q4", "t5-f1", "awq", "point8")),
     ],
 )
-def test_the_quantization_ends_the_name_of_a_gguf_file(name, model, quantization):
+def test_the_quantization_ends_the_name_of_a_file_or_model(name, model, quantization):
     assert model_and_quantization(name) == (model, quantization)
 
 

@@ -14,6 +14,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW
 from benchmarking.core.records import REQUEST_RATE, Doubt
 from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from db.analysis.compare.matching import allowed_across
+from db.analysis.recommend.measured_options import UNSTATED_CONFIG
 from db.analysis.recommend.servers import LOAD_SETTINGS
 from db.commands import check, compare, history, import_results, recommend, show
 from db.warehouse import Warehouse
@@ -123,6 +124,22 @@ def test_a_rate_holds_where_enough_requests_met_every_limit_and_lower_rates_hold
         level["request_rate"]: level["share"] for one in servers for level in one["levels"] if one["device"] == "cpu"
     }
     assert shares == {1.0: 1.0, 2.0: 0.95, 4.0: 0.25, 8.0: 1.0}
+
+
+def test_servers_of_the_quantizations_of_a_model_are_ranked_together(empty_database, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "quantized.duckdb")
+    with Warehouse.open(path) as warehouse:
+        for name, late in (("q-8b", 15), ("q-8b-AWQ", 0)):
+            run = server("engine", {2.0: 0, 8.0: late}, model_id=name)
+            warehouse.ingest(Alter.workload(run, config_hash=UNSTATED_CONFIG))
+    words = ["--request-rate", "5", *ASKED, "--db-path", str(path)]
+    for name in ("q-8b", "q-8b-AWQ"):
+        assert recommend.main([name, *words, "--json"]) == 0
+        (traffic,) = json.loads(capsys.readouterr().out)["traffic"]
+        found = [(one["holds_up_to"], one["runtime_mode"].get("quantization")) for one in traffic["servers"]]
+        assert found == [(8.0, "AWQ"), (2.0, None)]
+    assert recommend.main(["q-8b", *words]) == 0
+    assert "engine (quantization AWQ), float32: holds up to 8/s" in " ".join(capsys.readouterr().out.split())
 
 
 def test_invalid_loads_and_closed_loops_are_no_answer_to_a_rate(asked):
