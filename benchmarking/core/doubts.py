@@ -160,7 +160,7 @@ _MEANINGS: Mapping[Severity, Mapping[str, tuple[str, str]]] = {
         ),
         "severe_outliers": (
             "more than 5% of the calls are extreme outliers",
-            "use the median rather than the mean, and look for programs that run periodically",
+            "look for programs that run periodically: high percentiles depend on them, the median hardly does",
         ),
         "slow_calls": (
             "a few extremely slow calls take more than 5% of the time, so the throughput is lower than the median "

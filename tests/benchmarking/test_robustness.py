@@ -129,7 +129,7 @@ def test_interruptions_keep_results_and_resume_continues(tmp_path):
     assert code == 130
     advice = "continue with run_hardware_benchmark --resume --output-dir benchmark_results"
     assert f"of {POINTS} points measured: saved; {advice}\n" in err
-    assert "the database has a run when all of it is measured; setup_benchmark_db --ingest FILE ends and " in err
+    assert "the database has a run when all of it is measured; to end one instead, and store what there is of " in err
     assert before
     assert finish(start("--resume"))[0] == 0
     after = kept(folder)

@@ -355,8 +355,8 @@ def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: No
 
 def storing_unfinished(folder: Path) -> str:
     """How what is measured of the unfinished runs in a folder is stored, with less to judge by."""
-    what = f"one with what there is of it, FILE being its *{spool.PARTIAL_SUFFIX} in {folder}"
-    return f"{as_typed('setup')} --ingest FILE ends and stores {what}"
+    command, file = f"{as_typed('setup')} --ingest FILE", f"its *{spool.PARTIAL_SUFFIX} in {folder}"
+    return f"to end one instead, and store what there is of it: {command}, where FILE is {file}"
 
 
 def end_early(path: Path) -> tuple[Path, str]:

@@ -449,6 +449,17 @@ def test_with_limits_the_front_is_of_the_options_that_meet_them():
     assert front(recommend(options, {"memory": 50.0})) == {"fast", "small"}, "none meets it"
 
 
+def test_the_order_of_the_rows_is_said():
+    def rows(options, limits):
+        words = recommendation_words(WORKLOAD, recommend(options, limits, "latency"), limits)
+        return next(note for note in words.notes if note.startswith("rows: "))
+
+    apart = [option("a"), option("b", latency_ms=20.0, high_ms=21.0)]
+    assert rows(apart, {}) == "rows: by latency"
+    assert rows(apart, {"latency": 15.0}) == "rows: by latency; those that miss a limit last, the closest first"
+    assert rows([option("a"), option("b")], {}) == "rows: the recommended one, those equal to it, then by latency"
+
+
 def test_of_launches_that_prove_options_equivalent_the_simplest_is_chosen_and_the_others_are_named():
     """However much better one of them is as measured, and although its interval excludes the others."""
     tuned = option("tuned", latency_ms=9.0, high_ms=9.01, is_between=True, runtime_mode={"attention": "eager"})
