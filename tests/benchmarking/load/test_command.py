@@ -407,6 +407,41 @@ def test_an_interrupted_load_says_how_many_levels_it_keeps(levels, words, tmp_pa
     assert len([*(tmp_path / "runs").glob("load_*.json")]) == levels
 
 
+def test_an_interrupted_search_stores_the_answer_of_its_levels_which_recommend_names(tmp_path, monkeypatch, capsys):
+    measured, rates = server_load.ServerLoad.measured, []
+
+    def interrupted(load, level):
+        if len(rates) == 2:
+            raise KeyboardInterrupt
+        rates.append(level.rate)
+        return measured(load, level)
+
+    monkeypatch.setattr(server_load.ServerLoad, "measured", interrupted)
+    monkeypatch.setattr(curve, "WIDEST", inf)
+    monkeypatch.setattr(load_doubts, "MAX_LATENESS_SHARE", 1e6)  # the server is in this process
+    monkeypatch.setattr(load_doubts, "MIN_ACHIEVED_SHARE", 0.0)
+    database = ["--db-path", str(tmp_path / "a.duckdb")]
+    with serving(Script(ttft_s=0.002, itl_s=0.0005)) as url:
+        words = ["--url", url, "m", "--request-rate", "40,80", "--find-rate", "--limit", "ttft:20s", "--share", "0.8"]
+        words += [
+            "--save",
+            "--num-requests",
+            "60",
+            "--output-length",
+            "2",
+            "--capacity-seconds",
+            "0",
+            "--quiet",
+            *database,
+        ]
+        assert load_server.main([*words, "--output-dir", str(tmp_path / "runs")]) == 130
+    shown, err = capsys.readouterr()
+    assert "so far: the answer is that of the levels until now" in err
+    (rate,) = re.findall(r"deploy for up to ([\d.]+) requests/s", " ".join(shown.split()))
+    assert recommend.main(["m", "--request-rate", "1", "--ttft-ms", "20000", "--share", "0.8", *database]) == 0
+    assert f"a search found {rate} requests/s (95 % interval" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_load_that_is_interrupted_after_its_levels_has_no_unfinished_one(tmp_path, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
