@@ -71,11 +71,16 @@ NEWEST = "-started"
 POINT_ORDER = (
     "sequence_length", "new_tokens", "batch_size", "concurrency", "TRY_CAST(axes->>'request_rate' AS DOUBLE)", "axes",
 )  # fmt: skip
-SHOWN = "SELECT result_id FROM {view} WHERE {filters} ORDER BY {order} LIMIT $most OFFSET $skipped"
+SHOWN = """
+SELECT result_id, run_id, count(*) OVER () AS results
+FROM {view} WHERE {filters} ORDER BY {order} LIMIT $most OFFSET $skipped
+"""
 """Only the ids: of a million results, sorting all columns takes twice the time of the whole page."""
 ROWS = """
-SELECT {columns}, origin_format FROM all_results WHERE result_id IN (SELECT unnest($ids::VARCHAR[]))
+SELECT {columns}, origin_format FROM all_results
+WHERE run_id IN (SELECT unnest($runs::VARCHAR[])) AND result_id IN (SELECT unnest($ids::VARCHAR[]))
 """
+RUNS = "SELECT DISTINCT run_id FROM benchmark_results WHERE result_id IN (SELECT unnest($ids::VARCHAR[]))"
 MOST_TICKED = 12
 COUNT = "SELECT count(*) AS results FROM {view} WHERE {filters}"
 CELLS = """
@@ -136,15 +141,18 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     sort = WORDS_OF_SORTS.get(parameters.sort, parameters.sort)
     key, is_down = choice(sort.removeprefix("-"), tuple(known), "sort"), sort.startswith("-")
     chosen = tuple(choice(name, tuple(known), "column") for name in parameters.columns)
-    (counted,) = data.warehouse.query(COUNT.format(view=view, filters=FILTERS), values).dicts()
-    count = int(counted["results"])
     skipped = (parameters.page - 1) * PAGE_ROWS
     order = order_by(known[key], is_down=is_down)
     more = {"most": PAGE_ROWS, "skipped": skipped, **({} if known[key].own is None else {"metric": known[key].own})}
     found = data.warehouse.query(SHOWN.format(view=view, filters=FILTERS, order=order), {**values, **more}).dicts()
-    ids = [row["result_id"] for row in found]
-    columns = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS))
-    read = data.warehouse.query(ROWS.format(columns=columns), {"ids": [*ids, *parameters.tick]}).dicts()
+    counted = found or data.warehouse.query(COUNT.format(view=view, filters=FILTERS), values).dicts()
+    count, ids = int(counted[0]["results"]), [row["result_id"] for row in found]
+    columns, runs_of_ticked = ", ".join((*SUBJECT, *POINT_COLUMNS, *COLUMNS)), list[dict[str, Any]]()
+    if parameters.tick:
+        runs_of_ticked = data.warehouse.query(RUNS, {"ids": list(parameters.tick)}).dicts()
+    run_ids = list(dict.fromkeys(row["run_id"] for row in (*found, *runs_of_ticked)))
+    chosen_rows = {"runs": run_ids, "ids": [*ids, *parameters.tick]}
+    read = data.warehouse.query(ROWS.format(columns=columns), chosen_rows).dicts()
     by_id = {row["result_id"]: row for row in read}
     rows = [by_id[result_id] for result_id in ids]
     ticked = [by_id[result_id] for result_id in dict.fromkeys(parameters.tick) if result_id in by_id][:MOST_TICKED]
