@@ -153,7 +153,7 @@ class MemoryPhases(ChartPlugin):
 
     def drawing(self, key: Row, drawn: Sequence[Row]) -> Drawing:
         phases = {title: found for title in PANELS if len(found := measured(drawn, title)) > 1}
-        if not phases:
+        if not any(title.startswith("Memory") for title in phases):
             return "no memory readings of two phases"
         groups = grouped(drawn, ("batch_size", *POINT_COLUMNS))
         shown = groups[-MOST_LINES:]  # the largest points need the most memory

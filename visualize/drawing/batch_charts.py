@@ -138,7 +138,7 @@ class BatchChart(ChartPlugin):
         if is_by_batch:
             panels.append(Panel(x=size_axis(BATCH_LABEL, sizes), y=y, elements=tuple(lines), height_in=PANEL_HEIGHT_IN))
         if across is not None:
-            panels.append(_by_axis(across, drawn, len(series), self.value_title(key)))
+            panels.append(_by_axis(across, drawn, len(series) if is_by_batch else 0, self.value_title(key)))
         fixed_axes = {name: value for name, value in axis_values(drawn[0]).items() if name not in names}
         shared = {**key, "sequence_length": fixed_axes.pop("sequence_length", None), "axes": json.dumps(fixed_axes)}
         # The finding is the ratio of the quantity at the largest and smallest batch size (a range over several lines),

@@ -47,6 +47,10 @@ ORPHAN = 3
 """A last line of at most this many characters takes the previous word with it."""
 WIDER = {"P": 1.3, "*": 1.8}
 """Markers with narrow arms, which are drawn larger: their edges would fill them, so that hollow ones look filled."""
+NUMBER = r"\d(?:[\d.,]*\d)?"
+WORD = re.compile(rf"(?:{NUMBER} )?[^ ]+(?: {NUMBER}(?:[,;:).]+|$))?(?: ·)? *")
+"""A word with the number that it is the unit of ("8 threads"), or the name of at the end of a phrase ("sequence 128,").
+A separator dot may end a line but not begin one."""
 LONG_WORD = 30
 """Words with more characters may be broken at separators; shorter words stay whole."""
 
@@ -106,12 +110,12 @@ def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> Non
 
 
 def wrap(text: str, size: float, width_in: float, weight: str = "normal") -> str:
-    """The text in lines of at most `width_in` inches. Lines break after spaces, but not between a number and its unit,
-    in long words after / - _ . , and anywhere in a part that is still too wide."""
+    """The text in lines of at most `width_in` inches. Lines break after spaces, but not between a number and its unit
+    or name, in long words after / - _ . , and anywhere in a part that is still too wide."""
     if _width_in(text, size, weight) <= width_in:
         return text
     lines, line, taken_in = [], "", 0.0
-    words = re.findall(r"(?:\d(?:[\d.,]*\d)? )?[^ ]+(?: ·)? *", text)  # a separator dot may end a line, not begin one
+    words = WORD.findall(text)
     parts = [re.findall(r"[^/_.-]*[/_.-]+ *|[^/_.-]+", word) if len(word) > LONG_WORD else [word] for word in words]
     for piece in [piece for pieces in parts for piece in pieces]:
         own_in = _width_in(piece.rstrip(" "), size, weight)

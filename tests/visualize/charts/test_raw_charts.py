@@ -131,6 +131,15 @@ def test_memory_phases_and_device_utilization_are_drawn(make_run, figures, see, 
     assert see.texts(figure)[0] == "bert-base-uncased: memory peaks at 910 MB at batch 1, sequence 32"
 
 
+def test_a_chart_of_memory_has_memory(make_run, outcomes, alter):
+    use = alter.metrics(utilization_mean_percent=40.0, utilization_max_percent=90.0)
+    gone = {"memory_peak_rss_infer_mb": None, "memory_rss_mean_mb": None}
+    run = alter.results(make_run(batch_sizes=(1,), sequence_lengths=(32,)), use)
+    bare = [replace(one, metrics={k: v for k, v in one.metrics.items() if k not in gone}) for one in run.results]
+    (outcome,) = outcomes("memory_phases", replace(run, results=tuple(bare)))
+    assert outcome.why == "no memory readings of two phases"
+
+
 def test_memory_phases_need_two_readings(make_run, outcomes):
     (outcome,) = outcomes("memory_phases", make_run())
     assert isinstance(outcome, NotDrawn)

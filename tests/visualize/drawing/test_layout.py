@@ -29,8 +29,9 @@ def test_long_text_breaks_after_spaces():
     assert wrapped.replace("\n", " ") == text
 
 
-def test_a_number_stays_with_its_unit():
+def test_a_number_stays_with_its_unit_and_its_name():
     assert wrap("cpu · onnxruntime · 1 thread", 9, 1.65) == "cpu · onnxruntime ·\n1 thread"
+    assert wrap("at batch 2, sequence 16, 8 new tokens", 9, 1.3) == "at batch 2,\nsequence 16, 8 new\ntokens"
 
 
 def test_long_names_break_after_separators():
