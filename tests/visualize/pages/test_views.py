@@ -116,6 +116,17 @@ def test_the_default_model_to_recommend_has_results_of_calls(tmp_path):
     snapshots.close()
 
 
+def test_the_page_charts_has_single_points_only_where_the_files_have(tmp_path):
+    single = make_run(runtime="onnxruntime", batch_sizes=(1,), sequence_lengths=(32,))
+    for runs, expected in (([single], (1, 0)), ([single, make_run(sequence_lengths=(32,))], (1, 1))):
+        path = tmp_path / f"{len(runs)}.duckdb"
+        with Warehouse.open(path) as warehouse:
+            warehouse.ingest_all(runs)
+        with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+            shown = page_of(found, "charts", chart="latency_vs_batch_size")
+            assert (len(shown.charts), len(shown.missing)) == expected
+
+
 def test_pages_begin_with_an_imported_model_that_has_something_to_show(tmp_path):
     """Not with the one of most series, whose files state neither a latency nor a rate."""
     origin = Origin(format="llama_bench", definition="llama_bench")

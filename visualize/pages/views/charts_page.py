@@ -60,16 +60,17 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
         metric=parameters.metric,
     )
     figures: list[Figure] = []
-    missing: dict[str, None] = {}
+    missing: list[NotDrawn] = []
     for drawing in chart.draw(chart.rows(data.warehouse, selection)):
-        if not isinstance(drawing, NotDrawn):
-            figures.append(drawing)
-        elif drawing.alone is not None and selection.model_id is not None:
-            figures.append(drawing.alone)
+        if isinstance(drawing, NotDrawn):
+            missing.append(drawing)
         else:
-            missing[f"{drawing.what}: {drawing.why}"] = None
+            figures.append(drawing)
         if len(figures) > MOST_FIGURES:
             break
+    if not figures:  # better the charts of single points than none, as in files
+        figures = [one.alone for one in missing if one.alone is not None]
+        missing = [one for one in missing if one.alone is None]
     # The command that writes the same chart as image files.
     command = ["benchhouse", "charts", *([parameters.selection] if parameters.selection else [])]
     command += ["--chart", parameters.chart, *(["--model-id", selection.model_id] if selection.model_id else [])]
@@ -81,7 +82,7 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
         metrics=metric_choices(data) if chart.has_metric else None,
         charts=tuple(map(vega.chart, figures[:MOST_FIGURES])),
         left_out=len(figures) > MOST_FIGURES,
-        missing=tuple(missing)[:MOST_FIGURES],
+        missing=tuple(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))[:MOST_FIGURES],
         command=shlex.join(command + (["--metric", parameters.metric] if parameters.metric else [])),
     )
 
