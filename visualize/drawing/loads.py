@@ -98,7 +98,7 @@ def without_rate(row: Row) -> str | None:
 
 def is_at_once(row: Row) -> bool:
     """Whether all requests of the level are sent at once, also where `by_kind` replaced what says so."""
-    return bool(row.get("is_at_once")) or words.settings_of(row).get("arrivals") == SENT_AT_ONCE
+    return words.settings_of({"runtime_mode": row.get("own_mode", row["runtime_mode"])}).get("arrivals") == SENT_AT_ONCE
 
 
 def level(row: Row) -> float:
@@ -264,8 +264,7 @@ def by_kind(rows: Sequence[Row]) -> list[tuple[Row, list[Row]]]:
         axes = {name: one for name, one in axis_values(row).items() if name not in (RATE, "sequence_length")}
         other_axes = ", ".join(words.axis(name, value) for name, value in sorted(axes.items()))
         mode = min(modes) if len(modes) == 1 else row["runtime_mode"]
-        own = {"own_mode": row["runtime_mode"], "other_axes": other_axes, "is_at_once": is_at_once(row)}
-        marked.append({**row, "runtime_mode": mode, **own})
+        marked.append({**row, "runtime_mode": mode, "own_mode": row["runtime_mode"], "other_axes": other_axes})
     others = tuple(name for name in POINT_COLUMNS if name not in ("concurrency", "axes"))
     return grouped(marked, (*SUBJECT, *others, "other_axes"))
 
