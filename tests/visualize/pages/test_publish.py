@@ -165,6 +165,10 @@ def test_no_page_needs_a_server(pages):
         assert f'content="{static_site.POLICY}"'.replace("'", "&#39;") in page.text, path
 
 
+def test_the_page_recommend_says_where_servers_are(pages):
+    assert "The page Loads has the request rates of servers" in pages["recommend.html"].text
+
+
 def test_the_site_contains_no_hosts_users_and_folders(small, tmp_path):
     assert publish(tmp_path / "site", small) == 0
     crawled(tmp_path / "site")
