@@ -168,6 +168,8 @@ def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
         (row,) = listed.rows
         cells = dict(zip((heading.text for heading in listed.headings), row, strict=True))
         assert (cells["within limits/s"].text, cells["levels"].text, cells["state"].text) == ("1.5", "2/2", "1 invalid")
+        assert cells["within limits/s"].tone == "warn"
+        assert "; but 1 of its 2 levels is invalid" in cells["within limits/s"].hint
         rates = [cell.text for row in page_of(found, "run", run_id=load.run_id).results.rows for cell in row]
         assert not [text for text in rates if text.endswith("*")], "requests of a load are no calls"
         for grid in (_results_page(found).grid, page_of(found, "run", run_id=load.run_id).results):

@@ -172,7 +172,9 @@ def _searched(row: Mapping[str, Any]) -> Cell:
     found = HighestRate.of(dict(search["metrics"]), loads.facts_of(search))
     if found is None:
         return text_cell("not found", hint=search["error"])
-    return text_cell(f"{'at least ' if found.high is None else ''}{number_text(found.rate)}", hint=found.text)
+    but = f"; but {invalid_levels_words(row['invalid'], row['levels']).partition(':')[0]}" if row["invalid"] else ""
+    text = f"{'at least ' if found.high is None else ''}{number_text(found.rate)}"
+    return text_cell(text, hint=found.text + but, tone="warn" if but else "")
 
 
 def _knee(row: Mapping[str, Any]) -> Cell:
