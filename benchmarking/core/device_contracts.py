@@ -33,14 +33,8 @@ CONDITION_NAMES = ("temperature_c", "clock_hz", "memory_clock_hz")
 MACHINE_NAMES = ("machine_percent", "machine_used_bytes")
 """Of a processor: its use by all programs of the machine, and the memory that they use."""
 STATE_NAMES = (
-    "clock_hz",
-    "clock_default_hz",
-    "memory_clock_hz",
-    "temperature_c",
-    "power_w",
-    "throttle_reasons",
-    "violation_ns",
-    "foreign_pids",
+    *("clock_hz", "clock_default_hz", "memory_clock_hz", "temperature_c"),
+    *("power_w", "throttle_reasons", "violation_ns", "foreign_pids"),
 )
 ENERGY_DOMAINS = ("gpu", "cpu_pkg", "dram", "soc")
 """What an energy counter covers: the GPU, the CPU package, the memory, the whole chip."""

@@ -21,16 +21,8 @@ from benchmarking.core.records import Json, Point, Precision, Provenance, Scalar
 from benchmarking.core.untrusted.repository import repository_state
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "diffusers",
-    "tokenizers",
-    "safetensors",
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "openvino",
-    "nvidia-ml-py",
+    *("torch", "transformers", "diffusers", "tokenizers", "safetensors"),
+    *("numpy", "onnxruntime", "onnxruntime-gpu", "openvino", "nvidia-ml-py"),
 )
 """Packages whose version may change a number; those that are not installed are left out."""
 

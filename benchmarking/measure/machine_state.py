@@ -25,7 +25,7 @@ from benchmarking.devices.support import system_values
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text, escaped_threads
 from benchmarking.devices.support.handles import GPU_IDLE
 from benchmarking.devices.support.host import host_facts
-from benchmarking.devices.support.system_values import UnreadableError, gather, read_int, read_text
+from benchmarking.devices.support.system_values import UnreadableError, gather, matched, read_int, read_text
 
 ROOT = Path("/")
 HZ_PER_KHZ = 1_000
@@ -73,11 +73,11 @@ def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
     return gather(
         {
             "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
-            "cpu_pressure": lambda: _pressure(root),
+            "cpu_pressure": lambda: dict(_pressure(root)),
             "run_queue": lambda: dict(_run_queue(root, processes)),
             "throttling": lambda: dict(system_values.throttling(root)),
             "usage": lambda: _usage(root, processes),
-            "swapped_in_pages": lambda: _swapped_in_pages(root),
+            "swapped_in_pages": lambda: int(matched(root / "proc/vmstat", r"^pswpin (\d+)", "no pswpin")),
             "cpu_frequency_hz": lambda: _frequency_hz(root),
             "temperatures_c": lambda: dict(_temperatures_c(root)),
         }
@@ -129,12 +129,10 @@ def _cpu_ticks(root: Path) -> tuple[int, int]:
     return fields[7], sum(fields)
 
 
-def _pressure(root: Path) -> dict[str, Json]:
+def _pressure(root: Path) -> dict[str, float]:
     """Percentage of the last 10 s in which some task waited for a CPU, and the total wait in microseconds."""
-    some = next((line for line in read_text(root / "proc/pressure/cpu").splitlines() if line.startswith("some")), None)
-    if some is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: /proc/pressure/cpu has no line 'some'")
-    fields = dict(word.split("=") for word in some.split()[1:])
+    some = matched(root / "proc/pressure/cpu", "^some (avg10=.*)", "no 'some avg10'")
+    fields = dict(word.split("=") for word in some.split())
     return {"avg10_percent": float(fields["avg10"]), "total_us": int(fields["total"])}
 
 
@@ -170,13 +168,6 @@ def _usage(root: Path, processes: Sequence[int]) -> dict[str, Json]:
         "voluntary_switches": usage.ru_nvcsw,
         "involuntary_switches": usage.ru_nivcsw,
     }
-
-
-def _swapped_in_pages(root: Path) -> int:
-    for line in read_text(root / "proc/vmstat").splitlines():
-        if line.startswith("pswpin "):
-            return int(line.split()[1])
-    raise UnreadableError(f"{NOT_SUPPORTED}: /proc/vmstat has no pswpin")
 
 
 def _frequency_hz(root: Path) -> float:
@@ -263,26 +254,8 @@ HOST_FACTS = ("is_virtual_machine", "virtual_machine", "is_container", "containe
 """Names copied from the machine's facts."""
 
 VARIABLE_PREFIXES = (
-    "OMP_",
-    "MKL_",
-    "KMP_",
-    "GOMP_",
-    "OPENBLAS_",
-    "TORCH",
-    "PYTORCH_",
-    "CUDA_",
-    "CUBLAS_",
-    "CUDNN_",
-    "NVIDIA_",
-    "HIP_",
-    "HSA_",
-    "ROCR_",
-    "MIOPEN_",
-    "HF_",
-    "TRANSFORMERS_",
-    "ORT_",
-    "OV_",
-    "MALLOC_",
+    *("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_"),
+    *("NVIDIA_", "HIP_", "HSA_", "ROCR_", "MIOPEN_", "HF_", "TRANSFORMERS_", "ORT_", "OV_", "MALLOC_"),
 )
 VARIABLE_NAMES = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "PYTHONMALLOC", "PYTHONHASHSEED", "NUMEXPR_NUM_THREADS")
 PRELOADS = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")
@@ -301,10 +274,12 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
             "is_turbo_on": lambda: _is_turbo_on(root),
             "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
             "load_average_1m": _load_average,
-            "cpu_pressure_avg10_percent": lambda: _pressure_percent(root),
+            "cpu_pressure_avg10_percent": lambda: _pressure(root)["avg10_percent"],
             "power_source": lambda: _power_source(root),
             "address_space_randomization": lambda: read_int(root / "proc/sys/kernel/randomize_va_space"),
-            "transparent_hugepages": lambda: _transparent_hugepages(root),
+            "transparent_hugepages": lambda: matched(  # always, madvise or never
+                root / "sys/kernel/mm/transparent_hugepage/enabled", r"\[(\w+)\]", "no choice is marked"
+            ),
             "swappiness": lambda: read_int(root / "proc/sys/vm/swappiness"),
         }
     )
@@ -346,13 +321,6 @@ def _load_average() -> float:
     return os.getloadavg()[0]
 
 
-def _pressure_percent(root: Path) -> float:
-    found = re.search(r"^some avg10=([\d.]+)", read_text(root / "proc/pressure/cpu"))
-    if found is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no 'some avg10' in {root / 'proc/pressure/cpu'}")
-    return float(found[1])
-
-
 def _power_source(root: Path) -> str:
     """ "mains" or "battery". On Linux an online mains supply wins, else a discharging battery (sysfs-class-power).
     A supply that cannot be read leaves it unknown only if the others do not tell."""
@@ -381,12 +349,3 @@ def _power_source(root: Path) -> str:
     if not states and not online:
         raise UnreadableError(f"{NOT_APPLICABLE}: no power supply is listed in {supplies}")
     return "battery" if "Discharging" in states or (online and states) else "mains"
-
-
-def _transparent_hugepages(root: Path) -> str:
-    """The word in brackets: always, madvise or never."""
-    path = root / "sys/kernel/mm/transparent_hugepage/enabled"
-    found = re.search(r"\[(\w+)\]", read_text(path))
-    if found is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no choice is marked in {path}")
-    return found[1]

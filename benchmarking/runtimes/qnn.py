@@ -33,16 +33,8 @@ HTP = "htp"
 """The tensor processor: the only backend with reusable compiled contexts and adjustable clocks."""
 NO_FALLBACK: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 PERFORMANCE_MODES = (
-    "burst",
-    "balanced",
-    "default",
-    "extreme_power_saver",
-    "high_performance",
-    "high_power_saver",
-    "low_balanced",
-    "low_power_saver",
-    "power_saver",
-    "sustained_high_performance",
+    *("burst", "balanced", "default", "extreme_power_saver", "high_performance"),
+    *("high_power_saver", "low_balanced", "low_power_saver", "power_saver", "sustained_high_performance"),
 )
 """Modes of the tensor processor, the default first. For any other word QNN only warns and chooses a mode itself."""
 

@@ -19,26 +19,9 @@ class DecoderOnly(TextFamily):
     rank = 1
     without_sdpa = frozenset({"bloom", "codegen", "gemma2", "gpt_neo", "gptj", "mpt", "xglm"})
     model_types = without_sdpa | {
-        "cohere",
-        "falcon",
-        "gemma",
-        "gemma3_text",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neox",
-        "granite",
-        "llama",
-        "mistral",
-        "olmo",
-        "olmo2",
-        "opt",
-        "phi",
-        "phi3",
-        "qwen2",
-        "qwen3",
-        "smollm3",
-        "stablelm",
-        "starcoder2",
+        *("cohere", "falcon", "gemma", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neox"),
+        *("granite", "llama", "mistral", "olmo", "olmo2", "opt", "phi"),
+        *("phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2"),
     }
     tasks: tuple[str, ...] = ("text-generation", "feature-extraction")
     generative_tasks = frozenset({"text-generation"})

@@ -41,15 +41,8 @@ class MixtureOfExperts(TextFamily):
         without_sdpa
         | ENCODER_DECODERS
         | {
-            "deepseek_v2",
-            "deepseek_v3",
-            "ernie4_5_moe",
-            "granitemoe",
-            "mixtral",
-            "olmoe",
-            "phimoe",
-            "qwen2_moe",
-            "qwen3_moe",
+            *("deepseek_v2", "deepseek_v3", "ernie4_5_moe", "granitemoe", "mixtral"),
+            *("olmoe", "phimoe", "qwen2_moe", "qwen3_moe"),
         }
     )
     tasks: tuple[str, ...] = ("text-generation", "text2text-generation")

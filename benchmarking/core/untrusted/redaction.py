@@ -34,16 +34,7 @@ ALWAYS_SECRET = (
 )
 SECRET_AT_THE_END = (
     *ALWAYS_SECRET,
-    "token",
-    "key",
-    "pass",
-    "pwd",
-    "auth",
-    "cookie",
-    "bearer",
-    "signature",
-    "pat",
-    "sig",
+    *("token", "key", "pass", "pwd", "auth", "cookie", "bearer", "signature", "pat", "sig"),
 )
 SEVERAL = ("secrets", "passwords", "credentials", "apikeys")
 """Endings of the names of several secrets."""
@@ -54,21 +45,9 @@ NO_SECRET_TOKENS = (
 )
 """Words before "token" in the vocabulary of language models."""
 NO_SECRET_KEYS = (
-    *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash", "lookup", "dict", "row", "series"),
-    *(
-        "explain",
-        "join",
-        "unique",
-        "object",
-        "index",
-        "build",
-        "map",
-        "metric",
-        "state",
-        "query",
-        "attention",
-        "hashed",
-    ),
+    *("cache", "primary", "foreign", "sort", "partition", "group", "public", "hash"),
+    *("lookup", "dict", "row", "series", "explain", "join", "unique", "object"),
+    *("index", "build", "map", "metric", "state", "query", "attention", "hashed"),
 )
 """Words before "key" in the vocabulary of data and models."""
 KEY_DATA = ["key", "data"]

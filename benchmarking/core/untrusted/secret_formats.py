@@ -195,34 +195,11 @@ WEBHOOK = re.compile(
 
 
 MESSENGERS = (
-    *("slack", "discord", "tgram", "telegram", "msteams", "teams", "workflows", "gchat", "wxteams", "webex"),
-    *(
-        "mattermost",
-        "mmost",
-        "rocketchat",
-        "rocket",
-        "zulip",
-        "signal",
-        "matrix",
-        "feishu",
-        "lark",
-        "dingtalk",
-        "wecombot",
-    ),
-    *("pagerduty", "opsgenie", "pover", "pushover", "ntfy", "gotify", "ifttt", "pbul", "pushbullet", "twilio", "sns"),
-    *(
-        "mailgun",
-        "sendgrid",
-        "sparkpost",
-        "victorops",
-        "splunk",
-        "zapier",
-        "bark",
-        "join",
-        "line",
-        "ryver",
-        "simplepush",
-    ),
+    *("slack", "discord", "tgram", "telegram", "msteams", "teams", "workflows", "gchat", "wxteams"),
+    *("webex", "mattermost", "mmost", "rocketchat", "rocket", "zulip", "signal", "matrix", "feishu"),
+    *("lark", "dingtalk", "wecombot", "pagerduty", "opsgenie", "pover", "pushover", "ntfy", "gotify"),
+    *("ifttt", "pbul", "pushbullet", "twilio", "sns", "mailgun", "sendgrid", "sparkpost", "victorops"),
+    *("splunk", "zapier", "bark", "join", "line", "ryver", "simplepush"),
 )
 """Names that alerting tools use as the schemes of addresses: github.com/caronc/apprise/wiki, containrrr.dev/shoutrrr"""
 MESSENGER = re.compile(

@@ -35,6 +35,7 @@ from benchmarking.devices.support.system_values import (
     free_in_groups,
     gather,
     run_command,
+    value_or_reason,
 )
 
 HASH_VERSION = 1
@@ -53,26 +54,10 @@ FREE = "free_memory_bytes"
 TOTAL = "device_memory_bytes"
 
 NAMES = (
-    "cpu_model",
-    "cpu_vendor",
-    "cpu_capabilities",
-    "cpu_cores",
-    "cpu_threads",
-    "cpu_sockets",
-    "is_smt_active",
-    "numa_nodes",
-    "memory_bytes",
-    "cgroup_version",
-    "cgroup_cpu_quota_cores",
-    "cgroup_memory_limit_bytes",
-    "os",
-    "os_version",
-    "kernel",
-    "architecture",
-    "is_virtual_machine",
-    "virtual_machine",
-    "is_container",
-    "container",
+    *("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_cores", "cpu_threads"),
+    *("cpu_sockets", "is_smt_active", "numa_nodes", "memory_bytes", "cgroup_version"),
+    *("cgroup_cpu_quota_cores", "cgroup_memory_limit_bytes", "os", "os_version", "kernel"),
+    *("architecture", "is_virtual_machine", "virtual_machine", "is_container", "container"),
 )
 
 CAPABILITY = re.compile(r"(sse4|avx|amx|asimd|sve).*|sme([^p].*)?|fma|f16c|fphp|bf16|i8mm")
@@ -148,14 +133,7 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
         return Readings(missing={"cpu_model": str(error), "memory_bytes": str(error)})
 
     def text(key: str) -> str:
-        if not values.get(key):
-            raise UnreadableError(f"{NOT_SUPPORTED}: no sysctl {key}")
-        return values[key]
-
-    def virtual_machine() -> str:
-        if text("kern.hv_vmm_present") != "1":
-            raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
-        return values.get("hw.model", "Apple Virtualization")
+        return value_or_reason(values.get(key) or None, f"no sysctl {key}", NOT_SUPPORTED)
 
     model = values.get("machdep.cpu.brand_string", "")
     return gather(
@@ -171,7 +149,10 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
             "memory_bytes": lambda: int(text("hw.memsize")),
             "os_version": lambda: f"macOS {text('kern.osproductversion')}",
             "is_virtual_machine": lambda: text("kern.hv_vmm_present") == "1",
-            "virtual_machine": virtual_machine,
+            "virtual_machine": lambda: value_or_reason(
+                values.get("hw.model", "Apple Virtualization") if text("kern.hv_vmm_present") == "1" else None,
+                "no virtual machine",
+            ),
             "is_container": lambda: False,
         }
     )
@@ -223,17 +204,14 @@ def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, 
     psutil = psutil or importlib.import_module("psutil")
     kernel32 = kernel32 or ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]
 
+    def processors(*, logical: bool) -> int:
+        return int(value_or_reason(psutil.cpu_count(logical=logical), "psutil.cpu_count", NOT_SUPPORTED))
+
     def numa_nodes() -> int:
         highest = ctypes.c_ulong()
         if not kernel32.GetNumaHighestNodeNumber(ctypes.byref(highest)):
             raise UnreadableError(f"{NOT_SUPPORTED}: GetNumaHighestNodeNumber")
         return highest.value + 1
-
-    def virtual_machine() -> str:
-        product = _windows_virtual_machine(registry)
-        if product is None:
-            raise UnreadableError(f"{NOT_APPLICABLE}: no virtual machine")
-        return product
 
     return gather(
         {
@@ -244,23 +222,17 @@ def windows_facts(registry: ReadRegistry = read_registry, kernel32: Any = None, 
             "cpu_capabilities": lambda: sorted(
                 name for number, name in FEATURES.items() if kernel32.IsProcessorFeaturePresent(number)
             ),
-            "cpu_cores": lambda: _count(psutil.cpu_count(logical=False)),
-            "cpu_threads": lambda: _count(psutil.cpu_count(logical=True)),
-            "is_smt_active": lambda: _count(psutil.cpu_count(logical=True)) > _count(psutil.cpu_count(logical=False)),
+            "cpu_cores": lambda: processors(logical=False),
+            "cpu_threads": lambda: processors(logical=True),
+            "is_smt_active": lambda: processors(logical=True) > processors(logical=False),
             "numa_nodes": numa_nodes,
             "memory_bytes": lambda: int(psutil.virtual_memory().total),
             "os_version": lambda: f"Windows {platform.version()}",
             "is_virtual_machine": lambda: _windows_virtual_machine(registry) is not None,
-            "virtual_machine": virtual_machine,
+            "virtual_machine": lambda: value_or_reason(_windows_virtual_machine(registry), "no virtual machine"),
             "is_container": lambda: False,
         }
     )
-
-
-def _count(value: int | None) -> int:
-    if value is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: psutil.cpu_count")
-    return value
 
 
 def _windows_virtual_machine(registry: ReadRegistry) -> str | None:

@@ -183,7 +183,9 @@ def handle_facts(nvml: Nvml, handle: Any) -> Readings:
             "pcie_generation_max": nvml.deferred("nvmlDeviceGetMaxPcieLinkGeneration", handle),
             "pcie_width": nvml.deferred("nvmlDeviceGetCurrPcieLinkWidth", handle),
             "pcie_width_max": nvml.deferred("nvmlDeviceGetMaxPcieLinkWidth", handle),
-            "cuda_driver_version": lambda: _cuda_version(nvml.call("nvmlSystemGetCudaDriverVersion")),
+            "cuda_driver_version": lambda: (  # 13020 is CUDA 13.2
+                "{}.{}".format(*divmod(nvml.call("nvmlSystemGetCudaDriverVersion") // 10, 100))
+            ),
         }
     )
 
@@ -282,11 +284,6 @@ def text(value: str | bytes) -> str:
 
 def _pci(info: Any) -> str:
     return pci_address(info.domain, info.bus, info.device)
-
-
-def _cuda_version(number: int) -> str:
-    """13020 is CUDA 13.2."""
-    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 class NvmlMonitor:

@@ -16,11 +16,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarking.core.child_process import program, run_program
 from benchmarking.core.metrics import BYTES_PER_KIB
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
+Value = TypeVar("Value")
 RunCommand = Callable[[Sequence[str]], str]
 """Runs a command and returns its stdout. Raises UnreadableError."""
 
@@ -101,6 +103,21 @@ def read_int(path: Path) -> int:
         raise UnreadableError(f"{FAILED}: {path} holds {text[:40]!r}, not a number") from error
 
 
+def matched(path: Path, pattern: str, problem: str) -> str:
+    """The pattern's first group in the file. Raises UnreadableError with the problem and the path without a match."""
+    found = re.search(pattern, read_text(path), re.MULTILINE)
+    if found is None:
+        raise UnreadableError(f"{NOT_SUPPORTED}: {problem} in {path}")
+    return found[1]
+
+
+def value_or_reason(value: Value | None, what: str, reason: str = NOT_APPLICABLE) -> Value:
+    """The value. Raises UnreadableError with the reason for None."""
+    if value is None:
+        raise UnreadableError(f"{reason}: {what}")
+    return value
+
+
 def run_command(arguments: Sequence[str]) -> str:
     """A system tool's stdout. Raises UnreadableError if the tool is missing, fails or hangs."""
     name, *rest = arguments
@@ -163,18 +180,23 @@ def linux_facts(root: Path) -> Readings:
         processor = _processor(read_text(root / "proc/cpuinfo"))
     except UnreadableError as error:
         processor = all_missing(str(error), ("cpu_model", "cpu_vendor", "cpu_capabilities", "cpu_threads"))
+    nodes = root / "sys/devices/system/node"
     rest = gather(
         {
             "cpu_cores": lambda: len(_cores(root)),
             "cpu_sockets": lambda: len({package for package, _ in _cores(root)}),
             "is_smt_active": lambda: read_int(root / "sys/devices/system/cpu/smt/active") == 1,
-            "numa_nodes": lambda: _numa_nodes(root),
-            "memory_bytes": lambda: _memory_bytes(root),
-            "os_version": lambda: _os_version(root),
+            "numa_nodes": lambda: value_or_reason(
+                sum(path.is_dir() for path in nodes.glob("node[0-9]*")) or None, f"no {nodes}", NOT_SUPPORTED
+            ),
+            "memory_bytes": lambda: (
+                int(matched(root / "proc/meminfo", r"^MemTotal:\s+(\d+) kB", "no MemTotal")) * BYTES_PER_KIB
+            ),
+            "os_version": lambda: matched(root / "etc/os-release", r'^PRETTY_NAME="?([^"\n]*)', "no PRETTY_NAME"),
             "is_virtual_machine": lambda: _virtual_machine(root) is not None,
-            "virtual_machine": lambda: _value_or_reason(_virtual_machine(root), "no virtual machine"),
+            "virtual_machine": lambda: value_or_reason(_virtual_machine(root), "no virtual machine"),
             "is_container": lambda: _container(root) is not None,
-            "container": lambda: _value_or_reason(_container(root), "no container"),
+            "container": lambda: value_or_reason(_container(root), "no container"),
         }
     )
     return processor | rest | limits(root)
@@ -197,30 +219,24 @@ def _processor(cpuinfo: str) -> Readings:
             part_name = ARM_PARTS.get(part) if implementer == "0x41" else None
             return f"{VENDORS.get(implementer, implementer)} {part_name or f'part {part}'}"
         fallback = next((block[key] for block in blocks for key in ("Hardware", "cpu") if key in block), None)
-        return _value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
+        return value_or_reason(fallback, "no model in /proc/cpuinfo", NOT_SUPPORTED)
 
     vendor = first.get("vendor_id") or first.get("CPU implementer")
     flags = first.get("flags") or first.get("Features")
     return gather(
         {
             "cpu_model": model,
-            "cpu_vendor": lambda: _value_or_reason(
+            "cpu_vendor": lambda: value_or_reason(
                 vendor and VENDORS.get(vendor, vendor), "no vendor in /proc/cpuinfo", NOT_SUPPORTED
             ),
-            "cpu_capabilities": lambda: _value_or_reason(
+            "cpu_capabilities": lambda: value_or_reason(
                 sorted(flags.split()) if flags else None, "no flags in /proc/cpuinfo", NOT_SUPPORTED
             ),
-            "cpu_threads": lambda: _value_or_reason(
+            "cpu_threads": lambda: value_or_reason(
                 len(processors) or None, "no processor in /proc/cpuinfo", NOT_SUPPORTED
             ),
         }
     )
-
-
-def _value_or_reason(value: Json, what: str, reason: str = NOT_APPLICABLE) -> Json:
-    if value is None:
-        raise UnreadableError(f"{reason}: {what}")
-    return value
 
 
 def _cores(root: Path) -> set[tuple[int, int]]:
@@ -230,30 +246,6 @@ def _cores(root: Path) -> set[tuple[int, int]]:
     if not topologies:
         raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}/cpu0/topology")
     return {(read_int(path / "physical_package_id"), read_int(path / "core_id")) for path in topologies}
-
-
-def _numa_nodes(root: Path) -> int:
-    folder = root / "sys/devices/system/node"
-    nodes = [path for path in folder.glob("node[0-9]*") if path.is_dir()]
-    if not nodes:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no {folder}")
-    return len(nodes)
-
-
-def _memory_bytes(root: Path) -> int:
-    path = root / "proc/meminfo"
-    match = re.search(r"^MemTotal:\s+(\d+) kB", read_text(path), re.MULTILINE)
-    if match is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no MemTotal in {path}")
-    return int(match[1]) * BYTES_PER_KIB
-
-
-def _os_version(root: Path) -> str:
-    path = root / "etc/os-release"
-    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', read_text(path), re.MULTILINE)
-    if match is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no PRETTY_NAME in {path}")
-    return match[1]
 
 
 def _virtual_machine(root: Path) -> str | None:
@@ -299,8 +291,8 @@ def limits(root: Path) -> Readings:
     return gather(
         {
             "cgroup_version": version,
-            "cgroup_cpu_quota_cores": lambda: _value_or_reason(min(_quotas(root), default=None), "no CPU quota"),
-            "cgroup_memory_limit_bytes": lambda: _value_or_reason(
+            "cgroup_cpu_quota_cores": lambda: value_or_reason(min(_quotas(root), default=None), "no CPU quota"),
+            "cgroup_memory_limit_bytes": lambda: value_or_reason(
                 min(_memory_limits(root), default=None), "no memory limit"
             ),
         }

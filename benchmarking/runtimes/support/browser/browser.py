@@ -189,14 +189,8 @@ BROWSER_VARIABLE = "BENCHHOUSE_BROWSER"
 """Environment variable with the path of the browser."""
 
 NAMES = (
-    "chromium",
-    "chromium-browser",
-    "google-chrome-stable",
-    "google-chrome",
-    "chrome",
-    "microsoft-edge-stable",
-    "microsoft-edge",
-    "msedge",
+    *("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"),
+    *("chrome", "microsoft-edge-stable", "microsoft-edge", "msedge"),
 )
 """Program names, in the order of the search on PATH."""
 

@@ -103,15 +103,8 @@ TENSOR_SPLIT = Option(
 )
 
 COMMON = (
-    CONTEXT_DEPTH,
-    KV_CACHE_TYPE,
-    FLASH_ATTENTION,
-    BATCH_THREADS,
-    DRAFT_MODEL,
-    NGRAM_LOOKUP,
-    DRAFT_TOKENS,
-    PREFIX_CACHE,
-    LORA,
+    *(CONTEXT_DEPTH, KV_CACHE_TYPE, FLASH_ATTENTION, BATCH_THREADS, DRAFT_MODEL),
+    *(NGRAM_LOOKUP, DRAFT_TOKENS, PREFIX_CACHE, LORA),
 )
 """All options: an engine declares those it has, and gives a reason for each of the others."""
 NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1, GPU_LAYERS.name: 0}

@@ -53,15 +53,8 @@ if TYPE_CHECKING:
 NO_WORK = frozenset({"Const", "Constant", "Input", "Output", "Parameter", "Result"})
 """Layers without computation."""
 MATRIX_LAYERS = (
-    "convolution",
-    "deconvolution",
-    "fullyconnected",
-    "fully_connected",
-    "gemm",
-    "lstm",
-    "matmul",
-    "attention",
-    "sdpa",
+    *("convolution", "deconvolution", "fullyconnected", "fully_connected", "gemm"),
+    *("lstm", "matmul", "attention", "sdpa"),
 )
 """Lower-case substrings of the names of layers with most of the arithmetic, in the CPU and GPU plugins."""
 INTEGERS = frozenset({"i64", "i32", "u64", "u32", "i16", "u16", "boolean"})

@@ -389,18 +389,10 @@ TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order"})
 
 WITHOUT_FORMULA = frozenset(
     {
-        "aten::_cdist_forward",
-        "aten::_cudnn_rnn",
-        "aten::_native_multi_head_attention",
-        "aten::_scaled_grouped_mm",
-        "aten::_transformer_encoder_layer_fwd",
-        "aten::_trilinear",
-        "aten::_weight_int4pack_mm",
-        "aten::_weight_int4pack_mm_for_cpu",
-        "aten::_weight_int8pack_mm",
-        "aten::addbmm",
-        "aten::miopen_rnn",
-        "aten::mkldnn_rnn_layer",
+        *("aten::_cdist_forward", "aten::_cudnn_rnn", "aten::_native_multi_head_attention"),
+        *("aten::_scaled_grouped_mm", "aten::_transformer_encoder_layer_fwd", "aten::_trilinear"),
+        *("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu", "aten::_weight_int8pack_mm"),
+        *("aten::addbmm", "aten::miopen_rnn", "aten::mkldnn_rnn_layer"),
     }
 )
 """torch operators with matrix products but without a formula: a total without them would be too small."""
