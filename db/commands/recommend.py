@@ -288,7 +288,8 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
         }
         print_json(document)
     else:
-        from db.analysis.recommend.recommendation_text import recommendation_text, servers_words
+        from db.analysis.recommend.recommendation_text import recommendation_text
+        from db.analysis.recommend.servers_text import servers_words
 
         page = stdout_page()
         texts, above = list[str](), list[Server]()

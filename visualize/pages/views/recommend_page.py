@@ -29,9 +29,10 @@ from db.analysis.recommend.measured_options import (
     why_no_options,
 )
 from db.analysis.recommend.recommendation import AT_LEAST, Option, Quantity, Recommendation, limited_value, recommend
-from db.analysis.recommend.recommendation_text import RecommendationWords, recommendation_words, servers_words
+from db.analysis.recommend.recommendation_text import RecommendationWords, recommendation_words
 from db.analysis.recommend.servers import Demand, servers_by_traffic, why_no_servers
 from db.analysis.recommend.servers import Limit as LoadLimit
+from db.analysis.recommend.servers_text import servers_words
 from db.analysis.selection import EVERYTHING, Selection
 from visualize.drawing.figure import Figure, Mark, Note, doubtful_entries, entries, pareto
 from visualize.drawing.figure import Line as Series
