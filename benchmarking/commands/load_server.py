@@ -233,9 +233,10 @@ def _results(
     except KeyboardInterrupt as interruption:
         if not done:
             raise
-        levels = with_knee(list({offered(result): result for result in done}.values()))
-        outcome = interruption.outcome if isinstance(interruption, SearchInterrupted) else None
-        return [*levels, *([] if outcome is None else [outcome])], interruption
+        found = with_knee(list({offered(result): result for result in done}.values()))
+        if isinstance(interruption, SearchInterrupted) and interruption.outcome is not None:
+            found = [*found, interruption.outcome]
+        return found, interruption
 
 
 def _measure_quality(

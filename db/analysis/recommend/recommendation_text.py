@@ -114,8 +114,8 @@ def recommendation_words(
     which = "option that meets the limits" if limits and fitting else "option"
     notes = [f"front: no other {which} is at least as good in {joined} and better in one"]
     first = "the recommended one, those equal to it, then " if recommendation.equal else ""
-    last = "; those that miss a limit last, the closest first" if fitting < total else ""
-    notes.append(f"rows: {first}by {recommendation.aim}{last}")
+    then = "; those that miss a limit last, the closest first" if fitting < total else ""
+    notes.append(f"rows: {first}by {recommendation.aim}{then}")
     notes += [(TURNS_NOTE if recommendation.is_of_turns else EQUAL_NOTE)] if recommendation.equal else []
     notes += [LIMITS_NOTE + IMPORTED_LIMITS_NOTE * (workload.definition is not None)] if limits else []
     shown = recommendation.rated if shown is None else shown
