@@ -228,6 +228,9 @@ def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
                 kind, _, text = result.missing[name].partition(": ")
                 why.setdefault(text or kind.replace("_", " "), []).append(words)
         for reason, unknown in why.items():
+            if reason == "too few samples" and any(f" p{tail} " in words for words in unknown):
+                share = required(result)
+                reason += f" for a percentile; {least_to_tell(share)} tell whether {100 * share:g}% met the limits"
             found.setdefault((", ".join(unknown), reason), []).append(_level_text(_unmarked(result), decimals))
     return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
 

@@ -31,8 +31,8 @@ MAX_TIME_S = 1e18
 MOONCAKE_BLOCK, BAILIAN_BLOCK = 512, 16
 """Tokens per block of a prompt that `hash_ids` name."""
 EXPECTED = (
-    "expected a trace in Mooncake's format (JSON lines with timestamp, input_length, output_length), Azure's (CSV with "
-    f"{', '.join(sorted(AZURE))}) or BurstGPT's (CSV with {', '.join(sorted(BURST_GPT))})"
+    "expected a trace in Mooncake's format or Bailian's (JSON lines with timestamp, input_length, output_length), "
+    f"Azure's (CSV with {', '.join(sorted(AZURE))}) or BurstGPT's (CSV with {', '.join(sorted(BURST_GPT))})"
 )
 
 
