@@ -7,8 +7,8 @@ one that fails. A level that misses it is pooled with higher ones that did bette
 load tests without requests, each limited percentile that covers the share must be within its limit. The rate of a
 server is the highest measured rate that holds together with all lower ones: nothing is assumed between or beyond
 measured rates. Where `benchhouse load --find-rate` searched with the same limits, for 99 % of the requests, its answer
-is the rate; for a lower share it holds, too, and higher levels may. A higher rate needs several machines that share the
-requests evenly.
+is the rate; for a lower share it holds, too, and higher levels may. If the newest search found none, the levels of
+searches tell nothing one by one. A higher rate needs several machines that share the requests evenly.
 
 Only open loops count: in a closed loop each request waits for an earlier response, so the server sets the rate. Only
 valid and noisy load tests count: an overloaded server makes one invalid. A late generator does too, but latencies count
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +32,7 @@ from benchmarking.core.load_doubts import (
     LATE,
     LEAST_GOOD,
     NOT_MET,
+    SEARCHED,
     SLO_SHARE,
     HighestRate,
     least_to_tell,
@@ -97,15 +98,17 @@ ORDER BY result_id
 level; and the newest of all."""
 SEARCHED_SHARE = f"TRY_CAST(coalesce(runtime_mode->>{literal(SLO_SHARE)}, '{LEAST_GOOD}') AS DOUBLE)"
 SEARCHES = f"""
-SELECT {", ".join(COLUMNS)}
+SELECT {", ".join(COLUMNS)}, {SEARCHED_SHARE} AS share, error,
+    TRY_CAST(extra->>'$.load.{SEARCHED}[0]' AS DOUBLE) AS searched_from
 FROM (SELECT * FROM all_results WHERE model_id IN (SELECT unnest(?::VARCHAR[])) AND {{condition}})
-WHERE {USABLE}
-    AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND (runtime_mode->>'slo') = ?
-    AND {SEARCHED_SHARE} >= ?
-ORDER BY {SEARCHED_SHARE}, started_at DESC, result_id DESC
+WHERE (runtime_mode->>'slo') = ? AND ({USABLE}
+    AND other_metrics[{literal(HIGHEST_RATE)}] IS NOT NULL AND share >= ?
+    OR status = 'failed' AND NOT coalesce(simulated, FALSE) AND searched_from > 0 AND share = ?
+)
+ORDER BY share, started_at DESC, result_id DESC
 """
 """Searches for the highest rate within exactly these limits, for the demanded share of the requests before those for
-larger ones, the newest first."""
+larger ones, the newest first; of those that found none, only those for that share."""
 NO_SERVERS = {
     "coalesce(simulated, FALSE)": "simulated",
     f"{LOOP_TYPE} IS NULL": "from calls",
@@ -339,19 +342,22 @@ def servers_by_traffic(
         level = replace(level, is_try_out=is_try_out, newer=newer.get(row["result_id"]), others=tuple(of_series))
         by_traffic.setdefault(_traffic(row), {}).setdefault(_server_key(row), []).append((row, level))
     # By traffic and server, the newest search for exactly the demanded limits, whose share is the demanded one or more.
-    searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate]] = {}
+    searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate | None]] = {}
+    searches: set[str] = set()
     if demand.limits:
         names = {"latency": "e2e"}
         asked = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
-        values = (list(models), *selection.values, asked, demand.share)
+        values = (list(models), *selection.values, asked, demand.share, demand.share)
         for row in warehouse.query(SEARCHES.format(condition=selection.condition), values).dicts():
             answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
-            if answer is not None:
-                searched.setdefault((_traffic(row), _server_key(row)), (row, answer))
+            searched.setdefault((_traffic(row), _server_key(row)), (row, answer))
+            searches.add(row["run_id"])
     return {
         traffic: _ranked(
             [
-                _server(levels, demand, prices, searched.get((traffic, key)), unjudged.get((traffic, key), ()))
+                _server(
+                    levels, demand, prices, searched.get((traffic, key)), unjudged.get((traffic, key), ()), searches
+                )
                 for key, levels in by_server.items()
             ],
             demand,
@@ -469,10 +475,14 @@ def _server(
     rows_and_levels: Sequence[tuple[Row, Level]],
     demand: Demand,
     prices: Prices | None,
-    searched: tuple[Row, HighestRate] | None,
+    searched: tuple[Row, HighestRate | None] | None,
     unjudged: Sequence[float],
+    searches: Collection[str],
 ) -> Server:
     row = rows_and_levels[0][0]
+    found = None if searched is None else searched[1]
+    if searched is not None and found is None:  # the levels of a search are too short to tell anything one by one
+        rows_and_levels = [one for one in rows_and_levels if one[0]["run_id"] not in searches]
     full = _pooled([level for _, level in rows_and_levels if not level.is_try_out], demand.share)
     rates = {level.request_rate for level in full}
     fails_from = min((level.request_rate for level in full if level.holds is False), default=math.inf)
@@ -482,11 +492,12 @@ def _server(
         """Whether a try-out is all that is known of its rate, which may be the highest that holds."""
         return not holds_at_all and level.request_rate not in rates and level.request_rate < fails_from
 
-    is_answer = searched is not None and demand.share == float(
-        json.loads(searched[0]["runtime_mode"]).get(SLO_SHARE, LEAST_GOOD)
-    )
-    levels = [] if searched is None else [_level_at(searched[0], searched[1].rate, None, holds=True)]
-    if not is_answer:
+    is_answer = searched is not None and found is not None and demand.share == searched[0]["share"]
+    levels = [] if searched is None or found is None else [_level_at(searched[0], found.rate, None, holds=True)]
+    if searched is not None and found is None and not rows_and_levels:
+        why = str(searched[0]["error"])
+        levels = [_level_at(searched[0], searched[0]["searched_from"], None, holds=None, why_unknown=why)]
+    elif not is_answer:
         # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests
         # met the limits counts, and an unknown one before all others.
         worst_first = sorted(
@@ -501,7 +512,7 @@ def _server(
         runtime_mode=_mode(row),
         levels=tuple(levels),
         unjudged=tuple(sorted({rate for rate in unjudged if rate < levels[0].request_rate})),
-        searched=searched[1] if searched is not None and is_answer else None,
+        searched=found if is_answer else None,
     )
     if prices is None:
         return server

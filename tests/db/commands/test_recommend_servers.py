@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarking.core.doubts import doubt
-from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW
+from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, SEARCHED
 from benchmarking.core.records import REQUEST_RATE, Doubt
 from benchmarking.load.traffic import Lengths, Pauses, Traffic
 from db.analysis.compare.matching import allowed_across
@@ -612,6 +612,31 @@ def test_what_a_search_found_for_a_share_holds_for_a_lower_one_too(
     (traffic,) = json.loads(capsys.readouterr().out)["traffic"]
     (one,) = traffic["servers"]
     assert one["holds_up_to"] == rate
+
+
+@pytest.mark.parametrize(("has_search", "code"), [(False, 0), (True, 3)])
+def test_levels_of_a_search_that_found_nothing_tell_nothing_one_by_one(
+    has_search, code, empty_database, tmp_path, capsys
+):
+    """They are short: what holds and fails among them is chance, and the search has said that it cannot tell."""
+    path = shutil.copy(empty_database, tmp_path / "searched.duckdb")
+    run = server("engine", {2.0: 0, 4.0: 10, 8.0: 10})
+    mode = {**run.cell.runtime_mode, "slo": "tpot:20ms,ttft:100ms", "slo_share": 0.9}
+    run = replace(run, cell=replace(run.cell, runtime_mode=mode))
+    why = "not found: it may be anything from 1 to 5 requests/s"
+    failed = {"status": "failed", "error": why, "metrics": {}, "extra": {"load": {SEARCHED: [1.5, 8.0]}}}
+    if has_search:
+        run = replace(run, results=(*run.results[:-1], replace(run.results[-1], **failed)))
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(run)
+    words = [MODEL, "--request-rate", "1", "--ttft-ms", "100", "--tpot-ms", "20", "--share", "0.9"]
+    words = [*words, "--db-path", str(path)]
+    assert recommend.main([*words, "--json"]) == code
+    ((one,),) = (traffic["servers"] for traffic in json.loads(capsys.readouterr().out)["traffic"])
+    assert one["holds_up_to"] == (None if has_search else 2.0)
+    assert recommend.main(words) == code
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("of 1 it is unknown" in shown) == ("at 1.5/s" in shown) == (why in shown) == has_search
 
 
 @pytest.mark.parametrize(
