@@ -186,7 +186,7 @@ def _reasons(members: Sequence[Judgement]) -> str:
         return ""
     ((reason, count),) = reasons.most_common(1)
     others = reasons.total() - count
-    return f": {reason}" + (f" (and {others} for other reasons)" if others else "")
+    return f": {reason}" + (f" ({others} of them for other reasons)" if others else "")
 
 
 def _figure(ratio: float) -> str:

@@ -74,7 +74,7 @@ def test_nothing_but_unjudged_points_gives_the_reason_and_no_figure():
     assert (
         said(*[unjudged()] * 3) == "onnxruntime is not judged against eager at 3 of 3 points: the interval is too wide"
     )
-    assert said(unjudged(), unjudged(), unjudged("other hours")).endswith("too wide (and 1 for other reasons)")
+    assert said(unjudged(), unjudged(), unjudged("other hours")).endswith("too wide (1 of them for other reasons)")
 
 
 def test_nothing_but_trends_and_nothing_but_equivalence():
