@@ -276,7 +276,7 @@ def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
         local = resolve(name_or_path, task=workload.task, weights=weights, seed=workload.seed, graph=graph)
     except BenchhouseError as error:
         where = "in its cache" if workload.source == "hub" else f"at {name_or_path}"
-        why = str(error).removeprefix(f"--model-id {name_or_path}: ")
+        why = str(error).removeprefix(f"MODEL {name_or_path}: ")
         raise UsageError(f"worker {context.name} needs {workload.model_id} {where}: {why}") from error
     for name, word in CHECKED_FIELDS.items():
         planned, found = getattr(workload, name), getattr(local, name)

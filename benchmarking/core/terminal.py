@@ -179,17 +179,17 @@ def guarded_streams(*, outlive_readers: bool = False) -> Iterator[None]:
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     before = sys.stdout, sys.stderr
-    streams = [unguarded(stream) for stream in before]
-    if outlive_readers:
-        streams = [_outliving(stream) for stream in streams]
+    given = [unguarded(stream) for stream in before]
+    streams = [_outliving(stream) for stream in given] if outlive_readers else given
     sys.stdout, sys.stderr = (cast(TextIO, GuardedStream(stream)) for stream in streams)
     sys.excepthook = _print_traceback
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
-        for stream in streams if outlive_readers else ():
-            stream.flush()
+        for stream in streams:
+            if stream not in given:
+                stream.flush()
 
 
 def unguarded(stream: TextIO) -> TextIO:

@@ -48,7 +48,7 @@ ORPHAN = 3
 WIDER = {"P": 1.3, "*": 1.8}
 """Markers with narrow arms, which are drawn larger: their edges would fill them, so that hollow ones look filled."""
 NUMBER = r"\d(?:[\d.,]*\d)?"
-WORD = re.compile(rf"(?:{NUMBER} )?[^ ]+(?: {NUMBER}(?:[,;:).]+|$))?(?: ·)? *")
+WORD = re.compile(rf"(?:{NUMBER} )?[^ ]+(?: {NUMBER}(?:[,;:).]+(?= |$)|$))?(?: ·)? *")
 """A word with the number that it is the unit of ("8 threads"), or the name of at the end of a phrase ("sequence 128,").
 A separator dot may end a line but not begin one."""
 LONG_WORD = 30
