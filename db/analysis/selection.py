@@ -146,14 +146,17 @@ class Selection:
         parts = [_part(word.strip()) for word in before.split(",") if word.strip()]
         if has_sql and not sql.strip():
             raise UsageError("sql: is empty: expected a condition on the columns of all_results")
+        # Beside a condition on results, only ids and commits, which select few runs: a device may have thousands.
+        is_of_runs = not has_sql and all(part.run_condition for part in parts)
+        of_runs = [part for part in parts if part.run_condition and (is_of_runs or part.is_whole_runs)]
         return cls(
             text=text,
             sql=sql if has_sql else None,
             words=" AND ".join(part.condition for part in parts) or "TRUE",
             values=tuple(value for part in parts for value in part.values),
             named=frozenset(name for part in parts for name in part.named),
-            run_condition=" AND ".join(part.run_condition for part in parts if part.run_condition) or None,
-            run_values=tuple(value for part in parts for value in part.run_values),
+            run_condition=" AND ".join(part.run_condition or "" for part in of_runs) or None,
+            run_values=tuple(value for part in of_runs for value in part.run_values),
             is_whole_runs=bool(parts) and not has_sql and all(part.is_whole_runs for part in parts),
             stated=tuple(pair for part in parts for pair in part.stated),
         )

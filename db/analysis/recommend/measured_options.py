@@ -242,7 +242,10 @@ def judged(
     if row["sessions"] == 1 and row["runs"] == len(runs):
         sign = 1 if metric.better == "lower" else -1
         launches = launch_values(warehouse, [one.result_id for one in fitting], metric)
-        costs = {name: {number: value**sign for number, value in each.items()} for name, each in launches.items()}
+        costs = {
+            name: {number: value**sign for number, value in each.items() if value > 0}
+            for name, each in launches.items()
+        }
         return recommend_of_turns([rated.option for rated in found.rated], limits, found.aim, costs)
     best, following = fitting[:2]
     if found.equal or (found.aim == "cost" and best.price_per_hour != following.price_per_hour):

@@ -479,10 +479,15 @@ def _server(
     unjudged: Sequence[float],
     searches: Collection[str],
 ) -> Server:
-    row = rows_and_levels[0][0]
-    found = None if searched is None else searched[1]
-    if searched is not None and found is None:  # the levels of a search are too short to tell anything one by one
+    row, levels = rows_and_levels[0][0], list[Level]()
+    search, found = (None, None) if searched is None else searched
+    if search is not None and found is not None:
+        levels = [_level_at(search, found.rate, None, holds=True)]
+    elif search is not None:  # the levels of a search are too short to tell anything one by one
         rows_and_levels = [one for one in rows_and_levels if one[0]["run_id"] not in searches]
+        if not rows_and_levels:
+            why = str(search["error"])
+            levels = [_level_at(search, search["searched_from"], None, holds=None, why_unknown=why)]
     full = _pooled([level for _, level in rows_and_levels if not level.is_try_out], demand.share)
     rates = {level.request_rate for level in full}
     fails_from = min((level.request_rate for level in full if level.holds is False), default=math.inf)
@@ -492,12 +497,8 @@ def _server(
         """Whether a try-out is all that is known of its rate, which may be the highest that holds."""
         return not holds_at_all and level.request_rate not in rates and level.request_rate < fails_from
 
-    is_answer = searched is not None and found is not None and demand.share == searched[0]["share"]
-    levels = [] if searched is None or found is None else [_level_at(searched[0], found.rate, None, holds=True)]
-    if searched is not None and found is None and not rows_and_levels:
-        why = str(searched[0]["error"])
-        levels = [_level_at(searched[0], searched[0]["searched_from"], None, holds=None, why_unknown=why)]
-    elif not is_answer:
+    is_answer = search is not None and found is not None and demand.share == search["share"]
+    if not is_answer:
         # One level per rate, by rate. Load tests with other limits repeat rates; the one in which the fewest requests
         # met the limits counts, and an unknown one before all others.
         worst_first = sorted(
