@@ -81,12 +81,23 @@ class CpuHandle(HostHandle):
 
     @contextmanager
     def cold_cache(self) -> Iterator[ColdCache]:
+        """Threads empty the CPU's caches: one on each processor that the process may use, which reads and writes
+        memory, in total twice the size of the last-level caches. That also empties every private cache, and every part
+        of a last-level cache that only some processors share. Plain stores to a large block (memset) would bypass the
+        caches."""
         try:
             processors = allowed_cpus()
-        except UnreadableError:
+        except UnreadableError:  # a system without affinity
             processors = []
-        with cold_processor_caches(self.last_level_cache_bytes(), processors) as cold:
-            yield cold
+        total_bytes = FLUSH_FACTOR * (self.last_level_cache_bytes() or UNKNOWN_CACHE_BYTES)
+        # More threads than the CPU quota allows would exhaust it, and the timed call would wait for the next period.
+        count = max(1, min(len(processors) or os.cpu_count() or 1, math.floor(usable_processors(os.getpid()))))
+        share = max(MIN_SHARE_BYTES, math.ceil(total_bytes / count))
+        flushers = FlushThreads([(share, processors[index] if processors else None) for index in range(count)])
+        try:
+            yield ColdCache(flush=flushers.flush, size_bytes=share * count)
+        finally:
+            flushers.end()
 
     def state(self) -> Readings:
         shared = all_missing(f"{NOT_APPLICABLE}: every process shares the CPU", ("foreign_pids",))
@@ -171,25 +182,6 @@ def native_precisions(capabilities: Json) -> tuple[Precision, ...]:
     """Precisions in which the CPU computes without conversion; always includes float32."""
     available = {str(name) for name in capabilities} if isinstance(capabilities, list) else set()
     return ("float32", *(precision for precision, names in NATIVE_CAPABILITIES.items() if names & available))
-
-
-@contextmanager
-def cold_processor_caches(cache_bytes: int | None, processors: Sequence[int]) -> Iterator[ColdCache]:
-    """Threads that empty the CPU's caches: one on each processor that the process may use, which reads and writes
-    memory, in total twice the size of the last-level caches. That also empties every private cache, and every part of a
-    last-level cache that only some processors share. Plain stores to a large block (memset) would bypass the caches.
-
-    `cache_bytes` is the total size of the last-level caches; `processors` are the numbers of those that calls may
-    run on, empty on systems without affinity."""
-    total_bytes = FLUSH_FACTOR * (cache_bytes or UNKNOWN_CACHE_BYTES)
-    # More threads than the CPU quota allows would exhaust it, and the timed call would wait for the next period.
-    count = max(1, min(len(processors) or os.cpu_count() or 1, math.floor(usable_processors(os.getpid()))))
-    share = max(MIN_SHARE_BYTES, math.ceil(total_bytes / count))
-    flushers = FlushThreads([(share, processors[index] if processors else None) for index in range(count)])
-    try:
-        yield ColdCache(flush=flushers.flush, size_bytes=share * count)
-    finally:
-        flushers.end()
 
 
 class FlushThreads:

@@ -152,7 +152,17 @@ class CudaDevice(TorchGpuKind):
 
     def _describe(self, nvml: nvidia.Nvml, index: int, handle: Any, driver: str) -> Device:
         facts = nvidia.handle_facts(nvml, handle)
-        instance = _visible_instance(nvidia.instances(nvml, handle), os.environ.get(VISIBLE))
+        # The MIG instance that this process uses: the first of those that the setting names, else the first. CUDA shows
+        # a process a single one. None for a whole GPU.
+        instances = nvidia.instances(nvml, handle)
+        entries = [entry.strip().lower() for entry in os.environ.get(VISIBLE, "").split(",")]
+        named = (
+            instance
+            for entry in filter(None, entries)
+            for instance in instances
+            if instance.uuid.lower().startswith(entry) or (instance.older_name or "").lower() == entry
+        )
+        instance = next(named, next(iter(instances), None))
         if instance is not None:
             facts = facts | instance.facts
         capability = str(facts.values.get("compute_capability", "0.0"))
@@ -229,17 +239,6 @@ def _visible_name(device: Device) -> str | None:
     if has_cudas_uuid and (uuid := facts.get("uuid")) is not None:
         return str(uuid)
     return entries[number] if number < len(entries) and entries[number] else str(number)
-
-
-def _visible_instance(instances: Sequence[nvidia.Instance], setting: str | None) -> nvidia.Instance | None:
-    """The MIG instance that this process uses: the first of those that the setting names, else the first. CUDA shows a
-    process a single one. None for a whole GPU."""
-    entries = [] if setting is None else [entry.strip().lower() for entry in setting.split(",")]
-    for entry in filter(None, entries):
-        for instance in instances:
-            if instance.uuid.lower().startswith(entry) or (instance.older_name or "").lower() == entry:
-                return instance
-    return next(iter(instances), None)
 
 
 def _memory_bytes(nvml: nvidia.Nvml, handle: Any) -> int | None:

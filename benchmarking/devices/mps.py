@@ -137,9 +137,17 @@ class MpsDevice(DeviceKind):
         self._run = run
 
     def probe(self) -> tuple[Device, ...]:
-        why_not = _why_not(platform.system(), platform.machine(), platform.mac_ver()[0])
-        if why_not:
+        system, machine, macos = platform.system(), platform.machine(), platform.mac_ver()[0]
+        if system != "Darwin":
+            return (self.absent(f"MPS is Apple's GPU and needs macOS on Apple silicon; this is {system} on {machine}"),)
+        if machine != "arm64":
+            why_not = f"this Python is built for {machine}: torch has MPS on Apple silicon only, with an arm64 Python"
             return (self.absent(why_not),)
+        if int(macos.partition(".")[0] or 0) < OLDEST_MACOS:
+            why_not = f"macOS {macos} is too old for torch's MPS: upgrade to macOS {OLDEST_MACOS} or newer"
+            return (self.absent(why_not),)
+        if not torch_build():
+            return (self.absent("torch is not installed: pip install torch"),)
         try:
             return (describe(sysctl_values(self._run), self._run),)
         except UnreadableError as error:
@@ -168,17 +176,6 @@ class MpsDevice(DeviceKind):
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
         return (ORT_PROVIDER,)
-
-
-def _why_not(system: str, machine: str, macos: str) -> str | None:
-    """Why there is no Metal device for torch, with advice; None when there is one."""
-    if system != "Darwin":
-        return f"MPS is Apple's GPU and needs macOS on Apple silicon; this is {system} on {machine}"
-    if machine != "arm64":
-        return f"this Python is built for {machine}: torch has MPS on Apple silicon only, with an arm64 Python"
-    if int(macos.partition(".")[0] or 0) < OLDEST_MACOS:
-        return f"macOS {macos} is too old for torch's MPS: upgrade to macOS {OLDEST_MACOS} or newer"
-    return None if torch_build() else "torch is not installed: pip install torch"
 
 
 def describe(values: dict[str, str], run: RunCommand) -> Device:

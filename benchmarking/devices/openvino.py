@@ -24,7 +24,6 @@ from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Re
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.binding import placements
-from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import DrmGauge, NpuGauge, ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
@@ -39,6 +38,7 @@ ORDER = ("GPU", "NPU", "CPU", "AUTO")
 PRECISIONS: dict[str, Precision] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16", "INT8": "int8"}
 """Precisions and their OPTIMIZATION_CAPABILITIES. int4 has none: int4 weights run wherever int8 does."""
 
+VENDORS = ("Intel", "AMD", "Apple", "Ampere", "Qualcomm", "Arm")
 MEMORY_PROPERTIES = {"GPU": "GPU_DEVICE_TOTAL_MEM_SIZE", "NPU": "NPU_DEVICE_TOTAL_MEM_SIZE"}
 COMMON_FACTS = {
     "architecture": "DEVICE_ARCHITECTURE",
@@ -70,8 +70,8 @@ def import_openvino() -> Any:
 class OpenVinoHandle(HostHandle):
     """An open OpenVINO device. The runtime waits for its requests, so there is no queue to synchronize."""
 
-    def __init__(self, openvino_name: str, core: Any, energy: HostEnergy | None = None) -> None:
-        super().__init__(energy)
+    def __init__(self, openvino_name: str, core: Any) -> None:
+        super().__init__()
         self.openvino_name = openvino_name
         """The device name for `Core.compile_model`: "CPU", "GPU.0", "NPU", "AUTO"."""
         self.core = core
@@ -187,6 +187,12 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
     main = gather({key: _property(core, name, key) for key in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")})
     full_name = str(main.values.get("FULL_DEVICE_NAME", f"OpenVINO {name}"))
     full_name = f"AUTO over {', '.join(names)}" if name == "AUTO" else full_name
+    if name.startswith(("GPU", "NPU")):  # its plugins support Intel hardware only, its CPU plugin CPUs of any vendor
+        vendor = "Intel"
+    elif name == "AUTO":
+        vendor = "OpenVINO"
+    else:
+        vendor = next((known for known in VENDORS if known.lower() in full_name.lower()), "unknown")
     listed = main.values.get("OPTIMIZATION_CAPABILITIES")
     capabilities = [str(capability) for capability in listed] if isinstance(listed, list) else []
     native = tuple(PRECISIONS[capability] for capability in PRECISIONS if capability in capabilities)
@@ -198,23 +204,13 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
         selector=f"openvino:{name}",
         found=True,
         name=full_name,
-        vendor=_vendor(full_name, name),
+        vendor=vendor,
         driver=f"OpenVINO {version.partition('-')[0]}",
         count=max(1, sum(other.partition(".")[0] == kind for other in names)),
         memory_bytes=_memory_bytes(core, name),
         facts=Readings(missing=main.missing) | facts | Readings(values=lists),
         precisions=(*native, "int4") if "int8" in native else native,
     )
-
-
-def _vendor(full_name: str, name: str) -> str:
-    """OpenVINO's GPU and NPU plugins support Intel hardware only; its CPU plugin runs on CPUs of any vendor."""
-    if name.startswith(("GPU", "NPU")):
-        return "Intel"
-    if name == "AUTO":
-        return "OpenVINO"
-    known = ("Intel", "AMD", "Apple", "Ampere", "Qualcomm", "Arm")
-    return next((vendor for vendor in known if vendor.lower() in full_name.lower()), "unknown")
 
 
 def _memory_bytes(core: Any, name: str) -> int | None:

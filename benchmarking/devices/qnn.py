@@ -14,7 +14,6 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.plugins import processor
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, text_fact, usable_memory_bytes
 from benchmarking.devices.support.system_values import all_missing
@@ -42,10 +41,8 @@ HARDWARE_MACHINES = ("arm64", "aarch64")
 class QnnHandle(HostHandle):
     """An open NPU, with what session options need. Calls are synchronous."""
 
-    def __init__(
-        self, plugin: QnnDevice, backends: Mapping[str, str], is_simulated: bool, energy: HostEnergy | None = None
-    ) -> None:
-        super().__init__(energy)
+    def __init__(self, plugin: QnnDevice, backends: Mapping[str, str], is_simulated: bool) -> None:
+        super().__init__()
         self.provider = PROVIDER
         self.backends = backends
         """Library path by backend, for the provider option `backend_path`."""

@@ -9,14 +9,10 @@ an Intel GPU was available.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import platform
-import re
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,16 +28,19 @@ from benchmarking.core.device_contracts import (
     Memory,
 )
 from benchmarking.core.errors import BenchhouseError, first_line
-from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.gauges import DrmGauge
 from benchmarking.devices.support.handles import HostHandle
-from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather, number_or_none
-from benchmarking.devices.support.torch_gpu import flushed_by_torch
+from benchmarking.devices.support.system_values import (
+    UnreadableError,
+    all_missing,
+    gather,
+    number_or_none,
+    text_or_empty,
+)
+from benchmarking.devices.support.torch_gpu import EventTimer, flushed_by_torch, torch_build, with_counts
 
 WHEELS = "--index-url https://download.pytorch.org/whl/xpu"
-BUILT = re.compile(r"^xpu(?:: Optional\[str\])? = '", re.MULTILINE)
-"""The line of torch/version.py in a build with this backend; in other builds the value is None."""
 VISIBLE = "ZE_AFFINITY_MASK"
 """Level Zero's list of the devices that a process sees."""
 VENDOR = "0x8086"
@@ -51,24 +50,6 @@ HZ_PER_MHZ = 1_000_000
 NO_SENSOR = f"{NOT_SUPPORTED}: only torch reads Intel's sensors here"
 NOT_READ = f"{NOT_SUPPORTED}: torch.xpu does not report it"
 SLOW_POWER = f"{NOT_SUPPORTED}: each reading waits 100 ms, so it is read in energy windows only"
-
-
-class XpuTimer(DeviceTimer):
-    """A pair of events on a GPU's current stream, with the device's own timestamps."""
-
-    def __init__(self, torch: Any, index: int) -> None:
-        self._begin = torch.xpu.Event(enable_timing=True)
-        self._end = torch.xpu.Event(enable_timing=True)
-        self._torch, self._index = torch, index
-
-    def start(self) -> None:
-        self._begin.record(self._torch.xpu.current_stream(self._index))
-
-    def stop(self) -> None:
-        self._end.record(self._torch.xpu.current_stream(self._index))
-
-    def elapsed_ns(self) -> int:
-        return round(float(self._begin.elapsed_time(self._end)) * NS_PER_MS)
 
 
 class WatchedXpuHandle(HostHandle):
@@ -92,7 +73,7 @@ class XpuHandle(WatchedXpuHandle):
         self.torch_name: str | None = f"xpu:{index}"
 
     def timer(self) -> DeviceTimer | None:
-        return XpuTimer(self._torch, self._index)
+        return EventTimer(self._torch.xpu, self._index)
 
     def synchronize(self) -> None:
         self._torch.xpu.synchronize(self._index)
@@ -175,22 +156,17 @@ class XpuDevice(DeviceKind):
         self._sys = sys
 
     def probe(self) -> tuple[Device, ...]:
-        spec = importlib.util.find_spec("torch")
-        version = None if spec is None or spec.origin is None else Path(spec.origin).with_name("version.py")
-        has_gpu = self._has_gpu()
+        build, has_gpu = torch_build(), self._has_gpu()
         found = {True: "an Intel GPU was found, but ", False: "no Intel GPU was found, and ", None: ""}[has_gpu]
-        if version is None or not version.is_file():
-            why_not = f"{found}torch is not installed: pip install torch {WHEELS}"
-        elif BUILT.search(version.read_text(encoding="utf-8")) is None:
-            why_not = f"{found}torch is built without XPU: pip install --upgrade --force-reinstall torch {WHEELS}"
-        else:
-            why_not = None
-        if why_not is not None:
-            return (self.absent(why_not),)
+        if build is None:
+            return (self.absent(f"{found}torch is not installed: pip install torch {WHEELS}"),)
+        if build.xpu is None:
+            install = f"pip install --upgrade --force-reinstall torch {WHEELS}"
+            return (self.absent(f"{found}torch is built without XPU: {install}"),)
         torch: Any = importlib.import_module("torch")
         if not torch.xpu.is_available():
             advice = "install Intel's compute runtime (Level Zero), and add this user to the group render"
-            advice = "the kernel lists none: check lspci" if self._has_gpu() is False else advice
+            advice = "the kernel lists none: check lspci" if has_gpu is False else advice
             return (self.absent(f"torch {torch.__version__} finds no Intel GPU: {advice}"),)
         return described([torch.xpu.get_device_properties(index) for index in range(torch.xpu.device_count())])
 
@@ -216,17 +192,13 @@ class XpuDevice(DeviceKind):
         """Whether the kernel lists a GPU of this vendor; None on other systems than Linux."""
         if platform.system() != "Linux":
             return None
-        devices = (path.parent for path in self._sys.glob("bus/pci/devices/*/vendor") if _text(path) == VENDOR)
-        return any(_text(device / "class").startswith(DISPLAY_CLASS) for device in devices)
+        devices = (path.parent for path in self._sys.glob("bus/pci/devices/*/vendor") if text_or_empty(path) == VENDOR)
+        return any(text_or_empty(device / "class").startswith(DISPLAY_CLASS) for device in devices)
 
 
 def described(found: list[Any]) -> tuple[Device, ...]:
     """The devices of these properties (torch.xpu.get_device_properties), in torch's order."""
-    counts = Counter(str(properties.name) for properties in found)
-    return tuple(
-        replace(_describe(index, properties), count=counts[str(properties.name)])
-        for index, properties in enumerate(found)
-    )
+    return with_counts([_describe(index, properties) for index, properties in enumerate(found)])
 
 
 def _describe(index: int, properties: Any) -> Device:
@@ -254,13 +226,6 @@ def _describe(index: int, properties: Any) -> Device:
         facts=facts | Readings(values={"native_precisions": native}),
         precisions=precisions,
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 PLUGIN = XpuDevice()

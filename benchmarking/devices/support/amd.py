@@ -101,7 +101,10 @@ def node_facts(node: Node) -> Readings:
     """Constant facts of a GPU, from the kernel."""
     return gather(
         {
-            "name": lambda: product_name(node),
+            # The board's product name (on data-centre boards), else the chip's name and target.
+            "name": lambda: (
+                text_or_empty(node.device / "product_name") or f"AMD {node.name or 'GPU'} ({node.gfx_target})"
+            ),
             "gfx_target": lambda: node.gfx_target,
             "compute_units": lambda: node.properties["simd_count"] // max(node.properties.get("simd_per_cu", 1), 1),
             "unique_id": lambda: read_text(node.device / "unique_id"),
@@ -117,11 +120,6 @@ def node_facts(node: Node) -> Readings:
             "pcie_width_max": lambda: read_int(node.device / "max_link_width"),
         }
     )
-
-
-def product_name(node: Node) -> str:
-    """The board's product name (on data-centre boards), else the chip's name and target."""
-    return text_or_empty(node.device / "product_name") or f"AMD {node.name or 'GPU'} ({node.gfx_target})"
 
 
 def _sensor(node: Node, name: str) -> Path:

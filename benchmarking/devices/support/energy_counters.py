@@ -22,6 +22,7 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -60,11 +61,16 @@ class AppleEnergy:
 
     def __init__(self, module: Any = None, machine: str | None = None) -> None:
         self._why_not: str | None = None
-        self._monitor: Any = None
+        if (machine := machine or platform.machine()) != "arm64":
+            self._why_not = f"{NOT_SUPPORTED}: on macOS for {machine} only root can read energy (powermetrics)"
+            return
         try:
-            self._monitor = _monitor(module, machine or platform.machine())
-        except UnreadableError as error:
-            self._why_not = str(error)
+            module = module or importlib.import_module("zeus_apple_silicon")
+            self._monitor: Any = module.AppleEnergyMonitor()
+        except ImportError:
+            self._why_not = f"{NOT_SUPPORTED}: needs zeus-apple-silicon: pip install zeus-apple-silicon"
+        except RuntimeError as error:
+            self._why_not = f"{NOT_SUPPORTED}: IOReport reports no energy: {error}"
 
     def energy_j(self) -> Readings:
         """All domains in joules since an arbitrary start, each with a value or a reason."""
@@ -74,32 +80,16 @@ class AppleEnergy:
             metrics = self._monitor.get_cumulative_energy()
         except RuntimeError as error:  # its C++ exceptions
             return all_missing(f"{NOT_SUPPORTED}: IOReport: {error}", (*PARTS, "soc"))
-        return all_missing(NO_SOC, ("soc",)) | gather(
-            {domain: _joules(metrics, fields) for domain, fields in PARTS.items()}
-        )
-
-
-def _joules(metrics: Any, fields: tuple[str, ...]) -> Callable[[], Json]:
-    def read() -> Json:
-        values = [getattr(metrics, field) for field in fields]
-        if values[0] is None:
-            raise UnreadableError(f"{NOT_SUPPORTED}: this chip does not count {fields[0].removesuffix('_mj')}")
-        return float(sum(value for value in values if value is not None) / MJ_PER_J)
-
-    return read
-
-
-def _monitor(module: Any, machine: str) -> Any:
-    """The library's monitor. Raises UnreadableError with the reason."""
-    if machine != "arm64":
-        raise UnreadableError(f"{NOT_SUPPORTED}: on macOS for {machine} only root can read energy (powermetrics)")
-    try:
-        module = module or importlib.import_module("zeus_apple_silicon")
-        return module.AppleEnergyMonitor()
-    except ImportError as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: needs zeus-apple-silicon: pip install zeus-apple-silicon") from error
-    except RuntimeError as error:
-        raise UnreadableError(f"{NOT_SUPPORTED}: IOReport reports no energy: {error}") from error
+        energy = all_missing(NO_SOC, ("soc",))
+        for domain, fields in PARTS.items():
+            values = [getattr(metrics, field) for field in fields]
+            if values[0] is None:
+                why_not = f"{NOT_SUPPORTED}: this chip does not count {fields[0].removesuffix('_mj')}"
+                energy |= all_missing(why_not, (domain,))
+            else:
+                counted = [value for value in values if value is not None]
+                energy |= Readings(values={domain: float(sum(counted) / MJ_PER_J)})
+        return energy
 
 
 GET_VERSION, GET_METADATA_SIZE, GET_METADATA, GET_MEASUREMENT = 0x224000, 0x224004, 0x224008, 0x22400C
@@ -147,24 +137,23 @@ class EnergyMeters:
         """Both domains, each with a value or a reason."""
         if self._why_not is not None:
             return all_missing(self._why_not, (*DOMAIN_WORDS, "gpu", "soc"))
-        return all_missing(NOT_COUNTED, ("gpu", "soc")) | gather({name: self._domain(name) for name in DOMAIN_WORDS})
+        return all_missing(NOT_COUNTED, ("gpu", "soc")) | gather(
+            {name: partial(self._domain_j, name) for name in DOMAIN_WORDS}
+        )
 
-    def _domain(self, name: str) -> Callable[[], Json]:
-        def read() -> Json:
-            picowatt_hours, is_counted = 0, False
-            for meter in self._meters:
-                for index, channel in enumerate(meter.channels):
-                    if not DOMAIN_WORDS[name] & set(re.split(r"[^A-Z0-9]+", channel.upper())):
-                        continue
-                    data = self._api.control(meter.handle, GET_MEASUREMENT, MEASUREMENT.size * len(meter.channels))
-                    energy, _ = _unpack(MEASUREMENT, data, MEASUREMENT.size * index)
-                    picowatt_hours, is_counted = picowatt_hours + energy, True
-            if not is_counted:
-                names = ", ".join(channel for meter in self._meters for channel in meter.channels)
-                raise UnreadableError(f"{NOT_SUPPORTED}: no {name} among the energy meters' channels: {names}")
-            return picowatt_hours * J_PER_PWH
-
-        return read
+    def _domain_j(self, name: str) -> float:
+        picowatt_hours, is_counted = 0, False
+        for meter in self._meters:
+            for index, channel in enumerate(meter.channels):
+                if not DOMAIN_WORDS[name] & set(re.split(r"[^A-Z0-9]+", channel.upper())):
+                    continue
+                data = self._api.control(meter.handle, GET_MEASUREMENT, MEASUREMENT.size * len(meter.channels))
+                energy, _ = _unpack(MEASUREMENT, data, MEASUREMENT.size * index)
+                picowatt_hours, is_counted = picowatt_hours + energy, True
+        if not is_counted:
+            names = ", ".join(channel for meter in self._meters for channel in meter.channels)
+            raise UnreadableError(f"{NOT_SUPPORTED}: no {name} among the energy meters' channels: {names}")
+        return picowatt_hours * J_PER_PWH
 
 
 def channels_v1(metadata: bytes) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import names_with
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings, from_json, to_json
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
-from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather
+from benchmarking.devices.support.system_values import UnreadableError, all_missing
 
 if TYPE_CHECKING:
     from benchmarking.core.contracts import Runtime
@@ -233,10 +233,12 @@ class SeveralHandle(DeviceHandle):
             handle.reset_peak_memory()
 
     def peak_memory(self) -> Readings:
-        return self._combine(lambda handle: handle.peak_memory(), dict.fromkeys(PEAK_NAMES, sum))
+        peaks = {selector: handle.peak_memory() for selector, handle in self._handles.items()}
+        return _combined_by_device(peaks, dict.fromkeys(PEAK_NAMES, sum))
 
     def memory_in_use(self) -> Readings:
-        return self._combine(lambda handle: handle.memory_in_use(), dict.fromkeys(IN_USE_NAMES, sum))
+        in_use = {selector: handle.memory_in_use() for selector, handle in self._handles.items()}
+        return _combined_by_device(in_use, dict.fromkeys(IN_USE_NAMES, sum))
 
     def state(self) -> Readings:
         states = {selector: handle.state() for selector, handle in self._handles.items()}
@@ -273,11 +275,6 @@ class SeveralHandle(DeviceHandle):
         for handle in self._handles.values():
             handle.close()
 
-    def _combine(
-        self, read: Callable[[DeviceHandle], Readings], joins: Mapping[str, Callable[[list[float]], float]]
-    ) -> Readings:
-        return _combined_by_device({selector: read(handle) for selector, handle in self._handles.items()}, joins)
-
 
 def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceHandle]) -> DeviceHandle:
     """Open the devices as one. If one fails to open, those already open are closed.
@@ -297,13 +294,12 @@ def open_several(devices: Sequence[Device], open_one: Callable[[Device], DeviceH
 
 def open_device(runtime: Runtime, plugin: DeviceKind, device: Device) -> DeviceHandle:
     """Open the device for a runtime: without torch if neither the runtime nor the device needs it."""
-    if len(devices := parts(device)) > 1:
-        return open_several(devices, lambda one: _open_one(runtime, plugin, one, devices))
-    return _open_one(runtime, plugin, device)
+    devices = parts(device)
 
+    def open_one(one: Device) -> DeviceHandle:
+        return plugin.watch(one, devices) if runtime.needs_no_torch else plugin.open(one)
 
-def _open_one(runtime: Runtime, plugin: DeviceKind, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
-    return plugin.watch(device, together) if runtime.needs_no_torch else plugin.open(device)
+    return open_several(devices, open_one) if len(devices) > 1 else open_one(device)
 
 
 def _combined_by_device(
@@ -407,16 +403,12 @@ class ProcessOwners:
 
     def use(self, clients: Callable[[], Clients]) -> Readings:
         """`foreign_pids`: the other processes that use the device; `foreign_use`: the evidence, one entry for each."""
-
-        def listed() -> list[Json]:
-            return self.foreign(clients())
-
-        readings = gather({"foreign_use": listed})
-        if "foreign_use" in readings.missing:
-            return readings | Readings(missing={"foreign_pids": readings.missing["foreign_use"]})
-        entries: list[Json] = readings.values["foreign_use"]  # type: ignore[assignment]
+        try:
+            entries = self.foreign(clients())
+        except UnreadableError as error:
+            return all_missing(str(error), ("foreign_use", "foreign_pids"))
         pids: list[Json] = [entry["pid"] for entry in entries if isinstance(entry, dict)]
-        return readings | Readings(values={"foreign_pids": pids})
+        return Readings(values={"foreign_use": entries, "foreign_pids": pids})
 
     def foreign(self, clients: Clients) -> list[Json]:
         """The other processes that use the device, by pid. Raises UnreadableError.

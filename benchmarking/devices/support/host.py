@@ -34,6 +34,7 @@ from benchmarking.devices.support.system_values import (
     all_missing,
     free_in_groups,
     gather,
+    linux_facts,
     run_command,
     value_or_reason,
 )
@@ -71,9 +72,7 @@ def host_facts(system: str | None = None, root: Path = Path("/")) -> Readings:
     system = system or platform.system()
     common = Readings(values={"os": system, "kernel": platform.release(), "architecture": platform.machine()})
     if system == "Linux":
-        from benchmarking.devices.support import system_values
-
-        facts = system_values.linux_facts(root)
+        facts = linux_facts(root)
     else:
         facts = all_missing(f"{NOT_APPLICABLE}: no cgroups on {system}", CGROUP_NAMES)
         if system == "Darwin":
@@ -136,11 +135,17 @@ def macos_facts(run: RunCommand = run_command) -> Readings:
         return value_or_reason(values.get(key) or None, f"no sysctl {key}", NOT_SUPPORTED)
 
     model = values.get("machdep.cpu.brand_string", "")
+    # Enabled features: hw.optional.arm.FEAT_* on Apple silicon, machdep.cpu.*features on Intel.
+    prefix = "hw.optional.arm."
+    arm = [key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value == "1"]
+    names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
+    intel = [word.lower() for name in names for word in values.get(name, "").split()]
+    capabilities: Json = sorted([CAPABILITY_NAMES.get(name, name) for name in arm] + intel)
     return gather(
         {
             "cpu_model": lambda: text("machdep.cpu.brand_string"),
             "cpu_vendor": lambda: "Apple" if model.startswith("Apple") else "Intel",
-            "cpu_capabilities": lambda: _capabilities(values),
+            "cpu_capabilities": lambda: capabilities,
             "cpu_cores": lambda: int(text("hw.physicalcpu")),
             "cpu_threads": lambda: int(text("hw.logicalcpu")),
             "cpu_sockets": lambda: int(text("hw.packages")),
@@ -162,15 +167,6 @@ def sysctl_values(run: RunCommand = run_command) -> dict[str, str]:
     """sysctl's hardware values by key. Raises UnreadableError."""
     pairs = (line.partition(": ") for line in run(SYSCTL).splitlines())
     return {key: value.strip() for key, separator, value in pairs if separator}
-
-
-def _capabilities(values: dict[str, str]) -> Json:
-    """Enabled features: hw.optional.arm.FEAT_* on Apple silicon, machdep.cpu.*features on Intel."""
-    prefix = "hw.optional.arm."
-    arm = [key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value == "1"]
-    names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
-    intel = [word.lower() for name in names for word in values.get(name, "").split()]
-    return sorted([CAPABILITY_NAMES.get(name, name) for name in arm] + intel)
 
 
 PROCESSOR_KEY = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
@@ -274,6 +270,15 @@ def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
     shares_memory = has(device.type, lambda kind: kind.memory != "own")
     has_own_memory = not shares_memory and device.memory_bytes is not None
     memory_bytes = int_fact(host, "memory_bytes")
+    # What part of a GPU the device is; empty for a whole one, whose ids are those from before parts were told apart. A
+    # MIG instance has its profile, memory and multiprocessors; a partition of an AMD GPU its modes, and the number of
+    # compute units, which all partitions of a GPU share.
+    facts, partition = device.facts.values, dict[str, Json]()
+    modes = [facts.get("compute_partition"), facts.get("memory_partition")]
+    if (profile := facts.get("mig_profile")) is not None:
+        partition["partition"] = [profile, device.memory_bytes, facts.get("multiprocessors")]
+    elif modes[0] not in (None, *WHOLE_COMPUTE) or modes[1] not in (None, *WHOLE_MEMORY):
+        partition["partition"] = [*modes, facts.get("compute_units")]
     return {
         "device_type": device.type,
         "device_name": device.name,
@@ -284,22 +289,8 @@ def hashed_keys(device: Device, host: Readings) -> dict[str, Json]:
         "cpu_threads": int_fact(host, "cpu_threads"),
         "numa_nodes": int_fact(host, "numa_nodes"),
         "memory_class_bytes": None if memory_bytes is None else memory_class_bytes(memory_bytes),
-        **_partition(device),
+        **partition,
     }
-
-
-def _partition(device: Device) -> dict[str, Json]:
-    """What part of a GPU the device is; empty for a whole one, whose ids are those from before parts were told apart.
-
-    A MIG instance has its profile, memory and multiprocessors; a partition of an AMD GPU its modes, and the number of
-    compute units, which all partitions of a GPU share.
-    """
-    facts = device.facts.values
-    if (profile := facts.get("mig_profile")) is not None:
-        return {"partition": [profile, device.memory_bytes, facts.get("multiprocessors")]}
-    modes = [facts.get("compute_partition"), facts.get("memory_partition")]
-    is_whole = modes[0] in (None, *WHOLE_COMPUTE) and modes[1] in (None, *WHOLE_MEMORY)
-    return {} if is_whole else {"partition": [*modes, facts.get("compute_units")]}
 
 
 def memory_class_bytes(memory_bytes: int) -> int:

@@ -250,31 +250,29 @@ def instances(nvml: Nvml, handle: Any) -> list[Instance]:
             mig = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
         except UnreadableError:  # numbers without an instance
             continue
-        found.append(_instance_of(nvml, handle, mig))
+        older_name: str | None = None
+        with suppress(UnreadableError):
+            numbers = [nvml.call(f"nvmlDeviceGet{kind}InstanceId", mig) for kind in ("Gpu", "Compute")]
+            older_name = f"MIG-{text(nvml.call('nvmlDeviceGetUUID', handle))}/{numbers[0]}/{numbers[1]}"
+        name, uuid = text(nvml.call("nvmlDeviceGetName", mig)), text(nvml.call("nvmlDeviceGetUUID", mig))
+        facts: dict[str, Json] = {"mig_profile": name.rpartition(" MIG ")[2], "mig_uuid": uuid}
+        missing: dict[str, str] = {}
+        try:
+            attributes = nvml.call("nvmlDeviceGetAttributes", mig)
+            facts["multiprocessors"] = int(attributes.multiprocessorCount)
+            facts["mig_compute_slices"] = int(attributes.computeInstanceSliceCount)
+        except UnreadableError as error:
+            missing = dict.fromkeys(("multiprocessors", "mig_compute_slices"), str(error))
+        found.append(
+            Instance(
+                uuid=uuid,
+                name=name,
+                memory_bytes=int(nvml.call("nvmlDeviceGetMemoryInfo", mig).total),
+                facts=Readings(values=facts, missing=missing),
+                older_name=older_name,
+            )
+        )
     return found
-
-
-def _instance_of(nvml: Nvml, handle: Any, mig: Any) -> Instance:
-    older_name: str | None = None
-    with suppress(UnreadableError):
-        numbers = [nvml.call(f"nvmlDeviceGet{kind}InstanceId", mig) for kind in ("Gpu", "Compute")]
-        older_name = f"MIG-{text(nvml.call('nvmlDeviceGetUUID', handle))}/{numbers[0]}/{numbers[1]}"
-    name = text(nvml.call("nvmlDeviceGetName", mig))
-    attributes = gather(
-        {
-            "multiprocessors": lambda: int(nvml.call("nvmlDeviceGetAttributes", mig).multiprocessorCount),
-            "mig_compute_slices": lambda: int(nvml.call("nvmlDeviceGetAttributes", mig).computeInstanceSliceCount),
-        }
-    )
-    uuid = text(nvml.call("nvmlDeviceGetUUID", mig))
-    profile = name.rpartition(" MIG ")[2]
-    return Instance(
-        uuid=uuid,
-        name=name,
-        memory_bytes=int(nvml.call("nvmlDeviceGetMemoryInfo", mig).total),
-        facts=attributes | Readings(values={"mig_profile": profile, "mig_uuid": uuid}),
-        older_name=older_name,
-    )
 
 
 def text(value: str | bytes) -> str:
@@ -384,12 +382,14 @@ class NvmlMonitor:
 
     def _compute_clients(self) -> dict[int, Client]:
         """The processes that compute on the GPU, or in its instance."""
-        return {
-            int(process.pid): Client(
-                memory_bytes=process.usedGpuMemory, instance=None if self._has_instance else _instance(process)
+        clients: dict[int, Client] = {}
+        for process in self._nvml.call("nvmlDeviceGetComputeRunningProcesses", self._part):
+            instance = getattr(process, "gpuInstanceId", None)
+            is_whole = self._has_instance or instance in (None, NO_INSTANCE)
+            clients[int(process.pid)] = Client(
+                memory_bytes=process.usedGpuMemory, instance=None if is_whole else int(instance)
             )
-            for process in self._nvml.call("nvmlDeviceGetComputeRunningProcesses", self._part)
-        }
+        return clients
 
     def _clients(self) -> dict[int, Client]:
         """All processes on the GPU, with those that computed since the last call. Raises UnreadableError."""
@@ -430,18 +430,13 @@ class NvmlMonitor:
             bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
         except UnreadableError:  # drivers before 535 have the call under its older name
             bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
-        if not bits and isinstance(clock_hz, int) and self._is_held_below_maximum(clock_hz):
-            return [CLOCK_BELOW_MAXIMUM]
+        if not bits and isinstance(clock_hz, int):
+            with suppress(UnreadableError):  # a board without a default clock
+                default_clock_hz(self._nvml, self._handle)
+                highest_hz = self._call("nvmlDeviceGetMaxClockInfo", self._nvml.module.NVML_CLOCK_SM) * HZ_PER_MHZ
+                if clock_hz < FREE_CLOCK * highest_hz:  # not the clock of a busy GPU with free clocks
+                    return [CLOCK_BELOW_MAXIMUM]
         return list[Json](sorted({name for bit, name in REASON_BITS.items() if bits & bit}))
-
-    def _is_held_below_maximum(self, clock_hz: int) -> bool:
-        """Whether this is not the clock of a busy GPU with free clocks."""
-        try:
-            default_clock_hz(self._nvml, self._handle)
-            highest = self._call("nvmlDeviceGetMaxClockInfo", self._nvml.module.NVML_CLOCK_SM) * HZ_PER_MHZ
-        except UnreadableError:
-            return False
-        return bool(clock_hz < FREE_CLOCK * highest)
 
     def _throttle_counters(self) -> dict[str, Json]:
         """Nanoseconds of throttling by reason, without the reasons that the driver does not count. Raises
@@ -465,9 +460,3 @@ class NvmlMonitor:
             return int(self._call("nvmlDeviceGetViolationStatus", number).violationTime)
 
         return first_of(lambda: self._nvml.field(self._handle, f"NVML_FI_DEV_PERF_POLICY_{policy}"), older)
-
-
-def _instance(process: Any) -> int | None:
-    """The MIG instance that a process runs in; None on a GPU without instances."""
-    number = getattr(process, "gpuInstanceId", None)
-    return None if number in (None, NO_INSTANCE) else int(number)

@@ -41,10 +41,10 @@ Probed = dict[str, tuple[Device, ...]]
 """The devices of each kind probed so far."""
 
 
-def probe_all(names: Sequence[str] | None = None, time_limit_s: float = TIME_LIMIT_S) -> Probed:
+def probe_all(names: Sequence[str] | None = None) -> Probed:
     """The devices of each kind, or why there are none. Probes concurrently; without names, all hardware kinds."""
     hardware = names_with(lambda kind: kind.is_hardware)
-    with Probes(hardware if names is None else names, time_limit_s) as probes:
+    with Probes(hardware if names is None else names) as probes:
         return {name: probes.devices(name) for name in probes.names}
 
 

@@ -383,15 +383,12 @@ def last_level_cache_bytes(cpus: Path) -> int | None:
         for folder in cpus.glob("cpu[0-9]*/cache/index[0-9]*"):
             if read_text(folder / "type") != "Instruction":
                 shared = levels.setdefault(read_int(folder / "level"), {})
-                shared[read_text(folder / "shared_cpu_list")] = cache_size_bytes(read_text(folder / "size"))
+                size = read_text(folder / "size")  # in Linux's notation: "32768K"
+                size_bytes = int(size.rstrip("KMG")) * CACHE_SIZE_UNITS.get(size[-1:], 1)
+                shared[read_text(folder / "shared_cpu_list")] = size_bytes
     except (UnreadableError, ValueError):
         return None  # containers and some boards hide caches, and the sum would be too small
     return sum(levels[max(levels)].values()) if levels else None
-
-
-def cache_size_bytes(text: str) -> int:
-    """A cache size in Linux's notation ("32768K") as bytes."""
-    return int(text.rstrip("KMG")) * CACHE_SIZE_UNITS.get(text[-1:], 1)
 
 
 TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")

@@ -44,7 +44,6 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.core.temporary import temporary_folder
-from benchmarking.devices.support.energy_counters import HostEnergy
 from benchmarking.devices.support.gauges import MonitorGauge
 from benchmarking.devices.support.handles import HostHandle, Monitor, with_method
 from benchmarking.devices.support.system_values import UnreadableError, all_missing
@@ -66,6 +65,8 @@ class TorchBuild:
     """CUDA version that it was built with."""
     hip: str | None = None
     """HIP (ROCm) version that it was built with."""
+    xpu: str | None = None
+    """Version of Intel's compiler that its XPU backend was built with."""
 
 
 def torch_build() -> TorchBuild | None:
@@ -86,7 +87,8 @@ def parse_build(source: str) -> TorchBuild:
         if isinstance(targets[0], ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
             constants[targets[0].id] = value.value
     version = constants.get("__version__", "of unknown version")
-    return TorchBuild(version=version, cuda=constants.get(TORCH_TYPE), hip=constants.get("hip"))
+    backends = {name: constants.get(name) for name in (TORCH_TYPE, "hip", "xpu")}
+    return TorchBuild(version=version, **backends)
 
 
 def why_not_torch(backend: str, wheel_index: str) -> str | None:
@@ -119,15 +121,15 @@ def why_not_driver(driver: str, cuda_version: object) -> str | None:
 
 
 class EventTimer(DeviceTimer):
-    """A pair of torch.cuda events on a GPU's current stream; on ROCm the same API wraps HIP events.
+    """A pair of events on a GPU's current stream, of `torch.cuda`, which on ROCm wraps HIP's, or of `torch.xpu`.
 
     Without an explicit stream an event would be recorded on the thread's current GPU, which may be another one.
     """
 
-    def __init__(self, torch: Any, index: int) -> None:
-        self._begin = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
-        self._stream = partial(torch.cuda.current_stream, index)
+    def __init__(self, backend: Any, index: int) -> None:
+        self._begin = backend.Event(enable_timing=True)
+        self._end = backend.Event(enable_timing=True)
+        self._stream = partial(backend.current_stream, index)
 
     def start(self) -> None:
         self._begin.record(self._stream())
@@ -166,8 +168,8 @@ def current_gpu(torch: Any, torch_name: str) -> AbstractContextManager[object]:
 class WatchedGpuHandle(HostHandle):
     """An open GPU without torch. Its runtime's calls are synchronous, and only the runtime has events and peaks."""
 
-    def __init__(self, monitor: Monitor, energy: HostEnergy | None = None) -> None:
-        super().__init__(energy)
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__()
         self._monitor = monitor
 
     def peak_memory(self) -> Readings:
@@ -197,8 +199,8 @@ class TorchGpuHandle(WatchedGpuHandle):
 
     has_queue = True
 
-    def __init__(self, index: int, monitor: Monitor, torch: Any, energy: HostEnergy | None = None) -> None:
-        super().__init__(monitor, energy)
+    def __init__(self, index: int, monitor: Monitor, torch: Any) -> None:
+        super().__init__(monitor)
         self.torch_name: str = f"{TORCH_TYPE}:{index}"
         self._index = index
         self._torch = torch
@@ -206,7 +208,7 @@ class TorchGpuHandle(WatchedGpuHandle):
         self._current.enter_context(current_gpu(torch, self.torch_name))
 
     def timer(self) -> DeviceTimer | None:
-        return EventTimer(self._torch, self._index)
+        return EventTimer(self._torch.cuda, self._index)
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._index)

@@ -67,13 +67,23 @@ def test_a_mac_without_sysctl_is_not_found_with_the_reason(mac):
         ("Darwin", "arm64", "13.6.9", "macOS 13.6.9 is too old"),
     ],
 )
-def test_each_cause_of_no_gpu_has_its_reason(system, machine, macos, words):
-    assert words in mps._why_not(system, machine, macos)
+def test_each_cause_of_no_gpu_has_its_reason(monkeypatch, system, machine, macos, words):
+    pretend(monkeypatch, system, machine, macos)
+    (device,) = mps.MpsDevice().probe()
+    assert words in device.why_not
 
 
 def test_missing_torch_is_the_reason(monkeypatch):
+    pretend(monkeypatch, "Darwin", "arm64", "15.1")
     monkeypatch.setattr(mps, "torch_build", lambda: None)
-    assert mps._why_not("Darwin", "arm64", "15.1") == "torch is not installed: pip install torch"
+    (device,) = mps.MpsDevice().probe()
+    assert device.why_not == "torch is not installed: pip install torch"
+
+
+def pretend(monkeypatch, system, machine, macos):
+    monkeypatch.setattr(mps.platform, "system", lambda: system)
+    monkeypatch.setattr(mps.platform, "machine", lambda: machine)
+    monkeypatch.setattr(mps.platform, "mac_ver", lambda: (macos, ("", "", ""), machine))
 
 
 def test_the_handle_reads_metals_values(tmp_path):

@@ -137,4 +137,5 @@ def test_devices_that_compute_on_the_processor_share_its_lock():
     [("AMD EPYC", "AMD"), ("Intel(R) Xeon(R)", "Intel"), ("Apple M2", "Apple"), ("Zhaoxin KX", "unknown")],
 )
 def test_vendor_of_a_processor_is_in_its_name(name, vendor):
-    assert openvino._vendor(name, "CPU") == vendor
+    device = openvino.OpenVinoDevice(recorded({"CPU": {"FULL_DEVICE_NAME": name}})).probe()[0]
+    assert device.vendor == vendor

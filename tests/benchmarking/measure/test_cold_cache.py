@@ -64,8 +64,9 @@ def test_the_flush_exceeds_the_cache_and_releases_its_memory():
     assert threading.active_count() == before
 
 
-def test_caches_of_unknown_size_are_assumed_large():
-    with cpu.cold_processor_caches(None, []) as cold:
+def test_caches_of_unknown_size_are_assumed_large(monkeypatch):
+    monkeypatch.setattr(CpuHandle, "last_level_cache_bytes", lambda handle: None)
+    with CpuHandle().cold_cache() as cold:
         assert cold.size_bytes >= cpu.UNKNOWN_CACHE_BYTES
         cold.flush()
 

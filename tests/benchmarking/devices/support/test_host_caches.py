@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.devices.support.system_values import cache_size_bytes, last_level_cache_bytes
+from benchmarking.devices.support.system_values import last_level_cache_bytes
 
 MIB = 1 << 20
 
@@ -31,8 +31,11 @@ def test_incomplete_or_missing_page_listing_is_unknown(tmp_path):
     assert last_level_cache_bytes(tmp_path) is None
 
 
-def test_sizes_are_read_in_the_notation_of_linux():
-    assert [cache_size_bytes(text) for text in ("32K", "8M", "1G", "512")] == [32768, 8 * MIB, 1024 * MIB, 512]
+def test_sizes_are_read_in_the_notation_of_linux(tmp_path):
+    for number, text in enumerate(("32K", "8M", "1G", "512")):
+        cache(tmp_path / text, number, 0, 1, "Unified", text, "0")
+    sizes = [last_level_cache_bytes(tmp_path / text) for text in ("32K", "8M", "1G", "512")]
+    assert sizes == [32768, 8 * MIB, 1024 * MIB, 512]
 
 
 def test_violation_time_is_read_for_the_cpu_on_linux_only(tmp_path):
