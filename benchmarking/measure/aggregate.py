@@ -208,7 +208,9 @@ def summarise(
         **_combined("reading", [launch.metrics for launch in measured]),
         **_combined("first_call", [{"first_call_ms": launch.first_call_ms} for launch in measured]),
         # What the point's calls ran on, else what the load found.
-        **_combined("verified", [{**of_load.get(launch.launch, {}), **_verified(launch)} for launch in measured]),
+        **_combined(
+            "verified", [{**of_load.get(launch.launch, {}), **launch.extra.get("verified", {})} for launch in measured]
+        ),
         **_combined("load_memory", [load.memory_bytes for load in own_loads]),
         **energy_shares(measured),
     }
@@ -285,11 +287,6 @@ def _combined(source: Source, launches: Sequence[Mapping[str, Any]]) -> dict[str
     return values
 
 
-def _verified(measurement: Measurement) -> Mapping[str, Json]:
-    """What a launch's calls actually ran on; empty if the runtime does not report it."""
-    return measurement.extra.get("verified", {})
-
-
 def _doubts(
     measurements: Sequence[Measurement],
     measured: Sequence[Measurement],
@@ -303,7 +300,8 @@ def _doubts(
     for launch in measured:
         peak_bytes = launch.metrics.get("device_allocated_peak_bytes")
         of_memory = doubt_rules.about_device_memory(peak_bytes, weights.get(launch.launch))
-        by_launch.append((launch.launch, (*launch.doubts, *of_memory, *doubt_rules.about_calls(_verified(launch)))))
+        of_calls = doubt_rules.about_calls(launch.extra.get("verified", {}))
+        by_launch.append((launch.launch, (*launch.doubts, *of_memory, *of_calls)))
     by_launch += [(load.launch, doubt_rules.about_load(load.verified)) for load in loads]
     between = doubt_rules.about_launches(statistics, failures)
     return (*doubt_rules.merge(by_launch, len(measured)), *between, *context)

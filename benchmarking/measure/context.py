@@ -179,10 +179,6 @@ class MeasureContext:
         """Compilations so far; constant if nothing compiles."""
         return 0 if self.compile_count is None else self.compile_count() or 0
 
-    def sleep(self, duration_s: float) -> None:
-        """Wait, by the device handle's clock."""
-        self.handle.sleep(duration_s)
-
 
 MIN_INTERVAL_S = 0.25
 """Minimum time between reports: people read no faster, and each report wakes another process."""

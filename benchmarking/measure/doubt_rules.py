@@ -250,85 +250,48 @@ def about_device_memory(peak_bytes: float | None, weights_bytes: int | None) -> 
     return (doubt("peak_below_weights", device_peak_bytes=peak_bytes, weights_bytes=weights_bytes),)
 
 
-def about_adapter(verified: Mapping[str, Json]) -> Doubts:
-    """`software_adapter`: the GPU of a browser or an engine is a software renderer on the CPU."""
-    adapter = verified.get("adapter")
-    if verified.get("is_simulated") is not True or not isinstance(adapter, dict):
-        return ()
-    return (doubt("software_adapter", **{name: adapter.get(name) for name in ("vendor", "architecture")}),)
-
-
 def about_calls(verified: Mapping[str, Json]) -> Doubts:
-    """Doubts about what calls actually ran on, as verified by a session or operation."""
-    return (*about_placement(verified), *about_emulation(verified), *about_request(verified))
+    """Doubts about what calls actually ran on, as verified by a session or operation: part of the model ran on the CPU
+    although another device was requested; weights of a precision were converted before computing, so another one was
+    measured; something else ran, or what ran could not be verified."""
+    fallen, nodes, raised = verified.get("nodes_on_cpu_unasked"), verified.get("nodes"), list[Doubt]()
+    if isinstance(fallen, int) and fallen != 0:
+        nodes = nodes if isinstance(nodes, int) else None
+        raised.append(doubt("cpu_fallback", nodes_on_cpu_unasked=fallen, nodes=nodes))
+    if precision := verified.get("emulated_precision"):
+        types = verified.get("compute_types")
+        raised.append(doubt("emulated_precision", precision=precision, compute_types=types))
+    if (other := verified.get(NOT_AS_REQUESTED)) is not None:
+        raised.append(doubt("not_as_requested", why=other))
+    if (unknown := verified.get(NOT_VERIFIED)) is not None:
+        raised.append(doubt("not_verified", why=unknown))
+    return tuple(raised)
 
 
 def about_load(verified: Mapping[str, Json]) -> Doubts:
-    """Doubts about a loaded model and its process, as verified by the session."""
-    return (
-        *about_calls(verified),
-        *about_threads(verified),
-        *about_memory_placement(verified),
-        *about_adapter(verified),
-        *about_dequantized(verified),
-    )
-
-
-def about_placement(verified: Mapping[str, Json]) -> Doubts:
-    """`cpu_fallback`: part of the model ran on the CPU although another device was requested."""
-    fallen, nodes = verified.get("nodes_on_cpu_unasked"), verified.get("nodes")
-    if not isinstance(fallen, int) or fallen == 0:
-        return ()
-    return (doubt("cpu_fallback", nodes_on_cpu_unasked=fallen, nodes=nodes if isinstance(nodes, int) else None),)
-
-
-def about_request(verified: Mapping[str, Json]) -> Doubts:
-    """`not_as_requested`: something else ran; `not_verified`: what ran could not be verified."""
-    other, unknown = verified.get(NOT_AS_REQUESTED), verified.get(NOT_VERIFIED)
-    return _present(
-        None if other is None else doubt("not_as_requested", why=other),
-        None if unknown is None else doubt("not_verified", why=unknown),
-    )
-
-
-def about_threads(verified: Mapping[str, Json]) -> Doubts:
-    """`oversubscribed`: more threads than available processors, or than the CPU quota."""
+    """Doubts about a loaded model and its process, as verified by the session: those about its calls; more threads than
+    available processors, or than the CPU quota; memory on another NUMA node than the processors; a GPU of a browser or
+    an engine that is a software renderer; a quantized checkpoint whose weights are floating point in memory."""
+    raised = list(about_calls(verified))
     threads, allowed, quota = (
         _count(verified.get(name)) for name in ("num_threads", "cpus_allowed", "cpu_quota_cores")
     )
     limit = min((count for count in (allowed, quota) if count is not None), default=None)
-    if threads is None or limit is None or threads <= limit:
-        return ()
-    return (doubt("oversubscribed", num_threads=threads, cpus_allowed=allowed, cpu_quota_cores=quota),)
-
-
-def about_memory_placement(verified: Mapping[str, Json]) -> Doubts:
-    """`remote_memory`: part of the memory is on another NUMA node than the processors."""
+    if threads is not None and limit is not None and threads > limit:
+        raised.append(doubt("oversubscribed", num_threads=threads, cpus_allowed=allowed, cpu_quota_cores=quota))
     by_node, node = verified.get("memory_bytes_by_numa_node"), verified.get("numa_node")
-    if not isinstance(by_node, dict) or node is None:
-        return ()
-    held = {name: _count(value) for name, value in by_node.items()}
-    known = {name: count for name, count in held.items() if count is not None}
-    if len(known) < len(held):
-        return ()
-    total = sum(known.values())
-    away = total - known.get(str(node), 0)  # a node without memory is not listed
-    return _present(_above("remote_memory", REMOTE_MEMORY, remote_share=away / total) if total else None)
-
-
-def about_emulation(verified: Mapping[str, Json]) -> Doubts:
-    """`emulated_precision`: the weights have this precision but are converted before computing, so another precision
-    was measured."""
-    precision = verified.get("emulated_precision")
-    if not precision:
-        return ()
-    return (doubt("emulated_precision", precision=precision, compute_types=verified.get("compute_types")),)
-
-
-def about_dequantized(verified: Mapping[str, Json]) -> Doubts:
-    """`dequantized`: a quantized checkpoint whose weights are floating point in memory."""
-    dtype = verified.get("weights_dequantized_to")
-    return () if dtype is None else (doubt("dequantized", dtype=dtype, method=verified.get("quantization_method")),)
+    if isinstance(by_node, dict) and node is not None:
+        known = {name: count for name, value in by_node.items() if (count := _count(value)) is not None}
+        total = sum(known.values()) if len(known) == len(by_node) else 0
+        away = total - known.get(str(node), 0)  # a node without memory is not listed
+        raised += _present(_above("remote_memory", REMOTE_MEMORY, remote_share=away / total) if total else None)
+    adapter = verified.get("adapter")
+    if verified.get("is_simulated") is True and isinstance(adapter, dict):
+        about = {name: adapter.get(name) for name in ("vendor", "architecture")}
+        raised.append(doubt("software_adapter", **about))
+    if (dtype := verified.get("weights_dequantized_to")) is not None:
+        raised.append(doubt("dequantized", dtype=dtype, method=verified.get("quantization_method")))
+    return tuple(raised)
 
 
 def about_launches(launches: Sequence[Statistics], failures: Mapping[int, str]) -> Doubts:

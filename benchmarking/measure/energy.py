@@ -64,14 +64,6 @@ class EnergyWindow:
     """The GPU's energy integrated from sampled power; None without a power sensor."""
 
     @property
-    def counter_error(self) -> float | None:
-        """Relative difference of the GPU's counter from its sampled power; None without both. Counters stall and run
-        backward (NVML's after a reset of the driver, amdsmi's when it wraps around)."""
-        if self.is_integrated or "gpu" not in self.joules or not self.sampled_j or self.sampled_j <= 0:
-            return None
-        return self.joules["gpu"] / self.sampled_j - 1
-
-    @property
     def by_power(self) -> EnergyWindow:
         """The window with the GPU's energy by sampled power in place of the counter."""
         if self.sampled_j is None:
@@ -138,8 +130,14 @@ def _power_w(window: EnergyWindow) -> dict[str, float]:
 def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], reading: Readings) -> PassResult:
     """Means over the windows; net = gross - idle power x seconds per call. A counter that did not advance is stale, and
     one that contradicts the GPU's power is replaced by it."""
-    dropped = _why_dropped(windows)
-    if dropped is not None:
+    # The GPU's counter relative to its sampled power. Counters stall and run backward (NVML's after a reset of the
+    # driver, amdsmi's when it wraps around).
+    sampled = [window for window in windows if "gpu" in window.joules and not window.is_integrated]
+    errors = [window.joules["gpu"] / window.sampled_j - 1 for window in sampled if (window.sampled_j or 0) > 0]
+    worst, dropped = max(errors, key=abs, default=0.0), None
+    if abs(worst) > MAX_COUNTER_ERROR:
+        where = f"the energy counter differs by {worst:+.0%} from the mean power over a window"
+        dropped = f"{where}: power was integrated instead"
         idle, windows = idle.by_power, [window.by_power for window in windows]
     metrics: dict[str, float] = {}
     missing = _reasons(reading, None)
@@ -203,16 +201,6 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
     return PassResult(metrics=metrics, missing=missing, extra=extra)
 
 
-def _why_dropped(windows: Sequence[EnergyWindow]) -> str | None:
-    """None, or why the GPU's energy counter is not used."""
-    errors = [window.counter_error for window in windows]
-    off = [error for error in errors if error is not None and abs(error) > MAX_COUNTER_ERROR]
-    if not off:
-        return None
-    worst = max(off, key=abs)
-    return f"the energy counter differs by {worst:+.0%} from the mean power over a window: power was integrated instead"
-
-
 def _idle_window(handle: DeviceHandle, settings: Settings) -> EnergyWindow:
     """A window without calls, after a pause."""
     handle.sleep(SETTLE_S)
@@ -230,7 +218,12 @@ class WindowReading:
         self._handle = handle
         self._before = handle.energy_j()
         self.start_ns = handle.now_ns()
-        self._power = power_samples(handle)
+        # The device's instantaneous power, or its main counter if it has none.
+        domain = next((domain for domain in PREFERENCE if domain in handle.energy_j().values), None)
+        if domain is None or handle.momentary_power_w() is not None:
+            self._power = PowerSamples(handle.momentary_power_w, handle.now_ns)
+        else:
+            self._power = CounterSamples(lambda: _joules(handle.energy_j(), domain), handle.now_ns)
 
     def __enter__(self) -> Self:
         return self
@@ -263,14 +256,6 @@ class WindowReading:
             is_integrated=is_integrated,
             sampled_j=sampled_j,
         )
-
-
-def power_samples(handle: DeviceHandle) -> PowerSamples:
-    """Start sampling a device's instantaneous power, or its main counter if it has none."""
-    domain = next((domain for domain in PREFERENCE if domain in handle.energy_j().values), None)
-    if domain is None or handle.momentary_power_w() is not None:
-        return PowerSamples(handle.momentary_power_w, handle.now_ns)
-    return CounterSamples(lambda: _joules(handle.energy_j(), domain), handle.now_ns)
 
 
 class PowerSamples:

@@ -46,16 +46,6 @@ class PassStart:
     compiles: int
     """Compilations before the calls."""
 
-    @classmethod
-    def now(cls, context: MeasureContext, inner_loops: int) -> PassStart:
-        """The start of a pass without calls yet."""
-        return cls(
-            compiles=context.compiles(),
-            started_at=utc_now(),
-            watch=stopwatch(context, inner_loops),
-            window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
-        )
-
 
 def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
     """Time calls until the stopping rule ends the pass, including those of `pass_start`.
@@ -65,7 +55,12 @@ def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStar
     """
     context.live("measure")
     rule = StoppingRule(context.settings, is_accelerator=context.handle.is_accelerator)
-    pass_start = pass_start or PassStart.now(context, inner_loops)
+    pass_start = pass_start or PassStart(
+        compiles=context.compiles(),
+        started_at=utc_now(),
+        watch=stopwatch(context, inner_loops),
+        window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
+    )
     watch, window = pass_start.watch, pass_start.window
     reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
@@ -236,13 +231,6 @@ def is_too_slow(settings: Settings, call_ns: float) -> bool:
     return settings.counts_steady_warmup and 2 * SHORT_WINDOWS[-1] * call_ns > limit_ns
 
 
-def warmed_up(calls: int, started_at: str) -> WarmUp:
-    """A warm-up that consists of untimed calls made for another pass."""
-    return WarmUp(
-        calls=calls, steady=None, started_at=started_at, values_ms=(), inner_loops=1, next_inner_loops=1, extra={}
-    )
-
-
 def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
     return inner_loops_for(float(np.median(calls_ms[-WINDOW_CALLS:])) * NS_PER_MS) if may_block else 1
 
@@ -284,7 +272,11 @@ class SteadySearch:
         context, watch, settings = self._context, self.watch, self._context.settings
         min_time_ns = (ACCELERATOR_MIN_TIME_S if context.handle.is_accelerator else MIN_TIME_S) * NS_PER_S
         max_time_ns = settings.warmup_max_time_s * NS_PER_S
-        window = self._window = self._window_calls(call_ns) * context.operation.requests_in_flight
+        window = SLOW_WINDOW_CALLS if watch.spent_ns > len(watch) * SLOW_CALL_NS else WINDOW_CALLS
+        if self._counts:
+            room = max_time_ns / (call_ns * watch.inner_loops or 1)
+            window = next((calls for calls in SHORT_WINDOWS if 4 * calls <= room), SHORT_WINDOWS[-1])
+        window = self._window = window * context.operation.requests_in_flight
         least = 3 * window if self._counts else 0
         before = _footprint(context)
         while (watch.spent_ns < max_time_ns or len(watch) < least) and not settings.is_over:
@@ -326,12 +318,6 @@ class SteadySearch:
                 noise=machine_state.Window(self._context.handle, processes=self._context.operation.process_ids()),
             )
             self._starts = [*self._starts[-1:], start]
-
-    def _window_calls(self, call_ns: float) -> int:
-        if not self._counts:
-            return SLOW_WINDOW_CALLS if self.watch.spent_ns > len(self.watch) * SLOW_CALL_NS else WINDOW_CALLS
-        room = self._context.settings.warmup_max_time_s * NS_PER_S / (call_ns * self.watch.inner_loops or 1)
-        return next((calls for calls in SHORT_WINDOWS if 4 * calls <= room), SHORT_WINDOWS[-1])
 
 
 def alike(values: Sequence[float]) -> bool:

@@ -25,7 +25,14 @@ from benchmarking.devices.support import system_values
 from benchmarking.devices.support.binding import allowed_cpus, cpu_list_text, escaped_threads
 from benchmarking.devices.support.handles import GPU_IDLE
 from benchmarking.devices.support.host import host_facts
-from benchmarking.devices.support.system_values import UnreadableError, gather, matched, read_int, read_text
+from benchmarking.devices.support.system_values import (
+    UnreadableError,
+    gather,
+    matched,
+    read_int,
+    read_text,
+    value_or_reason,
+)
 
 ROOT = Path("/")
 HZ_PER_KHZ = 1_000
@@ -72,7 +79,7 @@ def counters(root: Path = ROOT, processes: Sequence[int] = ()) -> Readings:
     """The current counters. Waits and major faults include this process and `processes`."""
     return gather(
         {
-            "steal": lambda: dict(zip(("steal", "total"), _cpu_ticks(root), strict=True)),
+            "steal": lambda: _cpu_ticks(root),
             "cpu_pressure": lambda: dict(_pressure(root)),
             "run_queue": lambda: dict(_run_queue(root, processes)),
             "throttling": lambda: dict(system_values.throttling(root)),
@@ -121,12 +128,12 @@ def differences(before: Readings, after: Readings, elapsed_s: float) -> Readings
     return Readings(values=values, missing={**before.missing, **after.missing})
 
 
-def _cpu_ticks(root: Path) -> tuple[int, int]:
+def _cpu_ticks(root: Path) -> dict[str, Json]:
     """Ticks stolen by the hypervisor and total ticks since boot. user and nice already include guests' ticks."""
     fields = [int(word) for word in read_text(root / "proc/stat").split("\n", 1)[0].split()[1:9]]
     if len(fields) < 8:
         raise UnreadableError(f"{NOT_SUPPORTED}: /proc/stat has no steal field")
-    return fields[7], sum(fields)
+    return {"steal": fields[7], "total": sum(fields)}
 
 
 def _pressure(root: Path) -> dict[str, float]:
@@ -273,7 +280,11 @@ def capture(root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Re
             "cpu_scaling_driver": lambda: _cpufreq(root, "scaling_driver"),
             "is_turbo_on": lambda: _is_turbo_on(root),
             "cpu_affinity": lambda: cpu_list_text(allowed_cpus()),
-            "load_average_1m": _load_average,
+            "load_average_1m": lambda: value_or_reason(
+                os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+                "no load average on this system",
+                NOT_SUPPORTED,
+            ),
             "cpu_pressure_avg10_percent": lambda: _pressure(root)["avg10_percent"],
             "power_source": lambda: _power_source(root),
             "address_space_randomization": lambda: read_int(root / "proc/sys/kernel/randomize_va_space"),
@@ -313,12 +324,6 @@ def _is_turbo_on(root: Path) -> bool:
     if (cpu / "intel_pstate/no_turbo").exists():
         return read_int(cpu / "intel_pstate/no_turbo") == 0
     return read_int(cpu / "cpufreq/boost") == 1
-
-
-def _load_average() -> float:
-    if not hasattr(os, "getloadavg"):
-        raise UnreadableError(f"{NOT_SUPPORTED}: no load average on this system")
-    return os.getloadavg()[0]
 
 
 def _power_source(root: Path) -> str:

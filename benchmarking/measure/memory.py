@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import re
 import struct
 import sys
 import threading
@@ -30,7 +29,7 @@ from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.metrics import BYTES_PER_KIB, LaunchFacts
 from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Readings
 from benchmarking.devices.support.handles import by_device
-from benchmarking.devices.support.system_values import UnreadableError, gather, read_text
+from benchmarking.devices.support.system_values import UnreadableError, gather, matched
 from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.timing import run_untimed
 
@@ -76,7 +75,7 @@ class LinuxPeak:
         """Bytes at the peak since the reset. Raises UnreadableError."""
         if self._why_not is not None:
             raise UnreadableError(self._why_not)
-        return status_bytes(read_text(self._proc / "status"), "VmHWM")
+        return int(matched(self._proc / "status", r"^VmHWM:\s+(\d+) kB", "no VmHWM")) * BYTES_PER_KIB
 
 
 class SampledPeak:
@@ -162,14 +161,6 @@ def reset_peak_rss(elsewhere: SampledPeak | None = None) -> Readings:
 def peak_rss_bytes(elsewhere: SampledPeak | None = None) -> Readings:
     """`peak_rss_bytes` since the last reset, or why it is missing."""
     return gather({PEAK: (elsewhere or _PEAK).read})
-
-
-def status_bytes(status: str, name: str) -> int:
-    """A size in bytes from /proc/<pid>/status, which holds KiB. Raises UnreadableError."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-    if found is None:
-        raise UnreadableError(f"{NOT_SUPPORTED}: no {name} in /proc/self/status")
-    return int(found[1]) * BYTES_PER_KIB
 
 
 def phys_footprint_bytes(system: ctypes.CDLL | None = None) -> int:

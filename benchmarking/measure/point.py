@@ -38,7 +38,7 @@ from benchmarking.core.records import (
 from benchmarking.measure import doubt_rules
 from benchmarking.measure.context import CompileCount, MeasureContext, Report, Reporter, Settings
 from benchmarking.measure.energy import energy_pass
-from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up, warmed_up
+from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up
 from benchmarking.measure.memory import PassResult, no_mark
 from benchmarking.measure.monitor import UsagePass, memory_and_usage
 from benchmarking.measure.timing import (
@@ -229,7 +229,10 @@ def _slow_calls(context: MeasureContext, device: Device | None, launch: int, fir
     calls = passes[0].extra["memory_calls"]
     if not is_too_slow(settings, (context.handle.now_ns() - begin_ns) / max(1, calls)):
         return None  # only the first call was slow: it compiled or read from disk
-    return SlowCalls(passes=passes, warm=warmed_up(calls, started_at))
+    warm = WarmUp(
+        calls=calls, steady=None, started_at=started_at, values_ms=(), inner_loops=1, next_inner_loops=1, extra={}
+    )
+    return SlowCalls(passes=passes, warm=warm)
 
 
 def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
@@ -261,7 +264,7 @@ def _latency_passes(context: MeasureContext, warm: WarmUp) -> list[LatencyPass]:
     if not THROTTLING_KINDS & {doubt.kind for doubt in _doubts(context, first)}:
         return [first]
     context.live("cooldown")
-    context.sleep(context.settings.cooldown_s)
+    context.handle.sleep(context.settings.cooldown_s)
     return [first, latency_pass(context, warm.next_inner_loops)]
 
 
@@ -468,26 +471,21 @@ def pipelined_pass(context: MeasureContext, call_ns: float) -> PassResult:
     context.live("pipeline")
     fixed = context.settings.fixed_iterations
     calls = fixed or min(MAX_QUEUED, max(MIN_QUEUED, math.ceil(ROUND_S * NS_PER_S / max(call_ns, 1))))
-    seconds = [ns_to_s(_queued(context, calls)) for _ in range(ROUNDS)]
+    operation, handle, seconds = context.operation, context.handle, list[float]()
+    for _ in range(ROUNDS):
+        handle.synchronize()
+        started = handle.now_ns()
+        output: object = None
+        for _ in range(calls):
+            operation.reset()
+            output = operation.run(no_mark)
+        handle.synchronize()
+        seconds.append(ns_to_s(handle.now_ns() - started))
+        del output
     if median(seconds) <= 0:
         return PassResult(missing={PIPELINED: f"{FAILED}: the clock did not advance"})
-    rate = context.operation.items_per_call * calls / median(seconds)
-    return PassResult(metrics={PIPELINED: rate}, extra={"pipelined_calls": calls, "pipelined_rounds_s": list(seconds)})
-
-
-def _queued(context: MeasureContext, calls: int) -> int:
-    """Nanoseconds until all of the queued calls are done."""
-    operation, handle = context.operation, context.handle
-    handle.synchronize()
-    started = handle.now_ns()
-    output: object = None
-    for _ in range(calls):
-        operation.reset()
-        output = operation.run(no_mark)
-    handle.synchronize()
-    stopped = handle.now_ns()
-    del output
-    return stopped - started
+    rate = operation.items_per_call * calls / median(seconds)
+    return PassResult(metrics={PIPELINED: rate}, extra={"pipelined_calls": calls, "pipelined_rounds_s": [*seconds]})
 
 
 def _inapplicable_reason(context: MeasureContext) -> str | None:

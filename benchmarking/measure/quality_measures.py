@@ -255,6 +255,11 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
         shares = [float(window.agrees.mean()) for window in windows if window.agrees is not None]
         differences = [after - reference for after, reference in zip(surprises, before, strict=True)]
         increase = _exponential(differences)
+
+        def p99(chosen: Sequence[np.ndarray]) -> float:
+            values = np.concatenate(chosen)  # between infinite values there is nothing to interpolate
+            return float(np.percentile(values, 99, method="linear" if np.isfinite(values).all() else "higher"))
+
         found |= {
             "perplexity_increase": QualityValue(
                 value=100 * (increase.value - 1),
@@ -263,15 +268,10 @@ def text_values(windows: Sequence[WindowScores]) -> dict[str, QualityValue]:
                 by_window=tuple(100 * math.expm1(min(difference, MAX_EXPONENT)) for difference in differences),
             ),
             "kl_divergence": mean_value([float(one.mean()) for one in divergence], least=0.0),
-            "kl_divergence_p99": resampled_value(divergence, lambda chosen: _p99(np.concatenate(chosen))),
+            "kl_divergence_p99": resampled_value(divergence, p99),
             "top1_agreement": share_value(shares, sum(len(window.surprise) for window in windows)),
         }
     return found
-
-
-def _p99(values: np.ndarray) -> float:
-    """The 99th percentile; between infinite values there is nothing to interpolate."""
-    return float(np.percentile(values, 99, method="linear" if np.isfinite(values).all() else "higher"))
 
 
 def mean_value(by_window: Sequence[float], *, least: float = -math.inf, most: float = math.inf) -> QualityValue:

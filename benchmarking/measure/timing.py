@@ -109,7 +109,11 @@ class Stopwatch:
         self._own_times = operation.own_times_ns if operation.times_itself else None
         self._own_marks = operation.own_marks_ns if operation.marks_itself else None
         self._runtime_times = operation.runtime_times_ns if operation.has_runtime_clock else None
-        self._timers = () if operation.times_itself else _timers(handle, inner_loops)
+        self._timers: tuple[DeviceTimer, ...] = ()
+        """A pair of events for each call of a block; empty if the device has no events."""
+        if not operation.times_itself and (first := handle.timer()) is not None:
+            rest = (handle.timer() for _ in range(inner_loops - 1))
+            self._timers = (first, *(timer for timer in rest if timer is not None))
 
     def __len__(self) -> int:
         return len(self.block_ns)
@@ -208,15 +212,6 @@ class Stopwatch:
                 self.own_ns.setdefault(name, []).append(value)
         if self._timers:
             self.device_ns.append(sum(timer.elapsed_ns() for timer in self._timers))
-
-
-def _timers(handle: DeviceHandle, count: int) -> tuple[DeviceTimer, ...]:
-    """A pair of events for each call of a block; empty if the device has no events."""
-    first = handle.timer()
-    if first is None:
-        return ()
-    rest = (handle.timer() for _ in range(count - 1))
-    return (first, *(timer for timer in rest if timer is not None))
 
 
 def check_tokens(watch: Stopwatch, new_tokens: int | None, *, streams: bool = True) -> None:

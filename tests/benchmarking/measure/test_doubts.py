@@ -284,9 +284,9 @@ def test_peak_memory_below_the_weights_is_a_doubt(peak, weights, is_doubt):
 
 def test_a_silent_fallback_to_the_cpu_is_invalid():
     fallen, none = ({"nodes_on_cpu_unasked": count, "nodes": 100} for count in (3, 0))
-    assert kinds(doubt_rules.about_placement(fallen)) == [("cpu_fallback", "invalid")]
-    assert doubt_rules.about_placement(none) == ()
-    assert doubt_rules.about_placement({}) == ()
+    assert kinds(doubt_rules.about_calls(fallen)) == [("cpu_fallback", "invalid")]
+    assert doubt_rules.about_calls(none) == ()
+    assert doubt_rules.about_calls({}) == ()
 
 
 def test_setting_the_clock_back_raises_a_doubt():
@@ -299,11 +299,11 @@ def test_setting_the_clock_back_raises_a_doubt():
 
 def test_a_software_adapter_raises_a_doubt():
     adapter = {"vendor": "google", "architecture": "swiftshader"}
-    (doubt,) = doubt_rules.about_adapter({"is_simulated": True, "adapter": adapter})
+    (doubt,) = doubt_rules.about_load({"is_simulated": True, "adapter": adapter})
     assert (doubt.kind, doubt.severity, doubt.evidence) == ("software_adapter", "info", adapter)
-    assert doubt_rules.about_adapter({"is_simulated": False, "adapter": adapter}) == ()
-    assert doubt_rules.about_adapter({"is_simulated": True}) == ()
-    assert doubt_rules.about_adapter({}) == ()
+    assert doubt_rules.about_load({"is_simulated": False, "adapter": adapter}) == ()
+    assert doubt_rules.about_load({"is_simulated": True}) == ()
+    assert doubt_rules.about_load({}) == ()
 
 
 def launches(medians):
@@ -379,10 +379,10 @@ def test_an_emulator_raises_a_doubt_and_the_null_device_does_not():
 
 
 def test_an_emulated_precision_is_invalid():
-    (doubt,) = doubt_rules.about_emulation({"emulated_precision": "float16", "compute_types": {"float": 17}})
+    (doubt,) = doubt_rules.about_calls({"emulated_precision": "float16", "compute_types": {"float": 17}})
     assert (doubt.kind, doubt.severity) == ("emulated_precision", "invalid")
     assert doubt.evidence == {"precision": "float16", "compute_types": {"float": 17}}
-    assert doubt_rules.about_emulation({"compute_types": {"float": 17}}) == ()
+    assert doubt_rules.about_calls({"compute_types": {"float": 17}}) == ()
 
 
 def test_validity_is_the_worst_severity():
@@ -438,18 +438,18 @@ def test_threads_outside_the_cpu_list_make_a_result_invalid():
     ],
 )
 def test_more_threads_than_processors_or_quota_raise_a_doubt(verified, is_doubted):
-    assert [doubt.kind for doubt in doubt_rules.about_threads(verified)] == (["oversubscribed"] if is_doubted else [])
+    assert [doubt.kind for doubt in doubt_rules.about_load(verified)] == (["oversubscribed"] if is_doubted else [])
 
 
 def test_memory_on_another_node_raises_a_doubt_with_its_share():
     """10 of 100 bytes are on another node; 5 of 100 raise no doubt."""
     away = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 10, "1": 90}}
-    (doubt,) = doubt_rules.about_memory_placement(away)
+    (doubt,) = doubt_rules.about_load(away)
     assert (doubt.kind, doubt.severity, doubt.evidence["remote_share"]) == ("remote_memory", "info", 0.1)
     near = {"numa_node": 1, "memory_bytes_by_numa_node": {"0": 5, "1": 95}}
-    assert doubt_rules.about_memory_placement(near) == ()
-    assert doubt_rules.about_memory_placement({"numa_node": 0, "memory_bytes_by_numa_node": {}}) == ()
-    assert doubt_rules.about_memory_placement({"memory_bytes_by_numa_node": {"0": 1}}) == ()
+    assert doubt_rules.about_load(near) == ()
+    assert doubt_rules.about_load({"numa_node": 0, "memory_bytes_by_numa_node": {}}) == ()
+    assert doubt_rules.about_load({"memory_bytes_by_numa_node": {"0": 1}}) == ()
 
 
 def test_a_display_and_an_application_clock_raise_doubts():

@@ -21,16 +21,9 @@ from benchmarking.measure.memory import (
     SampledPeak,
     memory_pass,
     phys_footprint_bytes,
-    status_bytes,
 )
 
 STATUS = "Name:\tpython\nVmPeak:\t  999999 kB\nVmHWM:\t    2152 kB\nVmRSS:\t    2100 kB\n"
-
-
-def test_the_high_water_mark_is_read_in_bytes():
-    assert status_bytes(STATUS, "VmHWM") == 2152 * 1024
-    with pytest.raises(UnreadableError, match="not_supported: no VmLck"):
-        status_bytes(STATUS, "VmLck")
 
 
 def test_linux_resets_the_mark_by_writing_five(tmp_path):
@@ -40,6 +33,9 @@ def test_linux_resets_the_mark_by_writing_five(tmp_path):
     peak.reset()
     assert (tmp_path / "clear_refs").read_text() == "5"
     assert peak.read() == 2152 * 1024
+    (tmp_path / "status").write_text("Name:\tpython\n")
+    with pytest.raises(UnreadableError, match="not_supported: no VmHWM"):
+        peak.read()
 
 
 def test_a_refused_reset_is_a_reason_for_a_missing_peak(tmp_path, monkeypatch):
