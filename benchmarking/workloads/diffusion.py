@@ -7,18 +7,22 @@ eighth of `image_size`). There is no classifier-free guidance, so each step and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation
-from benchmarking.core.lazy_modules import np
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
+from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import TORCH_EXPORTER, QualityKind, Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import denoising
-from benchmarking.workloads.support.configuration import integer
+from benchmarking.workloads.support.configuration import integer, library_path
 from benchmarking.workloads.support.denoising import Denoiser, DenoisingLoop, NoiseSchedule
 from benchmarking.workloads.support.families import wrong_axes
 from benchmarking.workloads.support.generation import floats_as
+from benchmarking.workloads.support.weights import skip_random_initialisation
 
 AXES = ("image_size", "steps")
 DEFAULT_IMAGE_SIZE = 512
@@ -102,13 +106,45 @@ class Diffusion(WorkloadFamily):
         return inputs
 
     def model_class(self, workload: Workload) -> Any:
-        return denoising.model_class(workload)
+        """The denoiser's class, with its module imported. Raises UnsupportedError without diffusers, or for another
+        kind of model."""
+        if (why_not := denoising.missing() or denoising.unsupported(workload.config)) is not None:
+            raise UnsupportedError(f"{workload.model_id}: {why_not}")
+        import diffusers
+
+        return getattr(diffusers, denoising.class_name(workload.config))
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        return denoising.build(workload, dtype=dtype)
+        kind, before = self.model_class(workload), torch.get_default_dtype()
+        torch.set_default_dtype(dtype)  # of the parameters from the start, so there is never a second copy of them
+        try:
+            with _quiet():
+                model = kind.from_config(dict(workload.config))
+        except (TypeError, ValueError, NotImplementedError) as error:
+            raise BenchhouseError(f"cannot build {workload.model_id}: {first_line(error)}") from error
+        finally:
+            torch.set_default_dtype(before)
+        return model.eval()
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        return denoising.load(workload, dtype=dtype)
+        kind = self.model_class(workload)
+        try:
+            with _quiet(), skip_random_initialisation():
+                model, report = kind.from_pretrained(
+                    library_path(str(workload.path)),
+                    torch_dtype=dtype,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    output_loading_info=True,
+                    low_cpu_mem_usage=False,  # True needs accelerate; nothing is initialised only to be overwritten
+                )
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
+        if lacking := sorted(report["missing_keys"]):
+            raise BenchhouseError(
+                f"the weights in {workload.path} lack {len(lacking)} tensors of {kind.__name__}, such as {lacking[0]}"
+            )
+        return model.eval(), ()
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="denoiser", fixed_axes=("image_size",), exporter=TORCH_EXPORTER)
@@ -120,6 +156,19 @@ class Diffusion(WorkloadFamily):
         noise = own.pop(latents_input(workload.config))
         denoiser = denoiser_of(model, workload.config, own)
         return DenoisingLoop(denoiser, point, noise, schedule_of(workload.config).steps(int(point.axes["steps"])))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress notes about ignored settings of older versions: anything relevant is raised or stored."""
+    from diffusers.utils import logging as library_logging
+
+    verbosity = library_logging.get_verbosity()
+    library_logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        library_logging.set_verbosity(verbosity)
 
 
 def denoiser_of(model: Any, config: Mapping[str, Json], inputs: dict[str, Any]) -> Denoiser:

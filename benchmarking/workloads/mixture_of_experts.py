@@ -102,11 +102,6 @@ class LayerLoad:
     """Number of tokens per expert. A token routed to two experts counts twice."""
 
     @property
-    def inactive_parameters(self) -> int:
-        """Parameters of the experts that a token does not use."""
-        return self.parameters // len(self.tokens) * (len(self.tokens) - self.experts_per_token)
-
-    @property
     def imbalance(self) -> float | None:
         """Tokens of the busiest expert over the mean: 1 if even, up to experts / experts per token if all tokens choose
         the same ones. None if no expert got a token."""
@@ -119,7 +114,10 @@ def active_parameters(parameters: int, layers: Sequence[LayerLoad]) -> int:
 
     Both halves of an encoder-decoder count, although a token passes through only one of them.
     """
-    return parameters - sum(layer.inactive_parameters for layer in layers)
+    for layer in layers:
+        experts = len(layer.tokens)
+        parameters -= layer.parameters // experts * (experts - layer.experts_per_token)
+    return parameters
 
 
 def imbalance(layers: Sequence[LayerLoad]) -> float | None:

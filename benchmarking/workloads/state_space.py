@@ -51,36 +51,9 @@ class RecurrentGeneration(GreedyGeneration):
         return output.logits[:, -1]
 
 
-def implementation(model: Any) -> dict[str, Json]:
-    """`recurrence`: "kernels" or "reference" (transformers' torch code, an order of magnitude slower);
-    `recurrence_kernels`: the packages in use, or why each is not."""
-    if model.config.model_type == "rwkv":
-        # Its kernel is fetched from a hub and used on CUDA only.
-        kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
-        on_cuda = next(model.parameters()).device.type == "cuda"
-        if kernel is not None and on_cuda:
-            return {"recurrence": "kernels", "recurrence_kernels": {"rwkv": "in use"}}
-        why = "not loaded" if on_cuda else "runs on CUDA only"
-        return {"recurrence": "reference", "recurrence_kernels": {"rwkv": why}}
-    why_not = {package: _why_not(package) for package in KERNEL_PACKAGES}
-    return {
-        "recurrence": "reference" if any(why_not.values()) else "kernels",
-        "recurrence_kernels": {package: why or "in use" for package, why in why_not.items()},
-    }
-
-
 def quiet_fallback() -> None:
     """Suppress the log line for every missing kernel: the running implementation is stored instead."""
     logging.getLogger(FALLBACK_LOGGER).addFilter(lambda record: FALLBACK_WORDS not in record.getMessage())
-
-
-def _why_not(package: str) -> str | None:
-    """None for a package that is in use, or its ImportError."""
-    try:
-        importlib.import_module(package)
-    except (ImportError, OSError) as error:  # OSError: an incompatible compiled library
-        return str(error)
-    return None
 
 
 ONE_SEQUENCE = frozenset({"rwkv"})
@@ -125,7 +98,24 @@ class StateSpace(TextFamily):
         return None
 
     def verified(self, model: Any) -> Mapping[str, Json]:
-        return implementation(model)
+        """`recurrence`: "kernels" or "reference" (transformers' torch code, an order of magnitude slower);
+        `recurrence_kernels`: the packages in use, or why each is not."""
+        if model.config.model_type == "rwkv":
+            # Its kernel is fetched from a hub and used on CUDA only.
+            kernel = getattr(sys.modules[type(model).__module__], "rwkv_cuda_kernel", None)
+            on_cuda = next(model.parameters()).device.type == "cuda"
+            if kernel is not None and on_cuda:
+                return {"recurrence": "kernels", "recurrence_kernels": {"rwkv": "in use"}}
+            why = "not loaded" if on_cuda else "runs on CUDA only"
+            return {"recurrence": "reference", "recurrence_kernels": {"rwkv": why}}
+        states = dict.fromkeys(KERNEL_PACKAGES, "in use")
+        for package in KERNEL_PACKAGES:
+            try:
+                importlib.import_module(package)
+            except (ImportError, OSError) as error:  # OSError: an incompatible compiled library
+                states[package] = str(error)
+        is_complete = set(states.values()) == {"in use"}
+        return {"recurrence": "kernels" if is_complete else "reference", "recurrence_kernels": dict[str, Json](states)}
 
     def recipe(self, workload: Workload) -> Recipe | str:
         model_type = str(workload.config.get("model_type"))

@@ -1,4 +1,4 @@
-"""Denoisers: diffusers models (class, empty model, loaded weights), and the loop from noise to a latent image.
+"""Denoisers: which diffusers models they are, and the loop from noise to a latent image.
 
 Each step of the loop is one pass through the denoiser and DDIM's step without added noise (eta = 0), Song, Meng and
 Ermon, "Denoising Diffusion Implicit Models", 2021, formula 12. With the model's noise e at latents x, and a the share
@@ -13,22 +13,17 @@ device and nothing waits for it.
 from __future__ import annotations
 
 import importlib.util
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from math import sqrt
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation, Mark
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import how_to_install
-from benchmarking.core.records import Json, Point, Workload
-from benchmarking.workloads.support.configuration import library_path
+from benchmarking.core.records import Json, Point
 from benchmarking.workloads.support.generation import host_array, non_finite
-from benchmarking.workloads.support.weights import skip_random_initialisation
 
 UNET = "UNet2DConditionModel"
 DIT = "DiTTransformer2DModel"
@@ -74,76 +69,6 @@ def unsupported(config: Mapping[str, Json]) -> str | None:
     if taken != gives:
         return f"a {given} with {taken} input and {gives} output channels is not a plain denoiser (inpainting, ...)"
     return None
-
-
-def model_class(workload: Workload) -> Any:
-    """The denoiser's class, with its module imported. Raises UnsupportedError without diffusers, or for another kind of
-    model."""
-    if (why_not := missing() or unsupported(workload.config)) is not None:
-        raise UnsupportedError(f"{workload.model_id}: {why_not}")
-    import diffusers
-
-    return getattr(diffusers, class_name(workload.config))
-
-
-def build(workload: Workload, *, dtype: Any) -> Any:
-    """The model from its configuration only, in eval mode; the caller fills the weights."""
-    kind = model_class(workload)
-    try:
-        with _quiet(), _default_dtype(dtype):
-            model = kind.from_config(dict(workload.config))
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise BenchhouseError(f"cannot build {workload.model_id}: {first_line(error)}") from error
-    return model.eval()
-
-
-def load(workload: Workload, *, dtype: Any) -> tuple[Any, tuple[str, ...]]:
-    """The model with the safetensors weights in `workload.path`, in host memory and eval mode.
-
-    Raises BenchhouseError if the weights belong to another model or are incomplete.
-    """
-    kind = model_class(workload)
-    try:
-        with _quiet(), skip_random_initialisation():
-            model, report = kind.from_pretrained(
-                library_path(str(workload.path)),
-                torch_dtype=dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                output_loading_info=True,
-                low_cpu_mem_usage=False,  # True needs accelerate; nothing is initialised only to be overwritten
-            )
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
-    if lacking := sorted(report["missing_keys"]):
-        raise BenchhouseError(
-            f"the weights in {workload.path} lack {len(lacking)} tensors of {kind.__name__}, such as {lacking[0]}"
-        )
-    return model.eval(), ()
-
-
-@contextmanager
-def _default_dtype(dtype: Any) -> Iterator[None]:
-    """Makes new parameters have this dtype from the start, so there is never a second copy of them."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress notes about ignored settings of older versions: anything relevant is raised or stored."""
-    from diffusers.utils import logging as library_logging
-
-    verbosity = library_logging.get_verbosity()
-    library_logging.set_verbosity(logging.ERROR)
-    try:
-        yield
-    finally:
-        library_logging.set_verbosity(verbosity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,9 @@ from benchmarking.core.records import Json, Workload, canonical_hash
 from benchmarking.core.untrusted.input_files import open_regular, read_json
 from benchmarking.core.untrusted.redaction import redacted_path
 from benchmarking.workloads.support.engine_folder import (
+    GENAI_CONFIG,
     describe_genai,
     describe_ir,
-    is_genai_folder,
     is_ir_folder,
     positive_integer,
 )
@@ -59,11 +59,6 @@ class Ct2Stored:
     """Rows of the embedding table."""
     positions: int | None
     """Rows of the position table; None for a model without one."""
-
-
-def is_ct2_folder(path: Path) -> bool:
-    """Whether a folder contains the files of a converted model."""
-    return (path / MODEL).is_file() and any((path / name).is_file() for name in VOCABULARIES)
 
 
 def vocabulary_of(folder: Path) -> list[str]:
@@ -280,11 +275,15 @@ def _bits(quantization: Any, module: str) -> int:
 
 
 FORMATS: tuple[EngineFormat, ...] = (
-    EngineFormat(name="ct2", recognises=is_ct2_folder, describe=_describe_ct2),
+    EngineFormat(
+        name="ct2",
+        recognises=lambda path: (path / MODEL).is_file() and any((path / name).is_file() for name in VOCABULARIES),
+        describe=_describe_ct2,
+    ),
     EngineFormat(
         name="gguf", recognises=lambda path: path.suffix.lower() == ".gguf" and path.is_file(), describe=_describe_gguf
     ),
-    EngineFormat(name="ort-genai", recognises=is_genai_folder, describe=describe_genai),
+    EngineFormat(name="ort-genai", recognises=lambda path: (path / GENAI_CONFIG).is_file(), describe=describe_genai),
     EngineFormat(name="openvino-ir", recognises=is_ir_folder, describe=describe_ir),
     EngineFormat(name="packed-safetensors", recognises=_is_packed_folder, describe=_describe_packed),
 )

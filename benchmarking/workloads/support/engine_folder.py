@@ -145,11 +145,6 @@ ALLOWED: Keys = {
 """Accepted keys of genai_config.json."""
 
 
-def is_genai_folder(path: Path) -> bool:
-    """Whether a folder is an onnxruntime-genai model."""
-    return (path / GENAI_CONFIG).is_file()
-
-
 def is_ir_folder(path: Path) -> bool:
     """Whether a folder is an OpenVINO GenAI model rather than a folder of weights with additional OpenVINO files."""
     return (path / IR).is_file() and not any(path.glob("*.safetensors"))

@@ -145,10 +145,20 @@ def activation_bytes(cell: Cell, point: Point) -> int:
     if vision is not None and vision.patch:
         stages.append(batch * (size // vision.patch) ** 2 * (vision.hidden + vision.intermediate))
     if text is not None and point.sequence_length is not None:
-        has_scores = cell.runtime_mode.get("attention") == EAGER
-        stages.append(_text_values(text, cell.workload.task, point, has_scores=has_scores))
-    inputs = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
-    values = (inputs + max(stages)) * point.concurrency
+        tokens, new = point.sequence_length, point.new_tokens
+        layer, last = batch * tokens * (text.hidden + text.intermediate), 0
+        if cell.runtime_mode.get("attention") == EAGER:
+            layer = max(layer, batch * (tokens * text.hidden + 2 * text.heads * tokens**2))
+        if new is not None:
+            # The last token is never an input; an encoder-decoder's first input is its start token.
+            inputs = new if text.cross_attends else new - 1
+            last = cache_values(text, batch, tokens, inputs) + batch * text.vocabulary
+            layer += 0 if text.cross_attends else cache_values(text, batch, tokens, 0)
+        elif cell.workload.task == "fill-mask":
+            last = batch * tokens * text.vocabulary
+        stages += [layer, last]
+    given = batch * (pixels(config, size) + sound_values(config, axes.get("audio_seconds", 0)))
+    values = (given + max(stages)) * point.concurrency
     return int(values * max(VALUE_BYTES[cell.precision], MIN_ACTIVATION_BYTES))
 
 
@@ -159,20 +169,6 @@ def cache_values(text: Text, batch: int, prompt: int, new: int) -> int:
         return per_token * (prompt + new)
     tokens = prompt + new
     return per_token * (tokens if text.window is None else min(tokens, text.window))
-
-
-def _text_values(text: Text, task: str, point: Point, *, has_scores: bool) -> int:
-    batch, tokens, new = point.batch_size, point.sequence_length or 0, point.new_tokens
-    layer = batch * tokens * (text.hidden + text.intermediate)
-    scores = batch * (tokens * text.hidden + 2 * text.heads * tokens**2) if has_scores else 0
-    if new is None:
-        logits = batch * tokens * text.vocabulary if task == "fill-mask" else 0
-        return max(layer, scores, logits)
-    prompt_cache = 0 if text.cross_attends else cache_values(text, batch, tokens, 0)
-    # The last token is never an input; an encoder-decoder's first input is its start token.
-    inputs = new if text.cross_attends else new - 1
-    last_step = cache_values(text, batch, tokens, inputs) + batch * text.vocabulary
-    return max(prompt_cache + max(layer, scores), last_step)
 
 
 def _size(count: float) -> str:

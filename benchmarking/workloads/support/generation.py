@@ -69,8 +69,18 @@ class GreedyGeneration(FamilyOperation):
     def run(self, mark: Mark) -> Generated:
         self.encode(mark)
         logits = prefill_logits = self.prefill()
-        if not self.streams:
-            return self._without_streaming(mark, prefill_logits)
+        if not self.streams:  # waits for the device only twice: for the first token, and for all others at the end
+            kept = [logits.argmax(dim=-1, keepdim=True)]
+            rows = kept[0].tolist()
+            mark("token")
+            if self._steps > 1:
+                while len(kept) < self._steps:
+                    logits = self.decode(kept[-1])
+                    kept.append(logits.argmax(dim=-1, keepdim=True))
+                rows = torch.cat(kept, dim=1).tolist()
+                mark("token")
+            tokens_by_row = tuple(tuple(row) for row in rows)
+            return Generated(tokens=tokens_by_row, prefill_logits=prefill_logits, last_logits=logits)
         steps: list[list[int]] = []
         while True:
             tokens = logits.argmax(dim=-1, keepdim=True)
@@ -80,22 +90,6 @@ class GreedyGeneration(FamilyOperation):
                 break
             logits = self.decode(tokens)
         return Generated(tokens=tuple(zip(*steps, strict=True)), prefill_logits=prefill_logits, last_logits=logits)
-
-    def _without_streaming(self, mark: Mark, prefill_logits: Any) -> Generated:
-        """The rest of a call that waits for the device only twice: for the first token, and for all others at the
-        end."""
-        logits = prefill_logits
-        steps = [logits.argmax(dim=-1, keepdim=True)]
-        first = steps[0].tolist()
-        mark("token")
-        if self._steps == 1:
-            return Generated(tokens=_rows(first), prefill_logits=prefill_logits, last_logits=logits)
-        while len(steps) < self._steps:
-            logits = self.decode(steps[-1])
-            steps.append(logits.argmax(dim=-1, keepdim=True))
-        tokens = _rows(torch.cat(steps, dim=1).tolist())
-        mark("token")
-        return Generated(tokens=tokens, prefill_logits=prefill_logits, last_logits=logits)
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
         prompt = self._prompt
@@ -118,10 +112,6 @@ class GreedyGeneration(FamilyOperation):
     def arrays(self, output: Generated) -> dict[str, Any]:
         """Tokens (int64) and prefill logits (float32) as numpy arrays."""
         return {"tokens": np.array(output.tokens, dtype=np.int64), "logits": host_array(output.prefill_logits)}
-
-
-def _rows(tokens: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(row) for row in tokens)
 
 
 class DecoderGeneration(GreedyGeneration):

@@ -175,11 +175,6 @@ class RecordedCall:
     is_batch_known: bool = True
     """False if the inputs do not show how many items a call holds; its point then has batch size 1."""
 
-    @property
-    def takes_tensors(self) -> bool:
-        """Whether any of its arguments is a tensor."""
-        return any("[" in what for what in self.signature.values())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenModule:
@@ -398,7 +393,7 @@ class GivenModules(WorkloadFamily):
 
     def recipe(self, workload: Workload) -> Recipe | str:
         record = given_module(workload)
-        if not all(call.takes_tensors for call in record.calls):
+        if not all(any("[" in what for what in call.signature.values()) for call in record.calls):
             return f"{record.class_name} was called without tensors: its graph would be a constant"
         return Recipe(plan="forward", exporter=TORCH_EXPORTER, is_of_one_point=True)
 

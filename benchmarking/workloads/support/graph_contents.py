@@ -118,8 +118,7 @@ def contents(path: Path) -> dict[str, Any]:
 def hash_into(digest: Any, path: Path) -> None:
     """Add a file to a hash."""
     with path.open("rb") as opened:
-        while block := opened.read(1 << 20):
-            digest.update(block)
+        hashlib.file_digest(opened, lambda: digest)
 
 
 def check_same_folder(path: Path, name: str) -> None:

@@ -20,7 +20,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +156,15 @@ def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) 
                 raise UsageError(
                     f"--inputs {choices.file}: array {entry.name!r} has shape {list(shape)}: the graph takes {asked}"
                 )
-        BuildStore().get(_key(described), partial(_copy_inputs, source, described["sha256"]))
+
+        def copy_inputs(folder: Path) -> Mapping[str, Json]:
+            shutil.copyfile(source, folder / INPUTS_FILE)
+            with (folder / INPUTS_FILE).open("rb") as opened:
+                if hashlib.file_digest(opened, "sha256").hexdigest() != described["sha256"]:
+                    raise BenchhouseError(f"{source} has changed since the start of the run: run again")
+            return {}
+
+        BuildStore().get(_key(described), copy_inputs)
         added[FILE] = {"sha256": described["sha256"], "arrays": described["arrays"]}
     if sizes:
         added[DIMENSIONS] = dict[str, Json](sizes)
@@ -188,14 +195,6 @@ def _key(file: Mapping[str, Any]) -> BuildKey:
     return BuildKey(kind=INPUTS_KIND, parts={"file": file["sha256"]})
 
 
-def _copy_inputs(source: Path, sha256: str, folder: Path) -> Mapping[str, Json]:
-    shutil.copyfile(source, folder / INPUTS_FILE)
-    with (folder / INPUTS_FILE).open("rb") as opened:
-        if hashlib.file_digest(opened, "sha256").hexdigest() != sha256:
-            raise BenchhouseError(f"{source} has changed since the start of the run: run again")
-    return {}
-
-
 def _stored(model_id: str, file: Mapping[str, Any]) -> Path:
     folder, _ = BuildStore().require(_key(file), f"the inputs of {model_id}")
     return folder / INPUTS_FILE
@@ -209,17 +208,6 @@ def free_dimensions(workload: Workload) -> Iterator[tuple[str, str]]:
         for index, name in enumerate(entry.shape):
             if isinstance(name, str) and not isinstance(sizes.get(name), int):
                 yield name, _axis_of(entry, name, index, sizes)
-
-
-def fixed_batch(workload: Workload) -> int | None:
-    """The batch size if the user chose the size of a dimension that is the batch."""
-    sizes = _sizes(workload)
-    for entry in inputs_of(workload):
-        for index, name in enumerate(entry.shape):
-            size = sizes.get(name) if isinstance(name, str) else None
-            if isinstance(size, int) and isinstance(name, str) and _axis_of(entry, name, index, {}) == BATCH_SIZE:
-                return size
-    return None
 
 
 def _sizes(workload: Workload) -> Mapping[str, int | str]:
@@ -245,24 +233,6 @@ def _size_at(entry: Input, name: str, index: int, point: Point, sizes: Mapping[s
         return sum(int(part) if part.isdigit() else _size_at(entry, part, index, point, sizes) for part in parts)
     kind = _axis_of(entry, name, index, sizes)
     return 0 if kind == PAST else int(point.value(kind) or 1)
-
-
-def arrays(workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-    """All inputs at a point. Raises BenchhouseError if the file of inputs was deleted from the build cache."""
-    random = np.random.default_rng(seed)
-    sizes, values, file = _sizes(workload), workload.config.get(VALUES, {}), workload.config.get(FILE)
-    given: dict[str, np.ndarray] = {}
-    if isinstance(file, dict):
-        with np.load(_stored(workload.model_id, file), allow_pickle=False) as opened:
-            given = {name: opened[name] for name in opened.files}
-    made = {}
-    for entry in inputs_of(workload):
-        dtype = "float32" if entry.dtype == "bfloat16" else entry.dtype
-        array = array_of(entry, point, random, sizes)  # also for a replaced one, so that the others stay the same
-        if isinstance(values, dict) and entry.name in values:
-            array = np.full(array.shape, values[entry.name], dtype=dtype)
-        made[entry.name] = np.asarray(given.get(entry.name, array), dtype=dtype)
-    return made
 
 
 def array_of(entry: Input, point: Point, random: np.random.Generator, sizes: Mapping[str, int | str]) -> np.ndarray:
@@ -321,8 +291,12 @@ class GraphFileFamily(WorkloadFamily):
         return {name: values for name, values in defaults.items() if name in kinds}
 
     def only_batch_size(self, workload: Workload) -> int | None:
-        if (fixed := fixed_batch(workload)) is not None:
-            return fixed
+        sizes = _sizes(workload)
+        for entry in inputs_of(workload):
+            for index, name in enumerate(entry.shape):
+                size = sizes.get(name) if isinstance(name, str) else None
+                if isinstance(size, int) and isinstance(name, str) and _axis_of(entry, name, index, {}) == BATCH_SIZE:
+                    return size  # the user chose that of a dimension that is the batch
         if any(kind == "batch_size" for _, kind in free_dimensions(workload)):
             return None
         first = [graph_input.shape[0] for graph_input in inputs_of(workload) if graph_input.shape]
@@ -335,7 +309,21 @@ class GraphFileFamily(WorkloadFamily):
         return None
 
     def inputs(self, workload: Workload, point: Point, seed: int) -> dict[str, np.ndarray]:
-        return arrays(workload, point, seed)
+        """All inputs at a point. Raises BenchhouseError if the file of inputs was deleted from the build cache."""
+        random = np.random.default_rng(seed)
+        sizes, values, file = _sizes(workload), workload.config.get(VALUES, {}), workload.config.get(FILE)
+        given: dict[str, np.ndarray] = {}
+        if isinstance(file, dict):
+            with np.load(_stored(workload.model_id, file), allow_pickle=False) as opened:
+                given = {name: opened[name] for name in opened.files}
+        made = {}
+        for entry in inputs_of(workload):
+            dtype = "float32" if entry.dtype == "bfloat16" else entry.dtype
+            array = array_of(entry, point, random, sizes)  # also for a replaced one, so that the others stay the same
+            if isinstance(values, dict) and entry.name in values:
+                array = np.full(array.shape, values[entry.name], dtype=dtype)
+            made[entry.name] = np.asarray(given.get(entry.name, array), dtype=dtype)
+        return made
 
     def recipe(self, workload: Workload) -> Recipe | str:
         return Recipe(plan="forward", exporter="the file itself")

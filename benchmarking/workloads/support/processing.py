@@ -25,7 +25,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import ns_to_ms
 from benchmarking.core.model_contracts import Modality, WorkloadFamily
-from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Family, Json, Point, Readings, Workload
+from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Point, Readings, Workload
 from benchmarking.workloads.support import synthetic_inputs
 from benchmarking.workloads.support.configuration import library_path, read_json
 from benchmarking.workloads.support.families import family_named, plugin_of
@@ -215,7 +215,8 @@ def open_processing(workload: Workload, stage: Stage) -> Processing:
     """
     processors: dict[Modality, Any] = {}
     why_not: dict[Modality, str] = {}
-    for kind in kinds_of(workload.family):
+    plugin = family_named(workload.family)
+    for kind in () if plugin is None else plugin.modalities:
         if workload.path is None or not has_processor(Path(workload.path), kind):
             why_not[kind] = (
                 f"{NOT_APPLICABLE}: the model's folder has no {'tokenizer' if kind == 'text' else 'processor'}"
@@ -227,12 +228,6 @@ def open_processing(workload: Workload, stage: Stage) -> Processing:
         except ImportError as error:
             why_not[kind] = f"{NOT_SUPPORTED}: {first_line(error)}"
     return Processing(processors=processors, why_not=why_not)
-
-
-def kinds_of(family: Family | None) -> tuple[Modality, ...]:
-    """The kinds of input that a family's models take, and thus the processors that they may have."""
-    plugin = family_named(family)
-    return () if plugin is None else plugin.modalities
 
 
 def has_processor(folder: Path, kind: Modality) -> bool:
@@ -335,20 +330,12 @@ def _array(processed: Mapping[str, Any], kind: Modality) -> np.ndarray:
 def text_maker(tokenizer: Any, texts: Sequence[str], length: int | None) -> Callable[[], object]:
     """A function that tokenizes these texts, each truncated to `length` tokens (None for no limit)."""
     batch = list(texts)
-    return lambda: tokenizer(
-        batch,
-        truncation=length is not None,
-        max_length=length,
-        padding=False,
-        return_attention_mask=False,
-        verbose=False,
-    )
+    return lambda: _ids(tokenizer, batch, length)
 
 
 def token_count(tokenizer: Any, texts: Sequence[str]) -> int:
     """Number of tokens in the longest text, including special tokens."""
-    ids: list[list[int]] = text_maker(tokenizer, texts, None)()["input_ids"]  # type: ignore[index]
-    return max(map(len, ids))
+    return max(map(len, _ids(tokenizer, list(texts), None)))
 
 
 def seconds_to_make(makers: Sequence[Callable[[], object]]) -> float:
@@ -394,10 +381,9 @@ def _words_needed(tokenizer: Any, row: int, length: int) -> int:
     return bisect.bisect_left(range(limit), True, key=is_enough)
 
 
-def _ids(tokenizer: Any, texts: list[str], length: int) -> list[list[int]]:
-    """The ids of each text, at most `length`, including special tokens."""
-    encoded = tokenizer(
-        texts, truncation=True, max_length=length, padding=False, return_attention_mask=False, verbose=False
-    )
+def _ids(tokenizer: Any, texts: list[str], length: int | None) -> list[list[int]]:
+    """The ids of each text, at most `length` (None for no limit), including special tokens."""
+    options = {"truncation": length is not None, "max_length": length, "padding": False}
+    encoded = tokenizer(texts, **options, return_attention_mask=False, verbose=False)
     ids: list[list[int]] = encoded["input_ids"]
     return ids

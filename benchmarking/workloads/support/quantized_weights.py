@@ -235,7 +235,10 @@ def read_back(model: Any, stored: Quantization) -> dict[str, Json]:
             f"transformers has converted the others"
         )
     packages = {name: version_of(name.replace("_", "-")) for name in METHODS[stored.method].modules}
-    in_floats = [module for module, _ in found if _holds_floats(module)]
+    # Modules whose weights were converted back to floating point, so that products and memory are unquantized.
+    schemed = [module for module, _ in found if getattr(module, "quantization_scheme", None) is not None]
+    weights = [module.weight for module in schemed if getattr(module, "weight", None) is not None]
+    in_floats = [weight for weight in weights if weight.is_floating_point() and weight.element_size() > 1]
     facts: dict[str, Json] = {
         "quantization_method": stored.method,
         "quantization_bits": stored.bits,
@@ -245,7 +248,7 @@ def read_back(model: Any, stored: Quantization) -> dict[str, Json]:
         "quantized_layers": len(found),
         "quantized_matrix_share": share,
     }
-    return {**facts, **({"weights_dequantized_to": str(in_floats[0].weight.dtype)[6:]} if in_floats else {})}
+    return {**facts, **({"weights_dequantized_to": str(in_floats[0].dtype)[6:]} if in_floats else {})}
 
 
 def parameter_count(model: Any) -> int:
@@ -318,11 +321,3 @@ def _value_count(module: Any) -> int:
     if isinstance(rows, int) and isinstance(columns, int):
         return rows * columns
     return sum(parameter.numel() for parameter in module.parameters(recurse=False))
-
-
-def _holds_floats(module: Any) -> bool:
-    """Whether a module's weights were converted back to floating point, so that products and memory are unquantized."""
-    weight = getattr(module, "weight", None)
-    if weight is None or getattr(module, "quantization_scheme", None) is None:
-        return False
-    return bool(weight.is_floating_point()) and weight.element_size() > 1

@@ -134,20 +134,15 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
     if entry is None and folder.is_file():
         raise UsageError(f"MODEL {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
-    names_file = model_id.lower().endswith(FILES)
-    if entry is None and names_file and not (hub.may_be_hub_name(model_id) and _has_unknown_owner(model_id)):
+    owner, slash, _ = model_id.partition("/")
+    has_unknown_owner = slash and hub.may_be_hub_name(model_id) and not Path(owner).exists()
+    if entry is None and model_id.lower().endswith(FILES) and not has_unknown_owner:
         raise UsageError(f"MODEL {model_id}: there is no such file: check the path")
     if entry is None and not hub.may_be_hub_name(model_id):
         name = HUB_ADDRESS.sub("", model_id).partition("@")[0].strip("/")
         hint = f": did you mean {name}?" if name != model_id and hub.may_be_hub_name(name) else ""
         raise UsageError(f"MODEL {model_id}: no such folder, and not a valid name on the hub{hint}")
     return _from_hub(model_id, entry, weights)
-
-
-def _has_unknown_owner(model_id: str) -> bool:
-    """Whether a name begins with an owner that is no folder here."""
-    owner, slash, _ = model_id.partition("/")
-    return bool(slash) and not Path(owner).exists()
 
 
 def _from_catalog(entry: families.CatalogEntry, weights: WeightsChoice, why_no_weights: str) -> Source:

@@ -382,15 +382,10 @@ class _Watch:
             _wait()
         finally:
             stack.pop()
-        self._count_call(record, call, time.perf_counter() - started_s)
-        return output
-
-    def _count_call(self, record: ModuleRecord, call: CallRecord | None, seconds: float) -> None:
-        """Count a call that returned; None for a call beyond the limit of signatures."""
-        record.seconds += seconds
-        if call is None:
+        record.seconds += time.perf_counter() - started_s
+        if call is None:  # beyond the limit of signatures
             record.further_executions += 1
-            return
+            return output
         if not record.calls:
             record.hash = module_hash(record.module)
             self.modules.append(record)
@@ -399,6 +394,7 @@ class _Watch:
         call.executions += 1
         if self._wanted is not None and (record.number, len(record.calls)) == self._wanted:
             raise _RecordingDone
+        return output
 
 
 class _ImportWatch(importlib.abc.MetaPathFinder):

@@ -243,17 +243,18 @@ TEXT_AFTER = 1
 class ImagePrompt(ABC):
     """The prompts of one model."""
 
+    vision_part = "vision_config"
     placeholder: int | None = None
     """The placeholder's token id; None if there is none."""
+    marks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """Ids right before and right after the placeholders."""
+    default_size: int
+    """Default pixels per side of an image."""
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         self.config = config
         self.text = part(config, "text_config") or config
-
-    @property
-    @abstractmethod
-    def default_size(self) -> int:
-        """Default pixels per side of an image."""
+        self.vision = part(config, self.vision_part)
 
     @abstractmethod
     def wrong_size(self, size: int) -> str | None:
@@ -267,14 +268,10 @@ class ImagePrompt(ABC):
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
         """Images as made by a processor: normal values, by the names of the model's arguments."""
 
-    def marks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids right before and right after the placeholders."""
-        return (), ()
-
     def shortest(self, size: int) -> int:
         """Minimum number of tokens in a prompt with an image of this size."""
         tokens = self.tokens(size)
-        return TEXT_BEFORE + sum(map(len, self.marks())) + tokens + TEXT_AFTER if tokens else 1
+        return TEXT_BEFORE + sum(map(len, self.marks)) + tokens + TEXT_AFTER if tokens else 1
 
     def input_ids(self, workload: Workload, point: Point, seed: int) -> np.ndarray:
         """Random text, int64 of shape (batch_size, sequence_length), including the image's placeholders."""
@@ -287,7 +284,7 @@ class ImagePrompt(ABC):
         )
         ids = token_ids(inner, point, seed)
         if self.placeholder is not None:
-            before, after = self.marks()
+            before, after = self.marks
             picture = (*before, *[self.placeholder] * self.tokens(int(point.axes["image_size"])), *after)
             ids[:, TEXT_BEFORE : TEXT_BEFORE + len(picture)] = picture
         return ids
@@ -296,15 +293,9 @@ class ImagePrompt(ABC):
 class FixedImage(ImagePrompt):
     """An image of the only size for which the vision part has positions."""
 
-    vision_part: str
-
-    @property
-    def vision(self) -> Mapping[str, Json]:
-        return part(self.config, self.vision_part)
-
-    @property
-    def default_size(self) -> int:
-        return integer(self.vision, "image_size", 224)
+    def __init__(self, config: Mapping[str, Json]) -> None:
+        super().__init__(config)
+        self.default_size = integer(self.vision, "image_size", 224)
 
     def wrong_size(self, size: int) -> str | None:
         return None if size == self.default_size else f"only images of {self.default_size} x {self.default_size} pixels"
@@ -317,17 +308,13 @@ class FixedImage(ImagePrompt):
 class LlavaPrompt(FixedImage):
     """One placeholder per patch; the vision part's summary token is dropped ("default") or kept ("full")."""
 
-    vision_part = "vision_config"
     towers: Mapping[str, int] = {"clip_vision_model": 1, "siglip_vision_model": 0}
     """Supported vision parts, with their numbers of summary tokens."""
 
     def __init__(self, config: Mapping[str, Json]) -> None:
         super().__init__(config)
         self.placeholder = integer(config, "image_token_index", integer(config, "image_token_id", 32000))
-
-    @property
-    def tower(self) -> str:
-        return str(self.vision.get("model_type", "clip_vision_model"))
+        self.tower = str(self.vision.get("model_type", "clip_vision_model"))
 
     def tokens(self, size: int) -> int:
         patches = (size // integer(self.vision, "patch_size", 14)) ** 2
@@ -355,24 +342,17 @@ class Qwen2VLPrompt(ImagePrompt):
     def __init__(self, config: Mapping[str, Json]) -> None:
         super().__init__(config)
         self.placeholder = integer(config, "image_token_id", 151655)
-        self.vision = part(config, "vision_config")
         self.patch = integer(self.vision, "patch_size", 14)
-        self.merge = integer(self.vision, "spatial_merge_size", 2)
-
-    @property
-    def default_size(self) -> int:
-        return self.blocks_by_default * self.patch * self.merge
+        self.block = self.patch * integer(self.vision, "spatial_merge_size", 2)
+        self.default_size = self.blocks_by_default * self.block
+        start, end = (integer(config, f"vision_{which}_token_id", 0) for which in ("start", "end"))
+        self.marks = ((start,), (end,)) if start and end else ((), ())
 
     def wrong_size(self, size: int) -> str | None:
-        block = self.patch * self.merge
-        return None if size % block == 0 else f"images whose sides are multiples of {block} pixels"
+        return None if size % self.block == 0 else f"images whose sides are multiples of {self.block} pixels"
 
     def tokens(self, size: int) -> int:
-        return (size // (self.patch * self.merge)) ** 2
-
-    def marks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        start, end = (integer(self.config, f"vision_{which}_token_id", 0) for which in ("start", "end"))
-        return ((start,), (end,)) if start and end else ((), ())
+        return (size // self.block) ** 2
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
         """The patches of all images in sequence, and each image's number of patches in time, height and width."""

@@ -1,4 +1,4 @@
-"""transformers models: the base classes of their families, and a workload's class, empty model or loaded weights."""
+"""transformers models: the base classes of their families, which make the empty model or load its weights."""
 
 from __future__ import annotations
 
@@ -63,18 +63,78 @@ class TransformersFamily(WorkloadFamily):
         return "sdpa"
 
     def model_class(self, workload: Workload) -> Any:
-        return model_class(workload)
+        """The class of the task's model, with its module imported. Raises UnsupportedError if the model has none."""
+        return _classes(workload)[1]
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-        return build(workload, dtype=dtype, attention=attention)
+        """The model from its configuration only, in eval mode; the caller fills the weights."""
+        config = configuration(workload)
+        with _attention_errors(workload, attention):
+            model = _classes(workload)[0].from_config(
+                config, dtype=dtype, trust_remote_code=False, **_attention(attention)
+            )
+        # transformers 5 ties T5's embeddings regardless of the configuration, unless the loaded weights differ; T5 1.1
+        # (Flan) models were published untied.
+        output = model.get_output_embeddings()
+        if workload.config.get("tie_word_embeddings") is False and output is not None:
+            tied = model.get_input_embeddings().weight
+            if output.weight is tied:
+                output.weight = torch.nn.Parameter(torch.empty_like(tied), requires_grad=tied.requires_grad)
+        for name, parameter in model.named_parameters():
+            if stays_float32(model, name, dtype):
+                parameter.data = parameter.data.float()
+        return model.eval()
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        return load(workload, dtype=dtype, attention=attention)
+        return self.load_quantized(workload, dtype=dtype, attention=attention, device=None)
 
     def load_quantized(
         self, workload: Workload, *, dtype: Any, attention: str | None, device: str | None
     ) -> tuple[Any, tuple[str, ...]]:
-        return load(workload, dtype=dtype, attention=attention, device=device)
+        """The model with the safetensors weights in `workload.path`, in eval mode, and the names of missing parameters.
+        It is in host memory; quantized weights, whose layout depends on it, are on `device` if that is given.
+
+        Encoders are often saved without the head of a task or without the pooler; the caller fills those parameters.
+        Raises BenchhouseError for any other mismatch of weights and model.
+        """
+        config = configuration(workload)
+        stored = quantization_of(workload)
+        place = {} if device is None or stored is None else {"device_map": {"": device}}
+        try:
+            with _quiet(), _attention_errors(workload, attention):
+                model, report = _classes(workload)[0].from_pretrained(
+                    library_path(str(workload.path)),
+                    config=config,
+                    dtype=dtype,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,  # reported below with names, which the library's error lacks
+                    **_attention(attention),
+                    **place,
+                )
+        except (OSError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
+        missing = tuple(sorted(report["missing_keys"]))
+        mismatched = sorted((name, tuple(shape), tuple(wanted)) for name, shape, wanted in report["mismatched_keys"])
+        if mismatched:
+            name, shape, wanted = mismatched[0]
+            raise BenchhouseError(
+                f"the weights in {workload.path} do not match its configuration: {len(mismatched)} tensors have other "
+                f"shapes, such as {name} with {shape}, expected {wanted}"
+            )
+        prefix, is_base = f"{model.base_model_prefix}.", model.base_model is model
+        body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
+        if body:
+            raise BenchhouseError(
+                f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, such as {body[0]}"
+            )
+        if hasattr(model, "ct_decompress_hook"):  # would convert all weights in the first call
+            model.hf_quantizer.compressor.decompress_model(model)
+        return model.eval(), missing
 
 
 class TextFamily(TransformersFamily):
@@ -134,78 +194,6 @@ def untagged(value: Any) -> Any:
     return [untagged(each) for each in value] if isinstance(value, list) else value
 
 
-def model_class(workload: Workload) -> Any:
-    """The class of the task's model, with its module imported. Raises UnsupportedError if the model has none."""
-    return _classes(workload)[1]
-
-
-def build(workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
-    """The model from its configuration only, in eval mode; the caller fills the weights."""
-    config = configuration(workload)
-    with _attention_errors(workload, attention):
-        model = _classes(workload)[0].from_config(config, dtype=dtype, trust_remote_code=False, **_attention(attention))
-    # transformers 5 ties T5's embeddings regardless of the configuration, unless the loaded weights differ; T5 1.1
-    # (Flan) models were published untied.
-    output = model.get_output_embeddings()
-    if workload.config.get("tie_word_embeddings") is False and output is not None:
-        tied = model.get_input_embeddings().weight
-        if output.weight is tied:
-            output.weight = torch.nn.Parameter(torch.empty_like(tied), requires_grad=tied.requires_grad)
-    for name, parameter in model.named_parameters():
-        if stays_float32(model, name, dtype):
-            parameter.data = parameter.data.float()
-    return model.eval()
-
-
-def load(
-    workload: Workload, *, dtype: Any, attention: str | None = None, device: str | None = None
-) -> tuple[Any, tuple[str, ...]]:
-    """The model with the safetensors weights in `workload.path`, in eval mode, and the names of missing parameters. It
-    is in host memory; quantized weights, whose layout depends on it, are on `device` if that is given.
-
-    Encoders are often saved without the head of a task or without the pooler; the caller fills those parameters. Raises
-    BenchhouseError for any other mismatch of weights and model.
-    """
-    config = configuration(workload)
-    stored = quantization_of(workload)
-    place = {} if device is None or stored is None else {"device_map": {"": device}}
-    try:
-        with _quiet(), _attention_errors(workload, attention):
-            model, report = _classes(workload)[0].from_pretrained(
-                library_path(str(workload.path)),
-                config=config,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below with names, which the library's error lacks
-                **_attention(attention),
-                **place,
-            )
-    except (OSError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise BenchhouseError(f"cannot load the weights in {workload.path}: {first_line(error)}") from error
-    missing = tuple(sorted(report["missing_keys"]))
-    mismatched = sorted((name, tuple(shape), tuple(wanted)) for name, shape, wanted in report["mismatched_keys"])
-    if mismatched:
-        name, shape, wanted = mismatched[0]
-        raise BenchhouseError(
-            f"the weights in {workload.path} do not match its configuration: {len(mismatched)} tensors have other "
-            f"shapes, such as {name} with {shape}, expected {wanted}"
-        )
-    prefix, is_base = f"{model.base_model_prefix}.", model.base_model is model
-    body = [name for name in missing if (is_base or name.startswith(prefix)) and "pooler" not in name.split(".")]
-    if body:
-        raise BenchhouseError(
-            f"the weights in {workload.path} lack {len(body)} tensors of {type(model).__name__}, such as {body[0]}"
-        )
-    if hasattr(model, "ct_decompress_hook"):  # would convert all weights in the first call
-        model.hf_quantizer.compressor.decompress_model(model)
-    return model.eval(), missing
-
-
 def stays_float32(model: Any, name: str, dtype: Any) -> bool:
     """Whether the model's authors keep this parameter in float32 if the rest is `dtype` (T5's `wo`)."""
     kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
@@ -235,12 +223,10 @@ def _classes(workload: Workload) -> tuple[Any, Any]:
 @cache
 def _drop_import_notes() -> None:
     """Keep `IMPORT_NOTES` from stderr, once per process."""
-
-    def is_kept(record: logging.LogRecord) -> bool:
-        return not any(words in record.getMessage() for words in IMPORT_NOTES.values())
-
     for name in IMPORT_NOTES:
-        logging.getLogger(name).addFilter(is_kept)
+        logging.getLogger(name).addFilter(
+            lambda record: not any(words in record.getMessage() for words in IMPORT_NOTES.values())
+        )
 
 
 def _attention(attention: str | None) -> dict[str, str]:

@@ -260,7 +260,7 @@ def test_failed_load_is_out_of_memory_and_restores_the_flags(open_eager, monkeyp
     def fail(*args, **kwargs):
         raise MemoryError
 
-    monkeypatch.setattr("benchmarking.workloads.support.transformers_models.build", fail)
+    monkeypatch.setattr("benchmarking.workloads.support.transformers_models.TransformersFamily.build", fail)
     with pytest.raises(OutOfMemoryError, match="out of memory while loading tiny-bert"):
         open_eager("tiny-bert")
     assert torch.backends.cudnn.allow_tf32 == before

@@ -19,13 +19,13 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.records import Point, Workload, canonical_hash
 from benchmarking.workloads.support import processing
 from benchmarking.workloads.support import processing as processing_module
+from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.processing import (
     ROW_STRIDE,
     SOURCE,
     WORDS,
     Prepared,
     Processing,
-    kinds_of,
     open_processing,
     passage,
 )
@@ -367,8 +367,12 @@ def test_sound_comes_from_the_models_own_feature_extractor(tmp_path, opened):
 def test_all_families_of_the_project_but_diffusion_have_a_processor():
     published = {file.stem for file in (ROOT / "benchmarking/workloads/catalog").glob("*.json")}
     assert len(published) == 11
-    assert {family for family in published if kinds_of(family)} == published - {"diffusion"}
-    assert kinds_of(None) == ()
+    assert {family for family in published if family_named(family).modalities} == published - {"diffusion"}
+
+
+def test_a_model_without_a_family_has_no_processor(tmp_path, opened):
+    found = opened(workload(tmp_path, family=None))
+    assert (found.processors, found.why_not) == ({}, {})
 
 
 def test_a_session_runs_on_the_text_and_measures_the_time(minilm, save_tiny, tmp_path):

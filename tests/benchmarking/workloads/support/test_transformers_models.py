@@ -11,6 +11,7 @@ import torch
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import Point
 from benchmarking.workloads.encoder_decoder import PLUGIN as ENCODER_DECODER
+from benchmarking.workloads.encoder_only import PLUGIN as ENCODER_ONLY
 from benchmarking.workloads.support import transformers_models
 from benchmarking.workloads.support.families import family_of
 from benchmarking.workloads.support.resolve import resolve
@@ -20,6 +21,10 @@ def load(folder, task=None, dtype=torch.float32, **options):
     workload = resolve(str(folder), task=task)
     assert workload.weights == "pretrained"
     return family_of(workload.config, "m").load(workload, dtype=dtype, **options)
+
+
+def build(workload, **options):
+    return family_of(workload.config, "m").build(workload, **options)
 
 
 def test_real_weights_give_the_output_of_transformers_own_loading():
@@ -105,26 +110,26 @@ def test_unavailable_attention_is_an_error(tmp_path, save_tiny):
         load(save_tiny(tmp_path / "m", "tiny-gpt2"), attention="flex_attention")
     workload = resolve("tiny-bert", weights="random")
     with pytest.raises(UnsupportedError, match="attention nonsense for tiny-bert"):
-        transformers_models.build(workload, dtype=torch.float32, attention="nonsense")
+        build(workload, dtype=torch.float32, attention="nonsense")
 
 
 def test_inconsistent_configuration_is_an_error(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 30, "num_attention_heads": 4}')
     workload = resolve(str(tmp_path), weights="random")
     with pytest.raises(BenchhouseError, match="hidden size"):
-        transformers_models.build(workload, dtype=torch.float32)
+        build(workload, dtype=torch.float32)
 
 
 def test_task_without_a_model_class_is_unsupported(tmp_path):
     from dataclasses import replace
 
     with pytest.raises(UnsupportedError, match="has no model for task text2text-generation"):
-        transformers_models.model_class(replace(resolve("tiny-bert"), task="text2text-generation"))
+        ENCODER_ONLY.model_class(replace(resolve("tiny-bert"), task="text2text-generation"))
 
 
 def test_parameters_kept_in_float32_at_float16_match_the_librarys(tmp_path, save_tiny):
     loaded, _ = load(save_tiny(tmp_path / "m", "tiny-t5"), dtype=torch.float16)
-    built = transformers_models.build(resolve("tiny-t5"), dtype=torch.float16)
+    built = build(resolve("tiny-t5"), dtype=torch.float16)
     dtypes = {name: parameter.dtype for name, parameter in loaded.named_parameters()}
     assert {name: parameter.dtype for name, parameter in built.named_parameters()} == dtypes
     assert {name for name, dtype in dtypes.items() if dtype == torch.float32} == {
@@ -144,7 +149,7 @@ def test_attention_of_older_transformers_is_eager_where_it_has_no_other(monkeypa
 
 def test_importing_a_model_does_not_pass_torchaos_notes_on_to_the_terminal():
     """Notes in the words of torchao 0.18 with torch 2.13; anything else that the loggers say stays."""
-    transformers_models.model_class(resolve("tiny-bert", weights="random"))
+    ENCODER_ONLY.model_class(resolve("tiny-bert", weights="random"))
 
     def is_shown(logger, text):
         record = logging.LogRecord(logger, logging.WARNING, "", 0, text, (), None)
