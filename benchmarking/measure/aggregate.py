@@ -155,11 +155,6 @@ def _count(measurement: Measurement, key: str) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def items_per_call(measurement: Measurement) -> int | None:
-    """Number of items in a call of a launch; None if it has none."""
-    return _count(measurement, "items_per_call")
-
-
 OVER_LAUNCHES: Mapping[OverLaunches, Callable[[Sequence[float]], float]] = {"median": median, "most": max}
 
 
@@ -217,7 +212,7 @@ def summarise(
     custom, unlike = _custom(measured)
     metrics |= {name: median(launch.metrics[name] for launch in measured if name in launch.metrics) for name in custom}
     reasons = _reasons(measured, own_loads, described) | unlike
-    others = derived(metrics, point.concurrency, items_per_call(measured[0]))
+    others = derived(metrics, point.concurrency, _count(measured[0], "items_per_call"))
     metrics |= {name: value for name, value in others.items() if name not in reasons}
     found = _doubts(measurements, measured, statistics, own_loads, context)
     stop_reasons = {launch.stop_reason for launch in measured}

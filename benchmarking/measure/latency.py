@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -46,6 +46,16 @@ class PassStart:
     compiles: int
     """Compilations before the calls."""
 
+    @classmethod
+    def now(cls, context: MeasureContext, watch: Stopwatch) -> PassStart:
+        """The start of a pass with the next call of a stopwatch."""
+        return cls(
+            compiles=context.compiles(),
+            started_at=utc_now(),
+            watch=watch,
+            window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
+        )
+
 
 def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStart | None = None) -> LatencyPass:
     """Time calls until the stopping rule ends the pass, including those of `pass_start`.
@@ -55,12 +65,7 @@ def latency_pass(context: MeasureContext, inner_loops: int, pass_start: PassStar
     """
     context.live("measure")
     rule = StoppingRule(context.settings, is_accelerator=context.handle.is_accelerator)
-    pass_start = pass_start or PassStart(
-        compiles=context.compiles(),
-        started_at=utc_now(),
-        watch=stopwatch(context, inner_loops),
-        window=machine_state.Window(context.handle, processes=context.operation.process_ids()),
-    )
+    pass_start = pass_start or PassStart.now(context, stopwatch(context, inner_loops))
     watch, window = pass_start.watch, pass_start.window
     reason = rule.look(watch.calls_ms, ns_to_s(watch.spent_ns)) if len(watch) else None
     while reason is None:
@@ -235,18 +240,6 @@ def _next_inner_loops(calls_ms: Sequence[float], may_block: bool) -> int:
     return inner_loops_for(float(np.median(calls_ms[-WINDOW_CALLS:])) * NS_PER_MS) if may_block else 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowStart:
-    """The state before the first call of a warm-up window."""
-
-    count: int
-    """Samples."""
-    spent_ns: int
-    started_at: str
-    noise: machine_state.Window
-    compiles: int
-
-
 class SteadySearch:
     """Runs calls in windows until two consecutive windows are alike."""
 
@@ -255,7 +248,8 @@ class SteadySearch:
         self._context = context
         self._counts = context.settings.counts_steady_warmup
         self._window = WINDOW_CALLS
-        self._starts: list[WindowStart] = []
+        self._starts: list[tuple[int, int, PassStart]] = []
+        """Of the last two windows that may count: the samples before them, the time spent, and the start."""
         self._start_window()
 
     def first_calls_ns(self) -> float:
@@ -297,27 +291,16 @@ class SteadySearch:
         """The last two windows, or as many calls as a fixed number allows, moved out of the warm-up."""
         fixed = self._context.settings.fixed_iterations
         least = 0 if fixed is None else len(self.watch) - fixed
-        start = next((window for window in self._starts[-2:] if window.count >= least), None)
-        if start is None:
-            return None
-        return PassStart(
-            started_at=start.started_at,
-            watch=self.watch.split(start.count, start.spent_ns),
-            window=start.noise,
-            compiles=start.compiles,
-        )
+        for count, spent_ns, start in self._starts:
+            if count >= least:
+                return replace(start, watch=self.watch.split(count, spent_ns))
+        return None
 
     def _start_window(self) -> None:
         """Record the state before the next call, if its window may count."""
         if self._counts and len(self.watch) % self._window == 0:
-            start = WindowStart(
-                count=len(self.watch),
-                spent_ns=self.watch.spent_ns,
-                compiles=self._context.compiles(),
-                started_at=utc_now(),
-                noise=machine_state.Window(self._context.handle, processes=self._context.operation.process_ids()),
-            )
-            self._starts = [*self._starts[-1:], start]
+            start = PassStart.now(self._context, self.watch)
+            self._starts = [*self._starts[-1:], (len(self.watch), self.watch.spent_ns, start)]
 
 
 def alike(values: Sequence[float]) -> bool:

@@ -27,7 +27,7 @@ from benchmarking.core.device_contracts import IN_USE_NAMES, PEAK_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.metrics import BYTES_PER_KIB, LaunchFacts
-from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Readings
+from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Readings, Samples
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.system_values import UnreadableError, gather, matched
 from benchmarking.measure.context import MeasureContext
@@ -195,6 +195,8 @@ class PassResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     extra: LaunchFacts = field(default_factory=LaunchFacts)
+    samples: tuple[Samples, ...] = ()
+    """The raw series of its readings."""
 
 
 def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None) -> PassResult:

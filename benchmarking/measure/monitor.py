@@ -351,17 +351,9 @@ def _probed_gpus() -> Mapping[str, Sequence[Device]]:
     return probe_all(names_with(lambda kind: kind.has_gauge and kind.gpu_vendor is not None))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsagePass:
-    """Readings of a launch's monitored calls, and their raw series."""
-
-    result: PassResult
-    samples: tuple[Samples, ...] = ()
-
-
 def memory_and_usage(
     context: MeasureContext, device: Device | None, launch: int, timed_ns: float
-) -> tuple[PassResult, UsagePass]:
+) -> tuple[PassResult, PassResult]:
     """The memory pass and the usage pass. On a CPU they share their calls, since reading high-water marks and sizes
     takes no visible share of it. `timed_ns` is the duration of the timed calls.
 
@@ -388,7 +380,7 @@ def memory_and_usage(
 
 def usage_pass(
     context: MeasureContext, device: Device | None, launch: int, timed_ns: float, run: Callable[[], int] | None = None
-) -> UsagePass:
+) -> PassResult:
     """Utilization, device memory and power over `settings.monitor_s` seconds of calls. `timed_ns` is the duration of
     the timed calls. If `run` is given, it runs the calls and returns their number."""
     why_not = _missing_reason(context, device, timed_ns)
@@ -417,11 +409,6 @@ def usage_pass(
         "monitor_interval_s": INTERVAL_S,
         "usage": dict(summary),
     }
-    result = PassResult(
-        metrics={name: summary[name] for name in USAGE_METRICS if name in summary},
-        missing={name: usage.why_missing(of) for name, of in USAGE_METRICS.items() if name not in summary},
-        extra=extra,
-    )
     # The raw series. Each has one value per time, so they can be joined by position.
     complete = [name for name in SERIES if len(usage.series(name)) == len(usage.samples)]
     series = {TIMES: ("ms", tuple(seconds * NS_PER_S / NS_PER_MS for seconds in usage.times_s))}
@@ -429,8 +416,10 @@ def usage_pass(
         metric, unit = SERIES[name]
         values = usage.series(name)
         series[metric] = (unit, tuple(map(bytes_to_mb, values)) if unit == "MB" else values)
-    return UsagePass(
-        result=result,
+    return PassResult(
+        metrics={name: summary[name] for name in USAGE_METRICS if name in summary},
+        missing={name: usage.why_missing(of) for name, of in USAGE_METRICS.items() if name not in summary},
+        extra=extra,
         samples=tuple(
             Samples(launch=launch, phase="measure", metric=metric, unit=unit, started_at=started_at, values=values)
             for metric, (unit, values) in series.items()
@@ -463,8 +452,8 @@ def _call_for(context: MeasureContext, duration_s: float, least: int = 1) -> int
     return calls
 
 
-def _without(why: str) -> UsagePass:
-    return UsagePass(result=PassResult(missing=dict.fromkeys(USAGE_METRICS, why)))
+def _without(why: str) -> PassResult:
+    return PassResult(missing=dict.fromkeys(USAGE_METRICS, why))
 
 
 def sample_until_the_end(interval_s: float, read: Callable[[], Readings]) -> None:

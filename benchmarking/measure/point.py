@@ -40,7 +40,7 @@ from benchmarking.measure.context import CompileCount, MeasureContext, Report, R
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up
 from benchmarking.measure.memory import PassResult, no_mark
-from benchmarking.measure.monitor import UsagePass, memory_and_usage
+from benchmarking.measure.monitor import memory_and_usage
 from benchmarking.measure.timing import (
     LATENCY_WALL,
     Series,
@@ -52,7 +52,6 @@ from benchmarking.measure.timing import (
     quiet_gc,
     run_untimed,
     self_timed_reasons,
-    self_timed_series,
     settings_in_flight,
     token_reasons,
     token_series,
@@ -123,18 +122,18 @@ def measure_point(
         has_parts = operation.new_tokens is not None or first.has_marks or operation.times_itself
         has_parts = has_parts or operation.requests_in_flight > 1 or timed.flush is not None
         may_block = not has_parts and settings.fixed_iterations is None
-        warm = slow.warm if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)
+        warm = slow[0] if slow else warm_up(timed, may_block=may_block, first_call_ns=first.wall_ns)
         passes = _latency_passes(timed, warm)
     latency = passes[-1]
     call_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
     pipelined = pipelined_pass(context, call_ns)
     energy = energy_pass(context)
-    memory, usage = slow.passes if slow else memory_and_usage(context, device, launch, latency.watch.spent_ns)
+    memory, usage = slow[1] if slow else memory_and_usage(context, device, launch, latency.watch.spent_ns)
     counted = PassResult()
     if launch == 0:  # counting is slow, and its result constant
         context.live("count")
         counted = _numbers(operation.count())
-    passed = (pipelined, energy, memory, usage.result, counted, host_gap_pass(context, launch, call_ns))
+    passed = (pipelined, energy, memory, usage, counted, host_gap_pass(context, launch, call_ns))
     verified, ends = _read_back(operation)
     result = _merge(
         first.readings,
@@ -209,17 +208,12 @@ def _first_call(context: MeasureContext, check: OutputCheck | None) -> FirstCall
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowCalls:
-    """The calls of the memory and usage passes, if they also serve as the warm-up."""
-
-    passes: tuple[PassResult, UsagePass]
-    warm: WarmUp
-
-
-def _slow_calls(context: MeasureContext, device: Device | None, launch: int, first: FirstCall) -> SlowCalls | None:
-    """Run the memory and usage passes before the timed calls if the warm-up would be a single call of several seconds
-    that reveals nothing; else None. On accelerators these calls do not keep the device busy enough for a warm-up."""
+def _slow_calls(
+    context: MeasureContext, device: Device | None, launch: int, first: FirstCall
+) -> tuple[WarmUp, tuple[PassResult, PassResult]] | None:
+    """Run the memory and usage passes before the timed calls, as the warm-up, if that would be a single call of several
+    seconds that reveals nothing; else None. On accelerators these calls do not keep the device busy enough for a
+    warm-up."""
     settings = context.settings
     is_fixed = settings.fixed_warmup_iterations is not None or settings.fixed_iterations is not None
     if is_fixed or settings.cold_cache or context.handle.is_accelerator or not is_too_slow(settings, first.wall_ns):
@@ -232,7 +226,7 @@ def _slow_calls(context: MeasureContext, device: Device | None, launch: int, fir
     warm = WarmUp(
         calls=calls, steady=None, started_at=started_at, values_ms=(), inner_loops=1, next_inner_loops=1, extra={}
     )
-    return SlowCalls(passes=passes, warm=warm)
+    return warm, passes
 
 
 def _custom_metrics(operation: Operation, measured: PassResult) -> PassResult:
@@ -292,7 +286,7 @@ def _samples(warm: WarmUp, latency: LatencyPass, launch: int, operation: Operati
     series |= {
         **token_series(watch, operation.new_tokens, streams=operation.streams),
         **phase_series(watch),
-        **self_timed_series(watch),
+        **{name: tuple(map(ns_to_ms, values)) for name, values in watch.own_ns.items()},
     }
     started_at, loops = latency.started_at, watch.inner_loops
     samples += [_sample_series(name, values, launch, "measure", started_at, loops) for name, values in series.items()]
@@ -378,28 +372,20 @@ def compile_pass(
 
     If the runtime does not report it, it is the first call minus a steady one: an upper bound, marked as such.
     """
+    runtime_s, state = verified.get(SECONDS), verified.get(STATE)
+    seconds, method, why_not = 0.0, "upper_bound", "the first call compiled nothing"
     if context.compile_count is None:
-        return _without("nothing is compiled", verified)
-    runtime_s = verified.get(SECONDS)
-    if isinstance(runtime_s, int | float):
+        why_not = "nothing is compiled"
+    elif isinstance(runtime_s, int | float):
         seconds, method = float(runtime_s), "counter"
-    else:
-        steady_ns = median(latency.watch.block_ns) / latency.watch.inner_loops
-        seconds, method = ns_to_s(first_call_ns - steady_ns) if first_compiles else 0.0, "upper_bound"
+    elif first_compiles:
+        seconds = ns_to_s(first_call_ns - median(latency.watch.block_ns) / latency.watch.inner_loops)
+    if seconds > 0 and state is not None:
+        verified = {**verified, f"compile_{state}_s": seconds}
+    extra: LaunchFacts = {"verified": dict(verified)} if verified else {}
     if seconds <= 0:
-        return _without("the first call compiled nothing", verified)
-    state = verified.get(STATE)
-    by_state = {} if state is None else {f"compile_{state}_s": seconds}
-    extra: LaunchFacts = {"compile_method": method, **_verified({**verified, **by_state})}
-    return PassResult(metrics={SECONDS: seconds}, extra=extra)
-
-
-def _without(why: str, verified: Mapping[str, Json]) -> PassResult:
-    return PassResult(missing={SECONDS: f"{NOT_APPLICABLE}: {why}"}, extra=_verified(verified))
-
-
-def _verified(verified: Mapping[str, Json]) -> LaunchFacts:
-    return {"verified": dict(verified)} if verified else {}
+        return PassResult(missing={SECONDS: f"{NOT_APPLICABLE}: {why_not}"}, extra=extra)
+    return PassResult(metrics={SECONDS: seconds}, extra={"compile_method": method, **extra})
 
 
 HOST_GAP = "host_gap_ms"

@@ -295,11 +295,6 @@ def phase_reasons(found: Collection[str]) -> dict[str, str]:
     return {name: f"{NOT_APPLICABLE}: the call does not have this phase" for name in PHASES if name not in found}
 
 
-def self_timed_series(watch: Stopwatch) -> Series:
-    """Other times by raw metric, from calls that time themselves or a runtime's own clock."""
-    return {name: tuple(map(ns_to_ms, values)) for name, values in watch.own_ns.items()}
-
-
 def self_timed_reasons(watch: Stopwatch) -> dict[str, str]:
     """Why more detailed times are absent for calls that time themselves, by raw metric."""
     why = f"{NOT_APPLICABLE}: the call times itself and does not report it"

@@ -84,12 +84,6 @@ KINDS_OF_GPU = (" (iGPU)", " (dGPU)")
 """Suffixes that OpenVINO adds to Windows' name of the GPU."""
 
 
-def why_not_here() -> str | None:
-    """None, or why this machine has no DirectML."""
-    system = platform.system()
-    return None if system == "Windows" else f"DirectML is part of Windows; this is {system}"
-
-
 def adapters(device: Device) -> tuple[Any, ...]:
     """ONNX Runtime's entry for the device's adapter, for `add_provider_for_devices`. Raises UnsupportedError unless
     exactly one matches: an index could mean another GPU on the next machine."""
@@ -129,7 +123,9 @@ PROVIDER = OrtProvider(
     precisions=("float32", "float16", "int8", "int4"),
     on_request_only=True,
     has_memory_pattern=False,
-    why_not_here=why_not_here,
+    why_not_here=lambda: (
+        None if (system := platform.system()) == "Windows" else f"DirectML is part of Windows; this is {system}"
+    ),
     entries=adapters,
 )
 """DirectML requires sequential execution, which all sessions here use, and no memory patterns."""

@@ -93,7 +93,7 @@ def _select_named(request: str, probed: Probed) -> Device:
     if ":" not in request:
         return devices[0]
     for device in devices:  # "GPU" and "GPU.0" are equivalent
-        if _part(device) and _canonical(_part(device)) == _canonical(part):
+        if (own := _part(device).upper().removesuffix(".0")) and own == part.upper().removesuffix(".0"):
             return device
     available = ", ".join(f"{device.selector} ({device.name})" for device in devices)
     raise UnsupportedError(f"there is no device {request!r}. Found: {available}")
@@ -121,10 +121,6 @@ def check_known(request: str) -> None:
 
 def _part(device: Device) -> str:
     return device.selector.partition(":")[2]
-
-
-def _canonical(part: str) -> str:
-    return part.upper().removesuffix(".0")
 
 
 class Probes:

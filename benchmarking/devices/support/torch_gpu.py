@@ -414,34 +414,31 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
     numbered = all(entry.lstrip("-").isdigit() for entry in entries)
     if numbered and entries[0] != "-1" and len({device.name for device in devices}) > 1:
         return tuple(devices)
+    # What a variable may call a device: NVIDIA's UUIDs of a GPU and its instance, AMD's unique id as ROCm writes it.
+    names: list[tuple[Device, str]] = []
+    for device in devices:
+        uuids = [device.facts.values.get(name) for name in ("uuid", "mig_uuid")]
+        unique = str(device.facts.values.get("unique_id", "")).removeprefix("0x")
+        names += [(device, str(name).lower()) for name in (*uuids, f"GPU-{unique}" if unique else None) if name]
     named: list[Device] = []
     for entry in entries:
         # The device of an entry, which is a number or the prefix of a UUID ("GPU-1a2b") or of an instance's ("MIG-3f"),
         # or an instance's older name with its GPU ("MIG-GPU-1a2b/1/0"); an instance that the driver does not list is
         # one of the first split GPU without listed ones.
         if entry.isdigit():
-            device = devices[int(entry)] if int(entry) < len(devices) else None
+            chosen = devices[int(entry)] if int(entry) < len(devices) else None
         else:
-            names = ((device, name) for device in devices for name in _visible_names(device))
-            device = next((device for device, name in names if entry and name.startswith(entry.lower())), None)
-            if device is None and entry.startswith("MIG-"):
+            chosen = next((device for device, name in names if entry and name.startswith(entry.lower())), None)
+            if chosen is None and entry.startswith("MIG-"):
                 split = [one for one in devices if one.facts.values.get("is_mig_enabled")]
                 gpu = entry.lower().removeprefix("mig-").partition("/")[0]
                 of_gpu = [one for one in split if str(one.facts.values.get("uuid")).lower() == gpu]
                 unlisted = [one for one in split if "mig_uuid" not in one.facts.values]
-                device = next(iter((*of_gpu, *unlisted)), None)
-        if device is None:
+                chosen = next(iter((*of_gpu, *unlisted)), None)
+        if chosen is None:
             break
-        named.append(device)
+        named.append(chosen)
     return tuple(device for device in devices if device in named)
-
-
-def _visible_names(device: Device) -> list[str]:
-    """What a visibility variable may call a device, in lower case: NVIDIA's UUIDs of a GPU and its instance, and AMD's
-    unique id as ROCm writes it."""
-    facts = device.facts.values
-    unique = f"GPU-{str(facts['unique_id']).removeprefix('0x')}" if "unique_id" in facts else ""
-    return [str(name).lower() for name in (facts.get("uuid"), facts.get("mig_uuid"), unique) if name]
 
 
 WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})

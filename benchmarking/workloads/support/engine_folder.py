@@ -64,6 +64,7 @@ attribute with the bits."""
 DEFAULT_BITS = 4
 PROVIDERS = frozenset({"cuda", "dml"})
 """Execution providers of onnxruntime-genai's graphs for GPUs, in its words."""
+PROVIDER_OPTIONS = "provider_options"
 SWITCH = re.compile(r"enable_[a-z_]{1,60}")
 MAX_NUMBER, MAX_LAYERS = 10**8, 10_000
 NAME = re.compile(r"[\w.\-/]{0,60}(%d[\w.\-/]{0,60})?")
@@ -100,10 +101,6 @@ def _provider(value: Json) -> str | None:
     return name.lower() if are_switches and name.lower() in PROVIDERS else None
 
 
-def _is_known_provider(value: Json) -> bool:
-    return _provider(value) is not None
-
-
 Keys = Mapping[str, "Callable[[Json], bool] | Keys"]
 """For each key, a check of its value, or the keys of its object."""
 
@@ -129,7 +126,7 @@ ALLOWED: Keys = {
                 **dict.fromkeys(("intra_op_num_threads", "inter_op_num_threads"), _is_number),
                 **dict.fromkeys(("log_severity_level", "log_verbosity_level"), _is_number),
                 **dict.fromkeys(("enable_cpu_mem_arena", "enable_mem_pattern"), _is_number),
-                "provider_options": _is_known_provider,
+                PROVIDER_OPTIONS: lambda value: _provider(value) is not None,
             },
         },
     },
@@ -169,7 +166,7 @@ def describe_genai(folder: Path) -> dict[str, Json]:
     vocabulary = _vocabulary(model.get("vocab_size"), f"{GENAI_CONFIG} has no vocab_size")
     graph = _describe_graph(folder / file)
     options = model["decoder"].get("session_options", {})
-    provider = _provider(options.get("provider_options", []))
+    provider = _provider(options.get(PROVIDER_OPTIONS, []))
     return {
         **({"provider": provider} if provider else {}),
         "model_type": model["type"],
@@ -237,7 +234,7 @@ def _check_keys(value: Any, allowed: Keys, where: str) -> None:
             raise FormatError(f"{path:.120} is not allowed: remove it, or export the model for cpu")
         if isinstance(check, Mapping):
             _check_keys(entry, check, path)
-        elif check is _is_known_provider and not check(entry):
+        elif not check(entry) and name == PROVIDER_OPTIONS:
             raise FormatError(
                 f"{path} names {entry!r:.60}: export the model for cpu, {' or '.join(sorted(PROVIDERS))}, without "
                 "options other than switches"
