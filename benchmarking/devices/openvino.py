@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -184,7 +185,7 @@ class OpenVinoDevice(DeviceKind):
 
 def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Device:
     kind = name.partition(".")[0]
-    main = gather({key: _property(core, name, key) for key in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")})
+    main = gather({key: partial(_read, core, name, key) for key in ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")})
     full_name = str(main.values.get("FULL_DEVICE_NAME", f"OpenVINO {name}"))
     full_name = f"AUTO over {', '.join(names)}" if name == "AUTO" else full_name
     if name.startswith(("GPU", "NPU")):  # its plugins support Intel hardware only, its CPU plugin CPUs of any vendor
@@ -197,7 +198,7 @@ def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Devic
     capabilities = [str(capability) for capability in listed] if isinstance(listed, list) else []
     native = tuple(PRECISIONS[capability] for capability in PRECISIONS if capability in capabilities)
     properties = FACTS.get(kind, COMMON_FACTS)
-    facts = gather({fact_name: _property(core, name, property_name) for fact_name, property_name in properties.items()})
+    facts = gather({fact: partial(_read, core, name, property_name) for fact, property_name in properties.items()})
     lists: dict[str, Json] = {"capabilities": list[Json](capabilities), "native_precisions": list[Json](native)}
     return Device(
         type="openvino",
@@ -218,19 +219,14 @@ def _memory_bytes(core: Any, name: str) -> int | None:
     property_name = MEMORY_PROPERTIES.get(name.partition(".")[0])
     if property_name is None:
         return usable_memory_bytes(host_facts())
-    total = gather({"total": _property(core, name, property_name)}).values.get("total")
+    total = gather({"total": partial(_read, core, name, property_name)}).values.get("total")
     return total if isinstance(total, int) else None
 
 
-def _property(core: Any, name: str, property_name: str) -> Callable[[], Json]:
-    """A property of a device, to be read when called."""
-    return lambda: plain(_read(core, name, property_name))
-
-
 def _read(core: Any, name: str, property_name: str) -> Any:
-    """A property of a device. Raises UnreadableError if OpenVINO does not have it (its own RuntimeError)."""
+    """A property of a device as JSON. Raises UnreadableError if OpenVINO does not have it (its own RuntimeError)."""
     try:
-        return core.get_property(name, property_name)
+        return plain(core.get_property(name, property_name))
     except (RuntimeError, TypeError) as error:
         raise UnreadableError(f"{NOT_SUPPORTED}: OpenVINO does not report {property_name} for {name}") from error
 

@@ -133,7 +133,7 @@ def summarise_windows(idle: EnergyWindow, windows: Sequence[EnergyWindow], readi
     # The GPU's counter relative to its sampled power. Counters stall and run backward (NVML's after a reset of the
     # driver, amdsmi's when it wraps around).
     sampled = [window for window in windows if "gpu" in window.joules and not window.is_integrated]
-    errors = [window.joules["gpu"] / window.sampled_j - 1 for window in sampled if (window.sampled_j or 0) > 0]
+    errors = [window.joules["gpu"] / by_power - 1 for window in sampled if (by_power := window.sampled_j or 0) > 0]
     worst, dropped = max(errors, key=abs, default=0.0), None
     if abs(worst) > MAX_COUNTER_ERROR:
         where = f"the energy counter differs by {worst:+.0%} from the mean power over a window"

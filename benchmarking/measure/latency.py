@@ -205,7 +205,11 @@ def warm_up(context: MeasureContext, *, may_block: bool, first_call_ns: int) -> 
         )
     context.live("warmup")
     search = SteadySearch(context)
-    call_ns = search.first_calls_ns()
+    # The median of the first 3 calls, or the first call alone if it is too slow for windows that count.
+    search.watch.run(1 if context.settings.counts_steady_warmup else MIN_CALLS)
+    if not is_too_slow(context.settings, search.watch.block_ns[0]) and not context.settings.is_over:
+        search.watch.run(MIN_CALLS - len(search.watch))
+    call_ns = float(np.median(search.watch.block_ns))
     extra: LaunchFacts = {}
     calibration = 0
     inner_loops = inner_loops_for(call_ns) if may_block else 1
@@ -251,13 +255,6 @@ class SteadySearch:
         self._starts: list[tuple[int, int, PassStart]] = []
         """Of the last two windows that may count: the samples before them, the time spent, and the start."""
         self._start_window()
-
-    def first_calls_ns(self) -> float:
-        """The median of the first 3 calls, or the first call alone if it is too slow for windows that count."""
-        self.watch.run(1 if self._counts else MIN_CALLS)
-        if not is_too_slow(self._context.settings, self.watch.block_ns[0]) and not self._context.settings.is_over:
-            self.watch.run(MIN_CALLS - len(self.watch))
-        return float(np.median(self.watch.block_ns))
 
     def run(self, call_ns: float) -> bool | None:
         """True if two windows are alike, False at the limit, None if the limit comes before a second window."""

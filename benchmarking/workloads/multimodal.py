@@ -120,18 +120,13 @@ class ImageTextGeneration(DecoderGeneration):
         super().__init__(model, point, inputs, cache)
         self._pixels = floats_as(model, {name: value for name, value in inputs.items() if name != "input_ids"})
         self._is_image = (self._prompt == placeholder).unsqueeze(-1)
-        self._features: Any = None
-
-    def reset(self) -> None:
-        super().reset()
-        self._features = None
 
     def run(self, mark: Mark) -> Generated:
         output = self._model.get_image_features(**self._pixels)
         features = getattr(output, "pooler_output", output)  # transformers 5.0 returned them directly
         is_whole = isinstance(features, torch.Tensor)
         # The placeholders of all images x hidden size.
-        self._features = features.flatten(0, -2) if is_whole else torch.cat(tuple(features))
+        self._encoded = features.flatten(0, -2) if is_whole else torch.cat(tuple(features))
         mark(IMAGE_ENCODE)
         return super().run(mark)
 
@@ -139,7 +134,7 @@ class ImageTextGeneration(DecoderGeneration):
         step_input = {"input_ids": tokens}
         if tokens is self._prompt:
             embeddings = self._model.get_input_embeddings()(tokens)
-            features = self._features.to(embeddings.dtype)
+            features = self._encoded.to(embeddings.dtype)
             step_input = {"inputs_embeds": embeddings.masked_scatter(self._is_image, features)}
         output = self._model(
             **step_input, **self._positions(), past_key_values=self._cache, use_cache=True, **self._last_only

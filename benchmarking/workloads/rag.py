@@ -208,11 +208,10 @@ class RetrievalGeneration(GreedyGeneration):
         self._corpus = make_corpus(workload, int(point.axes["documents"]), width, self._question.device)
         self._scores: Any = None
         self._reader_ids: Any = None
-        self._encoded: Any = None
 
     def reset(self) -> None:
         super().reset()
-        self._scores = self._reader_ids = self._encoded = None
+        self._scores = self._reader_ids = None
 
     def encode(self, mark: Mark) -> None:
         self.retrieve()

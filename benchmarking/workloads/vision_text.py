@@ -171,14 +171,9 @@ class CaptionGeneration(GreedyGeneration):
         self._prompt = inputs["input_ids"].clone()
         self._prompt[:, 0] = model.config.text_config.bos_token_id  # the first token of every caption
         self._last_only = last_logits_only(self._decoder)
-        self._seen: Any = None
-
-    def reset(self) -> None:
-        super().reset()
-        self._seen = None
 
     def encode(self, mark: Mark) -> None:
-        self._seen = self._tower(pixel_values=self._pixels, **self._interpolation).last_hidden_state
+        self._encoded = self._tower(pixel_values=self._pixels, **self._interpolation).last_hidden_state
         mark("image_encode")
 
     def prefill(self) -> Any:
@@ -188,7 +183,7 @@ class CaptionGeneration(GreedyGeneration):
     def decode(self, tokens: Any) -> Any:
         output = self._decoder(
             input_ids=tokens,
-            encoder_hidden_states=self._seen,
+            encoder_hidden_states=self._encoded,
             past_key_values=self._cache,
             use_cache=True,
             **self._last_only,

@@ -384,7 +384,7 @@ class NvmlMonitor:
         """The processes that compute on the GPU, or in its instance."""
         clients: dict[int, Client] = {}
         for process in self._nvml.call("nvmlDeviceGetComputeRunningProcesses", self._part):
-            instance = getattr(process, "gpuInstanceId", None)
+            instance: Any = getattr(process, "gpuInstanceId", None)
             is_whole = self._has_instance or instance in (None, NO_INSTANCE)
             clients[int(process.pid)] = Client(
                 memory_bytes=process.usedGpuMemory, instance=None if is_whole else int(instance)

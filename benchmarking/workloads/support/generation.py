@@ -48,6 +48,8 @@ class GreedyGeneration(FamilyOperation):
         self.tokens_per_call: int | None = point.batch_size * point.new_tokens
         self.prompt_tokens_per_call: int | None = point.batch_size * (point.sequence_length or 0) or None
         self._cache: Any = None
+        self._encoded: Any = None
+        """What the phases before the prefill made."""
         self._prompt: Any = None
         """The text that a decoder-only model continues, batch x length; None for other models."""
 
@@ -63,8 +65,8 @@ class GreedyGeneration(FamilyOperation):
         """Process one token per sequence (batch x 1); returns the next logits, batch x vocabulary."""
 
     def reset(self) -> None:
-        """Release the last call's cache. A call starts with an empty cache and includes its cost."""
-        self._cache = None
+        """Release what the last call made. A call starts with an empty cache and includes its cost."""
+        self._cache = self._encoded = None
 
     def run(self, mark: Mark) -> Generated:
         self.encode(mark)
@@ -178,11 +180,6 @@ class EncoderDecoderGeneration(GreedyGeneration):
         if cache == "static":
             own = static_cache(model, start.shape[1] + self._steps - 1)
             self._static = EncoderDecoderCache(own, static_cache(model, encoded_length or first.shape[1]))
-        self._encoded: Any = None
-
-    def reset(self) -> None:
-        super().reset()
-        self._encoded = None
 
     def encode(self, mark: Mark) -> None:
         self._encoded = self._model.get_encoder()(**self._inputs)

@@ -52,7 +52,7 @@ def test_sixteen_gpus_that_a_driver_starts_one_after_the_other_are_within_the_li
     """Without persistence mode each takes up to 3 s; the limit is that of every command that probes."""
     assert probing.TIME_LIMIT_S > 16 * 3
     assert signature(Probes).parameters["time_limit_s"].default == probing.TIME_LIMIT_S
-    assert signature(probe_all).parameters["time_limit_s"].default == probing.TIME_LIMIT_S
+    assert "time_limit_s" not in signature(probe_all).parameters
 
 
 def test_hanging_probe_is_killed_at_the_time_limit(monkeypatch):
