@@ -85,8 +85,8 @@ def monitors() -> list[psutil.Process]:
 
 
 def test_busy_calls_use_a_processor_and_idle_ones_do_not(cpu):
-    busy = usage_pass(context(Spin(busy=True)), cpu, 0, TIMED_NS).result
-    idle = usage_pass(context(Spin(busy=False)), cpu, 0, TIMED_NS).result
+    busy = usage_pass(context(Spin(busy=True)), cpu, 0, TIMED_NS)
+    idle = usage_pass(context(Spin(busy=False)), cpu, 0, TIMED_NS)
     processors = len(os.sched_getaffinity(0))
     assert idle.metrics["utilization_mean_percent"] < 10 / processors
     # Beside other programs it gets less than a whole one.
@@ -109,7 +109,7 @@ def test_the_series_has_a_time_and_a_value_for_every_sample(cpu):
     assert {len(one.values) for one in found.samples} == {len(times)}
     assert {one.launch for one in found.samples} == {2}
     mean = sum(series["utilization"].values) / len(times)
-    assert found.result.metrics["utilization_mean_percent"] == pytest.approx(mean)
+    assert found.metrics["utilization_mean_percent"] == pytest.approx(mean)
     resident_mb = psutil.Process().memory_info().rss / 1e6
     assert series["memory_resident"].values[-1] == pytest.approx(resident_mb, rel=0.2)
 
@@ -141,25 +141,25 @@ def test_a_slow_call_is_called_once_and_still_sampled(cpu):
     operation = Spin(busy=False, duration_s=1.0)
     found = usage_pass(context(operation), cpu, 0, TIMED_NS)
     assert operation.calls == 1
-    assert found.result.extra["monitored_calls"] == 1
-    assert found.result.extra["monitored_s"] >= 1.0
-    assert "utilization_mean_percent" in found.result.metrics
+    assert found.extra["monitored_calls"] == 1
+    assert found.extra["monitored_s"] >= 1.0
+    assert "utilization_mean_percent" in found.metrics
 
 
 def test_cpu_memory_and_use_are_measured_on_the_same_calls(cpu):
     operation = Spin(busy=True, duration_s=0.7)
     memory, usage = memory_and_usage(context(operation), cpu, 0, TIMED_NS)
-    assert memory.extra["memory_calls"] == usage.result.extra["monitored_calls"] == operation.calls
+    assert memory.extra["memory_calls"] == usage.extra["monitored_calls"] == operation.calls
     assert operation.calls == 1 or sys.platform == "darwin"
     assert memory.metrics["rss_mean_bytes"] > 1e6
-    assert "utilization_mean_percent" in usage.result.metrics
+    assert "utilization_mean_percent" in usage.metrics
 
 
 def test_memory_is_measured_without_a_usage_pass(cpu):
     operation = Spin(busy=True)
     memory, usage = memory_and_usage(context(operation, fixed_iterations=3), cpu, 0, 30e6)
     assert memory.extra["memory_calls"] == operation.calls > 0
-    assert usage.result.missing["utilization_mean_percent"].startswith("not_run")
+    assert usage.missing["utilization_mean_percent"].startswith("not_run")
 
 
 @pytest.mark.parametrize(
@@ -176,20 +176,20 @@ def test_a_disabled_usage_pass_starts_no_process_and_has_a_reason(cpu, settings,
         dataclasses.replace(wanted, settings=dataclasses.replace(wanted.settings, **settings)), cpu, 0, timed_ns
     )
     assert operation.calls == 0
-    assert found.result.missing["utilization_mean_percent"].startswith(why)
+    assert found.missing["utilization_mean_percent"].startswith(why)
     assert found.samples == ()
 
 
 def test_devices_without_readings_have_a_reason(cpu):
     silent = dataclasses.replace(cpu, type="null", selector="null")
     found = usage_pass(context(Spin(busy=True)), silent, 0, TIMED_NS)
-    assert found.result.missing["utilization_mean_percent"] == "not_supported: the use of null cannot be read"
+    assert found.missing["utilization_mean_percent"] == "not_supported: the use of null cannot be read"
 
 
 def test_a_lost_device_is_the_reason_for_a_missing_number(cpu):
     gone = dataclasses.replace(cpu, type="cuda", selector="cuda:3", facts=cpu.facts)
     found = usage_pass(context(Spin(busy=True)), gone, 0, TIMED_NS)
-    why = found.result.missing["utilization_max_percent"]
+    why = found.missing["utilization_max_percent"]
     assert why.startswith("failed: cannot monitor cuda:3: cannot monitor device 'cuda:3': ")
     assert monitors() == []
 
