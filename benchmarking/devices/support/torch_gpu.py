@@ -20,7 +20,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def parse_build(source: str) -> TorchBuild:
         if isinstance(targets[0], ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
             constants[targets[0].id] = value.value
     version = constants.get("__version__", "of unknown version")
-    backends = {name: constants.get(name) for name in (TORCH_TYPE, "hip", "xpu")}
+    backends = {field.name: constants.get(field.name) for field in fields(TorchBuild) if field.name != "version"}
     return TorchBuild(version=version, **backends)
 
 
