@@ -124,13 +124,6 @@ class SessionScatter:
             largest = max(largest, width * (FAR_OFF_TIMES if is_far_off else 1.0))
         return largest
 
-    def times_as_busy(self, launch_variance: float) -> float:
-        """By how much the launches of a session vary more than those of the history; 1 if no more than by chance."""
-        if not self.launch_variance:
-            return 1.0
-        ratio = launch_variance / self.launch_variance
-        return ratio if ratio > TIMES_AS_BUSY else 1.0
-
 
 def why_other_times(
     before: Sequence[datetime], after: Sequence[datetime], scatters: tuple[SessionScatter, SessionScatter]
@@ -246,16 +239,6 @@ class Pair:
     """Of the two sides' series; None if their history is too short."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Estimate:
-    """A difference of logarithms with its error."""
-
-    difference: float
-    error: float
-    degrees: float
-    looks: int = 1
-
-
 def judge(pairs: Sequence[Pair], metric: Metric) -> tuple[Judgement, ...]:
     """Judge all pairs as one comparison, with the false discovery rate controlled over all of them."""
     judgements = [_judgement(pair, metric) for pair in pairs]
@@ -300,12 +283,30 @@ def _judgement(pair: Pair, metric: Metric) -> Judgement:
     if is_in_turns:
         differences = [b - a for a, b in zip(before, after, strict=True)]
         count = len(differences)
-        estimate = _Estimate(fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0, pair.looks)
-        return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "in turns")
-    if (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
+        difference, error, degrees = fmean(differences), math.sqrt(_variance(differences) / count), count - 1.0
+        scope: Scope = "in turns"
+    elif (obstacle := _why_not_judged(pair)) is not None or pair.scatter is None:
         return replace(unjudged, reason=obstacle)
-    estimate = _session_estimate(pair, before, after, pair.scatter)
-    return _with_interval(unjudged, _with_resolution(estimate, sides, metric), "between sessions")
+    else:
+        difference, scope = fmean(after) - fmean(before), "between sessions"
+        error, degrees = _session_error(pair, pair.scatter)
+    if metric.unit in CLOCK_UNITS:  # half a step is missing from all values of a side alike
+        steps = [resolution(side, [*sides[0], *sides[1]]) for side in sides]
+        error = math.hypot(error, math.sqrt(math.fsum(step**2 / 12 for step in steps)))
+    if error == 0:  # without any variation the change is exact
+        p_value = 1.0 if difference == 0 else 0.0
+        return replace(unjudged, low=change, high=change, detectable=MIN_CHANGE, p_value=p_value, scope=scope)
+    halved = 2 ** (pair.looks - 1) if is_in_turns else 1
+    half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, degrees) * error
+    reach = quantile(1 - MAX_Q / 2 / halved, degrees) + quantile(POWER, degrees)
+    return replace(
+        unjudged,
+        low=math.expm1(difference - half),
+        high=math.expm1(difference + half),
+        detectable=max(MIN_CHANGE, math.expm1(reach * error)),
+        p_value=min(1.0, 2 * halved * cumulative(-abs(difference) / error, degrees)),
+        scope=scope,
+    )
 
 
 def _why_not_judged(pair: Pair) -> str | None:
@@ -323,19 +324,9 @@ def _why_not_judged(pair: Pair) -> str | None:
     return None if other_times is None else f"{other_times}; {AB_HINT}"
 
 
-def _with_resolution(estimate: _Estimate, sides: Sequence[Sequence[float]], metric: Metric) -> _Estimate:
-    """The estimate with the error of values that a clock rounds: half a step is missing from all of them alike."""
-    if metric.unit not in CLOCK_UNITS:
-        return estimate
-    steps = [resolution(side, [*sides[0], *sides[1]]) for side in sides]
-    rounding = math.fsum(step**2 / 12 for step in steps)
-    return replace(estimate, error=math.hypot(estimate.error, math.sqrt(rounding)))
-
-
-def _session_estimate(
-    pair: Pair, before: Sequence[float], after: Sequence[float], scatter: tuple[SessionScatter, SessionScatter]
-) -> _Estimate:
-    """The Welch-Satterthwaite combination of the terms, each with its own degrees of freedom."""
+def _session_error(pair: Pair, scatter: tuple[SessionScatter, SessionScatter]) -> tuple[float, float]:
+    """The error of a difference between sessions and its degrees of freedom: the Welch-Satterthwaite combination of the
+    terms, each with its own degrees."""
     terms: list[tuple[float, float]] = []
     shared_terms: dict[SessionScatter, float] = {}
     for side, series_scatter in zip((pair.before, pair.after), scatter, strict=True):
@@ -343,7 +334,9 @@ def _session_estimate(
             # The variance of the mean of the session's launches, and its degrees of freedom.
             count = sum(value > 0 for value in session.launches)
             variance, degrees = (log_variance(session.launches) / count, count - 1.0) if count > 1 else (0.0, 1.0)
-            busier = series_scatter.times_as_busy(variance * len(session.launches))
+            usual_launches = series_scatter.launch_variance
+            ratio = variance * len(session.launches) / usual_launches if usual_launches else 1.0
+            busier = ratio if ratio > TIMES_AS_BUSY else 1.0
             if variance > series_scatter.variance or busier > 1:
                 own = max(variance, series_scatter.variance * busier)
                 terms.append((own / len(side) ** 2, degrees))
@@ -356,7 +349,7 @@ def _session_estimate(
     terms += [(term, series_scatter.degrees) for series_scatter, term in shared_terms.items()]
     squared = math.fsum(term for term, _ in terms)
     degrees = squared**2 / sum(term**2 / series_scatter for term, series_scatter in terms) if squared > 0 else 1.0
-    return _Estimate(fmean(after) - fmean(before), math.sqrt(squared), degrees)
+    return math.sqrt(squared), degrees
 
 
 def log_variance(values: Sequence[float]) -> float:
@@ -378,26 +371,6 @@ def _distance(pair: Pair) -> float:
     return total
 
 
-def _with_interval(judgement: Judgement, estimate: _Estimate, scope: Scope) -> Judgement:
-    """The judgement with its interval and p. Without any variation the change is exact."""
-    halved = 2 ** (estimate.looks - 1)
-    if estimate.error == 0:
-        p_value = 1.0 if estimate.difference == 0 else 0.0
-        return replace(
-            judgement, low=judgement.change, high=judgement.change, detectable=MIN_CHANGE, p_value=p_value, scope=scope
-        )
-    half = quantile(1 - (1 - CONFIDENCE) / 2 / halved, estimate.degrees) * estimate.error
-    reach = quantile(1 - MAX_Q / 2 / halved, estimate.degrees) + quantile(POWER, estimate.degrees)
-    return replace(
-        judgement,
-        low=math.expm1(estimate.difference - half),
-        high=math.expm1(estimate.difference + half),
-        detectable=max(MIN_CHANGE, math.expm1(reach * estimate.error)),
-        p_value=min(1.0, 2 * halved * cumulative(-abs(estimate.difference) / estimate.error, estimate.degrees)),
-        scope=scope,
-    )
-
-
 def _variance(values: Sequence[float]) -> float:
     """The sample variance; `statistics.variance` computes with fractions, a hundred times slower."""
     mean = math.fsum(values) / len(values)
@@ -409,48 +382,39 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
     assert judgement.low is not None
     assert judgement.high is not None
     assert judgement.q_value is not None
-    is_significant = judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE
-    if is_significant and (obstacle := _why_not_a_change(judgement, pair)) is not None:
-        return replace(judgement, reason=obstacle)
-    if is_significant:
-        is_clear = max(judgement.low, -judgement.high) >= MIN_CHANGE
-        verdict = change_word(judgement.change, metric)
-        return replace(judgement, verdict=verdict, is_worse=metric.is_worse(judgement.change), is_decided=is_clear)
-    if max(-judgement.low, judgement.high) <= MIN_CHANGE:
+    is_in_turns, rounds = judgement.scope == "in turns", len(pair.rounds)
+    obstacle: str | None = None
+    if judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE:  # significant, but maybe no change
+        if is_in_turns:
+            differences = [math.log(other / one) for one, other in pair.rounds]
+            if not is_proven(differences, pair.looks, pair.is_first):
+                obstacle = why_not_proven(rounds, pair.is_first)
+        else:
+            assert pair.scatter is not None
+            usual = max(scatter.usual_difference for scatter in pair.scatter)
+            usual *= math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
+            if abs(math.log1p(judgement.change)) <= usual:
+                up_to = f"{math.expm1(usual):.1%}"
+                obstacle = f"by the sessions of the history, a difference of up to {up_to} may be no change"
+        if obstacle is None:
+            is_clear = max(judgement.low, -judgement.high) >= MIN_CHANGE
+            verdict = change_word(judgement.change, metric)
+            return replace(judgement, verdict=verdict, is_worse=metric.is_worse(judgement.change), is_decided=is_clear)
+    elif max(-judgement.low, judgement.high) <= MIN_CHANGE:
         return replace(judgement, verdict="equivalent", is_decided=True)
-    return replace(judgement, reason=SMALL if judgement.q_value <= MAX_Q else _why_unsure(judgement, pair))
-
-
-def _why_unsure(judgement: Judgement, pair: Pair) -> str:
-    """Why a difference that is not significant gets no verdict: its interval holds no change, or, if it excludes that,
-    there are too few values for the certainty of a verdict."""
-    assert judgement.low is not None
-    assert judgement.high is not None
-    rounds = len(pair.rounds)
-    if judgement.low <= 0 <= judgement.high:
+    elif judgement.q_value <= MAX_Q:
+        obstacle = SMALL
+    elif judgement.low <= 0 <= judgement.high:
         half = math.log((1 + judgement.high) / (1 + judgement.low)) / 2
         needed = max(ROUNDS_TO_PROVE, math.ceil(rounds * (half / math.log1p(MIN_CHANGE)) ** 2))
-        is_in_reach = judgement.scope == "in turns" and rounds < needed <= MOST_ROUNDS
-        return f"{WIDE}: {rounds_words(needed, 'about ')}" if is_in_reach else WIDE
-    if judgement.scope == "in turns":
+        is_in_reach = is_in_turns and rounds < needed <= MOST_ROUNDS
+        obstacle = f"{WIDE}: {rounds_words(needed, 'about ')}" if is_in_reach else WIDE
+    elif is_in_turns:  # it excludes no change, with too few values for the certainty of a verdict
         more = rounds_words(ROUNDS_TO_PROVE if rounds < ROUNDS_TO_PROVE else 2 * rounds)
-        return f"{rounds} rounds are too few to be sure of the difference: {more}"
-    return f"the sessions of the history vary too much, or are too few, to be sure of the difference: {AB_HINT}"
-
-
-def _why_not_a_change(judgement: Judgement, pair: Pair) -> str | None:
-    """Why a significant difference may be no change; None if it is one."""
-    assert judgement.change is not None
-    if judgement.scope == "in turns":
-        differences = [math.log(other / one) for one, other in pair.rounds]
-        is_shown = is_proven(differences, pair.looks, pair.is_first)
-        return None if is_shown else why_not_proven(len(differences), pair.is_first)
-    assert pair.scatter is not None
-    usual = max(scatter.usual_difference for scatter in pair.scatter)
-    usual *= math.sqrt((1 / len(pair.before) + 1 / len(pair.after)) / 2)
-    if abs(math.log1p(judgement.change)) > usual:
-        return None
-    return f"by the sessions of the history, a difference of up to {math.expm1(usual):.1%} may be no change"
+        obstacle = f"{rounds} rounds are too few to be sure of the difference: {more}"
+    else:
+        obstacle = f"the sessions of the history vary too much, or are too few, to be sure of the difference: {AB_HINT}"
+    return replace(judgement, reason=obstacle)
 
 
 FEW_LAUNCHES = f"fewer than {MIN_ROUNDS} launches in common: use --launches {ROUNDS_TO_PROVE}"

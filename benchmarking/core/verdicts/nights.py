@@ -260,7 +260,11 @@ def _scores(
         scale[:, -1] *= further
         scores.append(deviations / scale)
         scales.append(scale[:, -1])
-    return name, _without_newest(values, levels, name), scores, scales[0]
+    level: Floats = levels[:, -1]
+    if not is_smoothed:  # predicted from the other nights alone
+        centre = np.nanmean if name == "mean" else np.nanmedian
+        level = level - centre(values, axis=1) + centre(values[:, :-1], axis=1)
+    return name, level, scores, scales[0]
 
 
 def _nights_missing(times: Sequence[datetime | None]) -> list[int]:
@@ -292,15 +296,6 @@ def _further(values: Floats, ahead: Floats) -> Floats:
     growth = [spreads[min(one, longest)] * (1 + one) / (1 + min(one, longest)) for one in since.tolist()]
     factors: Floats = np.sqrt(np.array(growth) / spreads[0])
     return factors
-
-
-def _without_newest(values: Floats, levels: Floats, name: str) -> Floats:
-    """The level of each series on the newest night, predicted from the others alone."""
-    if name in SMOOTHING_NAMES:
-        return levels[:, -1]
-    centre = np.nanmean if name == "mean" else np.nanmedian
-    level: Floats = levels[:, -1] - centre(values, axis=1) + centre(values[:, :-1], axis=1)
-    return level
 
 
 def _together(values: Floats, nights: int) -> Floats:
