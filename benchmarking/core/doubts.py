@@ -447,9 +447,7 @@ MAX_FAILED_SHARE = 0.01
 
 def failed_requests(share: float, /, **evidence: Json) -> Doubt:
     """The doubt about requests of which this share failed."""
-    return (
-        doubt("failed_requests", **evidence) if share > MAX_FAILED_SHARE else doubt("some_requests_failed", **evidence)
-    )
+    return doubt(FAILED if share > MAX_FAILED_SHARE else SOME_FAILED, **evidence)
 
 
 def validity(doubts: Iterable[Doubt]) -> Validity:

@@ -34,6 +34,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
+from benchmarking.core.sample_statistics import binomial_tail
 from benchmarking.core.text import counted, number
 
 Growth = Literal["growing", "bounded", "unknown"]
@@ -226,9 +227,8 @@ def _of_batches(at: Floats, end: float) -> float:
     return max(float(counts.var(ddof=1) / counts.mean()), LEAST_DISPERSION) if counts.any() else 1.0
 
 
-def _is_flat(times: Floats, in_flight: Floats, since_s: float, requests: int) -> bool:
+def _is_flat(at: Floats, level: Floats, since_s: float, requests: int) -> bool:
     """Whether the mean number in flight hardly rises from the first third to the last, by its spread over six parts."""
-    at, level = times, in_flight
     area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(at))))
     edges = np.linspace(since_s, at[-1], 7)
     means = np.diff(np.interp(edges, at, area)) / np.diff(edges)
@@ -451,20 +451,10 @@ def pooled_shares(levels: Sequence[tuple[float, float, int]], share: float) -> l
     found: list[float | None] = [None] * len(levels)
     for met, count, places in blocks:
         missing = [place for place in places if levels[place][1] / levels[place][2] < share < 1]
-        if missing and met / count >= share and _chance_of(round(count - met), count, 1 - share) <= BY_CHANCE:
+        if missing and met / count >= share and binomial_tail(count - round(count - met), count, share) <= BY_CHANCE:
             for place in missing:
                 found[place] = met / count
     return found
-
-
-def _chance_of(misses: int, count: int, chance: float) -> float:
-    """The probability of at most so many misses in independent requests (the binomial distribution)."""
-    term = total = count * math.log1p(-chance)
-    odds = math.log(chance) - math.log1p(-chance)
-    for one in range(1, misses + 1):
-        term += math.log((count - one + 1) / one) + odds
-        total = max(total, term) + math.log1p(math.exp(-abs(total - term)))
-    return math.exp(min(total, 0.0))
 
 
 def invalid_levels_words(invalid: int, levels: int) -> str:

@@ -167,11 +167,6 @@ class Metric:
         return self.of.endswith("_bytes") and self.unit == "MB" and self.source != "custom"
 
     @property
-    def is_of_single_calls(self) -> bool:
-        """Whether it describes single calls, and so is unknown with timing in blocks, whose means vary less."""
-        return self.of == "latency_wall" and self.statistic not in ("mean", "median", "ci_low", "ci_high", "rate")
-
-    @property
     def is_percentile(self) -> bool:
         """Whether it is a percentile above the quartiles, which may be computed from the pooled samples of all
         launches."""
@@ -378,13 +373,15 @@ def energy_per_item(values: Mapping[str, float | None], items: int) -> tuple[flo
     return total / items, " + ".join(ENERGY_PARTS[name] for name in parts)
 
 
-OF_SINGLE_CALLS: tuple[str, ...] = tuple(name for name, metric in METRICS.items() if metric.is_of_single_calls)
-"""Columns without a value if calls are timed in blocks. The mean is then over calls, the median over the means of
-blocks."""
 LATENCY: Mapping[str, Statistic] = {
     m.column: m.statistic for m in _ALL if m.of == "latency_wall" and m.statistic != "rate"
 }
 """Columns about the wall time of calls -> their statistic."""
+OF_SINGLE_CALLS: tuple[str, ...] = tuple(
+    name for name, statistic in LATENCY.items() if statistic not in ("mean", "median", "ci_low", "ci_high")
+)
+"""Columns without a value if calls are timed in blocks, whose means vary less. The mean is then over calls, the median
+over the means of blocks."""
 SERVICE_TIMES: Mapping[str, str] = {
     name: name.replace("latency", "service_time").replace("median", "p50") for name in LATENCY
 }

@@ -66,10 +66,10 @@ class QualityMetric:
 
     name: str
     """The metric in quality_results, and a column of the views."""
-    unit: str
+    unit: str = ""
     """Empty for shares, cosines and ratios."""
     better: Literal["lower", "higher"]
-    margin: float
+    margin: float = 0.01
     """Difference, in the metric's unit, below which two values are the same for use; relative if `is_relative`."""
     is_relative: bool = False
     """Whether differences are relative to the value before."""
@@ -102,9 +102,7 @@ class QualityMetric:
 _METRICS = (
     QualityMetric(
         name="perplexity",
-        unit="",
         better="lower",
-        margin=0.01,
         is_relative=True,
         heading="perplexity",
         title="Perplexity",
@@ -123,7 +121,6 @@ _METRICS = (
         name="kl_divergence",
         unit="nats",
         better="lower",
-        margin=0.01,
         heading="KL",
         title="Mean KL divergence from eager float32 (nats)",
     ),
@@ -136,16 +133,10 @@ _METRICS = (
         title="99th percentile of the KL divergence from eager float32 (nats)",
     ),
     QualityMetric(
-        name="top1_agreement",
-        unit="",
-        better="higher",
-        margin=0.01,
-        heading="top-1",
-        title="Share of equal first choices with eager float32",
+        name="top1_agreement", better="higher", heading="top-1", title="Share of equal first choices with eager float32"
     ),
     QualityMetric(
         name="embedding_cosine",
-        unit="",
         better="higher",
         margin=0.001,
         heading="cosine",
@@ -153,33 +144,25 @@ _METRICS = (
     ),
     QualityMetric(
         name="embedding_rank_correlation",
-        unit="",
         better="higher",
-        margin=0.01,
         heading="rank corr",
         title="Rank correlation of the similarities of pairs with eager float32",
     ),
     QualityMetric(
         name="confidence_error",
-        unit="",
         better="lower",
-        margin=0.01,
         heading="confidence",
         title="Mean difference of the first choice's probability from eager float32",
     ),
     QualityMetric(
         name="token_error_rate",
-        unit="",
         better="lower",
-        margin=0.01,
         heading="TER",
         title="Token error rate against the output of eager float32",
     ),
     QualityMetric(
         name="exact_match",
-        unit="",
         better="higher",
-        margin=0.01,
         heading="exact match",
         title="Share of prompts with the expected answer",
         needs_reference=False,
@@ -189,9 +172,7 @@ _METRICS = (
     ),
     QualityMetric(
         name="choice_accuracy",
-        unit="",
         better="higher",
-        margin=0.01,
         heading="right choices",
         title="Share of prompts whose right choice is the likeliest",
         needs_reference=False,
@@ -201,9 +182,7 @@ _METRICS = (
     ),
     QualityMetric(
         name="task_accuracy",
-        unit="",
         better="higher",
-        margin=0.01,
         heading="task score",
         title="Mean score of the tasks of an evaluation",
         needs_reference=False,
@@ -213,9 +192,7 @@ _METRICS = (
     ),
     QualityMetric(
         name="latent_error",
-        unit="",
         better="lower",
-        margin=0.01,
         heading="latents",
         title="Relative error of the latents against eager float32",
     ),
@@ -385,34 +362,42 @@ def judge_quality(
     if metric.is_relative and min(values) <= 0:  # in a file of another tool
         return QualityVerdict(verdict="not judged", reason="a value is not positive")
     count = min(len(before.by_window), len(after.by_window))
-    if same_windows and count >= MIN_WINDOWS:
+    is_paired = same_windows and count >= MIN_WINDOWS
+    if is_paired:
         pairs = zip(_scaled(before.by_window[:count], metric), _scaled(after.by_window[:count], metric), strict=True)
         differences = [b - a for a, b in pairs]
         change = fmean(differences)
         if metric.source == "questions":
-            below, above = _ends_of_shares(differences)
-            return _verdict(change, below, above, metric, is_paired=True)
-        half = quantile(0.5 + CONFIDENCE / 2, count - 1) * stdev(differences) / math.sqrt(count)
-        return _verdict(change, half, half, metric, is_paired=True)
-    a, b = _scaled([before.value, after.value], metric)
-    if not same_windows and not metric.needs_reference:
-        return QualityVerdict(verdict="not judged", reason=metric.other_inputs)
-    if any(end is None for end in ends):
-        change = _relative(b - a) if metric.is_relative else b - a
-        return QualityVerdict(verdict="not judged", reason=metric.no_interval, change=change)
-    a_low, a_high, b_low, b_high = _scaled([float(end) for end in ends if end is not None], metric)
-    # The ends of an interval may be at different distances from its value.
-    below, above = math.hypot(a_high - a, b - b_low), math.hypot(a - a_low, b_high - b)
-    return _verdict(b - a, below, above, metric, is_paired=False)
-
-
-def _ends_of_shares(differences: Sequence[float]) -> tuple[float, float]:
-    """How far the interval of a difference of shares goes below and above it."""
-    count = len(differences)
-    gains, losses = sum(difference > 0 for difference in differences), sum(difference < 0 for difference in differences)
-    (gain_low, gain_high), (loss_low, loss_high) = (exact_share_interval(one, count) for one in (gains, losses))
-    gain, loss = gains / count, losses / count
-    return math.hypot(gain - gain_low, loss_high - loss), math.hypot(gain_high - gain, loss - loss_low)
+            gains, losses = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
+            (gain_low, gain_high), (loss_low, loss_high) = (exact_share_interval(one, count) for one in (gains, losses))
+            gain, loss = gains / count, losses / count
+            below, above = math.hypot(gain - gain_low, loss_high - loss), math.hypot(gain_high - gain, loss - loss_low)
+        else:
+            below = above = quantile(0.5 + CONFIDENCE / 2, count - 1) * stdev(differences) / math.sqrt(count)
+    else:
+        a, b = _scaled([before.value, after.value], metric)
+        change = b - a
+        if not same_windows and not metric.needs_reference:
+            return QualityVerdict(verdict="not judged", reason=metric.other_inputs)
+        if any(end is None for end in ends):
+            change = _relative(change) if metric.is_relative else change
+            return QualityVerdict(verdict="not judged", reason=metric.no_interval, change=change)
+        a_low, a_high, b_low, b_high = _scaled([float(end) for end in ends if end is not None], metric)
+        # The ends of an interval may be at different distances from its value.
+        below, above = math.hypot(a_high - a, b - b_low), math.hypot(a - a_low, b_high - b)
+    low, high = change - below, change + above
+    if metric.is_relative:
+        change, low, high = _relative(change), _relative(low), _relative(high)
+    word: QualityWord = "not judged"
+    if low > metric.margin:
+        word = "worse" if metric.better == "lower" else "better"
+    elif high < -metric.margin:
+        word = "better" if metric.better == "lower" else "worse"
+    elif -metric.margin <= low and high <= metric.margin:
+        word = "equivalent"
+    wide = f"the interval is too wide to tell a change of {metric.margin_in_words} from none"
+    reason = wide if word == "not judged" else None
+    return QualityVerdict(verdict=word, reason=reason, change=change, low=low, high=high, is_paired=is_paired)
 
 
 def _scaled(values: Sequence[float], metric: QualityMetric) -> list[float]:
@@ -422,22 +407,3 @@ def _scaled(values: Sequence[float], metric: QualityMetric) -> list[float]:
 def _relative(log_change: float) -> float:
     """0.1 for 10 % more; at most what a float can hold."""
     return math.expm1(min(log_change, 700.0))
-
-
-def _verdict(change: float, below: float, above: float, metric: QualityMetric, *, is_paired: bool) -> QualityVerdict:
-    low, high = change - below, change + above
-    if metric.is_relative:
-        change, low, high = _relative(change), _relative(low), _relative(high)
-    rise: QualityWord = "worse" if metric.better == "lower" else "better"
-    fall: QualityWord = "better" if metric.better == "lower" else "worse"
-    word: QualityWord = "not judged"
-    if low > metric.margin:
-        word = rise
-    elif high < -metric.margin:
-        word = fall
-    elif -metric.margin <= low and high <= metric.margin:
-        word = "equivalent"
-    reason = None
-    if word == "not judged":
-        reason = f"the interval is too wide to tell a change of {metric.margin_in_words} from none"
-    return QualityVerdict(verdict=word, reason=reason, change=change, low=low, high=high, is_paired=is_paired)

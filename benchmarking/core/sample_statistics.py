@@ -147,7 +147,12 @@ def describe(values: Sequence[float]) -> Statistics:
     p90, p95, p99 = (
         quantile_of_sorted(ordered, q) if len(x) >= least else None for q, least in TAIL_MIN_SAMPLES.items()
     )
+    mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
+    mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
+    mild_high, severe_high = (len(x) - int(np.searchsorted(ordered, p75 + fence, "right")) for fence in (mild, severe))
     mad = _median_deviation(ordered, median)
+    blocks = (ordered[start : start + BLOCK] for start in range(0, len(ordered), BLOCK))
+    far = sum(int((np.abs(block - median) > FAR_MADS * mad).sum()) for block in blocks) if mad > 0 else 0
     tau = _autocorrelation_time(x, ordered)
     interval = _median_interval(ordered, tau)
     return Statistics(
@@ -167,7 +172,13 @@ def describe(values: Sequence[float]) -> Statistics:
         ci_low=interval[0] if interval else None,
         ci_high=interval[1] if interval else None,
         first=float(x[0]),
-        outliers=_outliers(ordered),
+        outliers=Outliers(
+            mild_low=mild_low - severe_low,
+            mild_high=mild_high - severe_high,
+            severe_low=severe_low,
+            severe_high=severe_high,
+            far=far,
+        ),
     )
 
 
@@ -212,26 +223,6 @@ def tail_quantile(values: Floats | Sequence[float], q: float) -> float | None:
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))
 
 
-def _outliers(ordered: Floats) -> Outliers:
-    """Outliers by Tukey's fences (1.5 and 3 IQR beyond the quartiles), and values many MADs from the median."""
-    p25, median, p75 = (quantile_of_sorted(ordered, q) for q in (0.25, 0.5, 0.75))
-    mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
-    mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
-    mild_high, severe_high = (
-        len(ordered) - int(np.searchsorted(ordered, p75 + fence, "right")) for fence in (mild, severe)
-    )
-    mad = _median_deviation(ordered, median)
-    blocks = (ordered[start : start + BLOCK] for start in range(0, len(ordered), BLOCK))
-    far = sum(int((np.abs(block - median) > FAR_MADS * mad).sum()) for block in blocks) if mad > 0 else 0
-    return Outliers(
-        mild_low=mild_low - severe_low,
-        mild_high=mild_high - severe_high,
-        severe_low=severe_low,
-        severe_high=severe_high,
-        far=far,
-    )
-
-
 def autocorrelation_time(values: Sequence[float]) -> float:
     """Integrated autocorrelation time of the rank-transformed series, in samples, at least 1.
 
@@ -251,8 +242,11 @@ def _autocorrelation_time(x: Floats, ordered: Floats) -> float:
     if n > BLOCK:
         covariance = _long_covariance(x, ordered)
     else:
+        # n times the autocovariance at lags 0, 1, ..., by the Wiener-Khinchin theorem; padded so that it does not wrap,
+        # to a power of two: other lengths take up to four times the memory.
         ranks = _ranks(x)
-        covariance = _covariance(ranks - ranks.mean())
+        spectrum = np.fft.rfft(ranks - ranks.mean(), 1 << (2 * n - 1).bit_length())
+        covariance = np.fft.irfft(spectrum * spectrum.conj())[:n]
     if not covariance[0] > 0:
         return 1.0
     rho = covariance / covariance[0]
@@ -269,19 +263,9 @@ def _ranks(x: Floats) -> Floats:
     return shared[places]
 
 
-def _covariance(centred: Floats) -> Floats:
-    """n times the autocovariance at lags 0, 1, ... of a series with mean 0, by the Wiener-Khinchin theorem; padded so
-    that it does not wrap, to a power of two: other lengths take up to four times the memory."""
-    if not centred.any():
-        return np.zeros(1)
-    spectrum = np.fft.rfft(centred, 1 << (2 * len(centred) - 1).bit_length())
-    covariance: Floats = np.fft.irfft(spectrum * spectrum.conj())[: len(centred)]
-    return covariance
-
-
 def _long_covariance(x: Floats, ordered: Floats) -> Floats:
-    """`_covariance` of the values' ranks at lags up to MAX_LAG, block by block: each is multiplied with itself and
-    the MAX_LAG values behind it. The ranks, too, are found when they are needed."""
+    """n times the autocovariance of the values' ranks at lags up to MAX_LAG, block by block: each is multiplied with
+    itself and the MAX_LAG values behind it. The ranks, too, are found when they are needed."""
     total = np.zeros(MAX_LAG)
     size = 1 << (BLOCK + MAX_LAG - 1).bit_length()
     for start in range(0, len(x), BLOCK):
@@ -378,27 +362,23 @@ def over_launches(launches: Sequence[Sequence[float]], described: Sequence[Stati
             if (pooled_value := tail_quantile(samples, q)) is not None:
                 values[name] = pooled_value
                 pooled.add(name)
-    low, high, scope = _interval(described)
-    if low is not None and high is not None:
-        values |= {"ci_low": low, "ci_high": high}
+    scope: IntervalScope | None = None
+    medians = [statistics.median for statistics in described]
+    lows = [statistics.ci_low for statistics in described if statistics.ci_low is not None]
+    highs = [statistics.ci_high for statistics in described if statistics.ci_high is not None]
+    if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
+        # The interval contains the median of the launches, which is off their mean where they lie on two levels.
+        low, high = between_launches_interval(medians)
+        values |= {"ci_low": min(low, median(medians)), "ci_high": max(high, median(medians))}
+        scope = "between"
+    elif len(lows) == len(highs) == len(described):  # the hull of their own intervals
+        values |= {"ci_low": min(lows), "ci_high": max(highs)}
+        scope = "within"
     values |= {
         "min": min(statistics.min for statistics in described),
         "max": max(statistics.max for statistics in described),
     }
     return LaunchStatistics(values=values, pooled=frozenset(pooled), scope=scope)
-
-
-def _interval(described: Sequence[Statistics]) -> tuple[float | None, float | None, IntervalScope | None]:
-    """The 95 % interval of the median: between launches if there are enough, else the hull of their own intervals, if
-    each has one. It contains the median of the launches, which is off their mean where they lie on two levels."""
-    medians = [statistics.median for statistics in described]
-    if len(medians) >= MIN_LAUNCHES_FOR_BETWEEN and min(medians) > 0:
-        low, high = between_launches_interval(medians)
-        return min(low, median(medians)), max(high, median(medians)), "between"
-    lows = [statistics.ci_low for statistics in described if statistics.ci_low is not None]
-    highs = [statistics.ci_high for statistics in described if statistics.ci_high is not None]
-    has_all = len(lows) == len(highs) == len(described)
-    return (min(lows), max(highs), "within") if has_all else (None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
