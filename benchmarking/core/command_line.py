@@ -134,7 +134,7 @@ class Parser(argparse.ArgumentParser):
         self.details = details
         self._words: list[str] = []
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
-        self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         if _IS_ASKED_FOR.get():
@@ -144,10 +144,6 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The flags that most people need."""
         return help_text(self, everything=False)
-
-    def format_full_help(self) -> str:
-        """All flags."""
-        return help_text(self, everything=True, details=self.details)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown flags here, before missing arguments, and in the subcommand that they were given to."""
@@ -237,18 +233,27 @@ class Parser(argparse.ArgumentParser):
             short = None if is_whole else self._option_string_actions.get(flag[:2])
             if getattr(short, "nargs", 0) != 0:
                 continue  # -dDIR
+            shown = {  # every spelling of a flag -> the one in the help; none for hidden flags
+                spelling: action.option_strings[-1] if spelling not in action.option_strings else spelling
+                for spelling, action in self._option_string_actions.items()
+                if action.help != argparse.SUPPRESS or isinstance(action, _OneModel | argparse._HelpAction)
+            }
+            taken = {  # each flag that takes one of a few words -> the words
+                action.option_strings[-1]: [str(one) for one in action.choices]
+                for action in self._actions
+                if action.option_strings and action.choices is not None and action.help != argparse.SUPPRESS
+            }
             arguments = [str(action.metavar) for action in self._actions if not action.option_strings]
-            self.error(
-                unknown_flag(
-                    flag,
-                    self._shown_flags(),
-                    selection=self._selection,
-                    arguments=arguments,
-                    values=self._taken_words(),
-                    value=value or following,
-                    elsewhere=commands_with,
-                )
+            message = unknown_flag(
+                flag,
+                shown,
+                selection=self._selection,
+                arguments=arguments,
+                values=taken,
+                value=value or following,
+                elsewhere=commands_with,
             )
+            self.error(message)
 
     def _note_repeated(self, words: Sequence[str]) -> None:
         """Say which value counts of a flag with several where one is taken: the last. Not of a turn: what measures in
@@ -271,22 +276,6 @@ class Parser(argparse.ArgumentParser):
                 note(clipped(one_line(said)))
             given[id(action)] = value
 
-    def _shown_flags(self) -> dict[str, str]:
-        """Every spelling of a flag -> the one in the help; none for hidden flags."""
-        return {
-            spelling: action.option_strings[-1] if spelling not in action.option_strings else spelling
-            for spelling, action in self._option_string_actions.items()
-            if action.help != argparse.SUPPRESS or isinstance(action, _OneModel | argparse._HelpAction)
-        }
-
-    def _taken_words(self) -> dict[str, list[str]]:
-        """Each flag that takes one of a few words -> the words."""
-        return {
-            action.option_strings[-1]: [str(one) for one in action.choices]
-            for action in self._actions
-            if action.option_strings and action.choices is not None and action.help != argparse.SUPPRESS
-        }
-
     def _stray(self, word: str) -> str | None:
         """What a word that is no argument probably is."""
         before = self._words[max(0, self._words.index(word) - 1)] if word in self._words else ""
@@ -300,7 +289,9 @@ class Parser(argparse.ArgumentParser):
         addresses = (
             one
             for before, one in zip(("", *self._words), self._words, strict=False)
-            if "://" in one and not one.startswith("-") and not self._takes_value(before)
+            if "://" in one
+            and not one.startswith("-")
+            and getattr(self._option_string_actions.get(before), "nargs", 0) == 0  # not the value of a flag
         )
         address = next(addresses, None)
         for each in (word, *([] if address is None or self._is_typed("--url") else [address])):
@@ -314,11 +305,6 @@ class Parser(argparse.ArgumentParser):
         if joined and word[0].isdigit():
             return f"unexpected argument {word!r}: {joined}"
         return "; ".join(filter(None, (unexpected_argument(word, self._words, arguments), joined)))
-
-    def _takes_value(self, word: str) -> bool:
-        """Whether a word is a flag whose value follows it."""
-        action = self._option_string_actions.get(word)
-        return action is not None and action.nargs != 0
 
     def _is_typed(self, flag: str) -> bool:
         """Whether the words have this flag, in any of its spellings."""
@@ -401,12 +387,9 @@ def add_model_id(group: argparse._ActionsContainer, what: str, *, is_needed: boo
 
 
 class _HelpAll(argparse.Action):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(nargs=0, default=argparse.SUPPRESS, **settings)
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         assert isinstance(parser, Parser)
-        parser._print_message(parser.format_full_help(), sys.stdout)
+        parser._print_message(help_text(parser, everything=True, details=parser.details), sys.stdout)
         parser.exit()
 
 
@@ -483,6 +466,7 @@ def shows_tracebacks() -> bool:
 
 
 def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    code = EXIT_FAILED
     try:
         require_address_space()
         return command(argv)
@@ -491,57 +475,46 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
     except BenchhouseError as error:
         if shows_tracebacks():
             raise
-        print(f"{name}: error: {clipped(one_line(str(error)))}", file=sys.stderr)
-        return error.exit_code
+        line, code = str(error), error.exit_code
     except BrokenPipeError:
         # The reader of a pipe has gone ("| head"). Without this, Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
-        if error.errno == errno.ENOMEM and (line := out_of_memory_line(error)) is not None:
-            print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
-            return EXIT_FAILED
-        if isinstance(error, FileNotFoundError) and _is_working_folder_gone():
-            print(f"{name}: error: the working folder was deleted: change to another folder", file=sys.stderr)
-            return EXIT_FAILED
-        if error.errno not in PLACE_ERRORS or shows_tracebacks():
-            raise
-        place = "" if error.filename is None else f"{error.filename}: "
-        problem = one_line(f"{place}{error.strerror}: {PLACE_ERRORS[error.errno]}")
-        print(f"{name}: error: {clipped(problem)}", file=sys.stderr)
-        return EXIT_FAILED
+        problem = out_of_memory_line(error) if error.errno == errno.ENOMEM else None
+        if problem is None and isinstance(error, FileNotFoundError):
+            try:
+                os.getcwd()
+            except FileNotFoundError:
+                problem = "the working folder was deleted: change to another folder"
+        if problem is None:
+            if error.errno not in PLACE_ERRORS or shows_tracebacks():
+                raise
+            place = "" if error.filename is None else f"{error.filename}: "
+            problem = f"{place}{error.strerror}: {PLACE_ERRORS[error.errno]}"
+        line = problem
     except (MemoryError, ImportError, RuntimeError, SystemError) as error:
-        line = out_of_memory_line(error)
-        if line is None and isinstance(error, RuntimeError) and str(error).startswith(LOOP):
-            line = f"{error}: choose another path"
-        if line is None or shows_tracebacks():
+        problem = out_of_memory_line(error)
+        if problem is None and isinstance(error, RuntimeError) and str(error).startswith(LOOP):
+            problem = f"{error}: choose another path"
+        if problem is None or shows_tracebacks():
             raise
-        print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
-        return EXIT_FAILED
-
-
-def _is_working_folder_gone() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
+        line = problem
+    print(f"{name}: error: {clipped(one_line(line))}", file=sys.stderr)
+    return code
 
 
 def hide_package(package: str) -> None:
     """Hide an optional package from this process, for commands that never use it: DuckDB imports pandas to check the
     types of values, which takes half a second."""
+
+    class Hidden(MetaPathFinder):
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == package:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
     if package not in sys.modules:
-        sys.meta_path.insert(0, _HiddenPackage(package))
-
-
-class _HiddenPackage(MetaPathFinder):
-    def __init__(self, package: str) -> None:
-        self._package = package
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == self._package:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Hidden())
 
 
 def one_line(text: str) -> str:

@@ -8,7 +8,7 @@ for a command that has that flag. {NAME} is a constant above.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
@@ -644,25 +644,27 @@ BY_PART: tuple[tuple[frozenset[str], tuple[Answer, ...] | str], ...] = tuple(
 `other_words`; the first whose parts the flag all has, in the singular or plural."""
 
 
-def _answers(text: str) -> Iterator[Answer]:
-    """The answers of a field of the table."""
-    condition, _, advice = text.removeprefix("if ").partition(": ")
-    if text.startswith("if --"):
-        yield condition, CONSTANT.sub(lambda name: globals()[name[1]], advice)
-    elif all(word.startswith(("-", "{")) for word in text.split()):
-        for word in text.split():
-            known = globals()[word[1:-1]] if word.startswith("{") else word
-            yield from (known,) if isinstance(known, str) else known
-    else:
-        yield CONSTANT.sub(lambda name: globals()[name[1]], text)
-
-
 @cache
 def other_words() -> Mapping[str, tuple[Answer, ...]]:
     """A flag of another tool, or of another command -> our flags for it, of which a command has one or none, and advice
     where it has none."""
+
+    def filled(advice: str) -> str:
+        return CONSTANT.sub(lambda name: globals()[name[1]], advice)
+
     found: dict[str, tuple[Answer, ...]] = {}
     for row in re.split(r"\n(?=-)", re.sub(r"^#.*\n", "", TABLE, flags=re.MULTILINE).strip()):
         flags, *fields = " ".join(row.split()).split(" :: ")
-        found |= dict.fromkeys(flags.split(), tuple(answer for field in fields for answer in _answers(field)))
+        answers: list[Answer] = []
+        for field in fields:
+            if field.startswith("if --"):
+                condition, _, advice = field.removeprefix("if ").partition(": ")
+                answers.append((condition, filled(advice)))
+            elif all(word.startswith(("-", "{")) for word in field.split()):
+                for word in field.split():
+                    known = globals()[word[1:-1]] if word.startswith("{") else word
+                    answers += (known,) if isinstance(known, str) else known
+            else:
+                answers.append(filled(field))
+        found |= dict.fromkeys(flags.split(), tuple(answers))
     return MappingProxyType(found)

@@ -34,6 +34,7 @@ from benchmarking.core.untrusted.input_files import parse_json
 FOLDER_VARIABLE = "BENCHHOUSE_LIVE_DIR"
 BASE = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # noqa: S108 - its owner is checked
 """On POSIX not $TMPDIR, which may differ between the command and its watcher."""
+OTHER_FOLDER = f"choose another folder with {FOLDER_VARIABLE}"
 FORMAT, VERSION = "benchhouse-live", 1
 SUFFIX = ".live.json"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -219,7 +220,7 @@ class StatusFile:
         """Replace the content by a status, as `to_json` gives it. Raises StorageError."""
         draft = self.path.with_name(f".{self.path.name}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-        with storage_errors(f"cannot write {self.path}", _other_folder()):
+        with storage_errors(f"cannot write {self.path}", OTHER_FOLDER):
             with open(draft, "w", encoding="utf-8", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
                 file.write(dumps({"format": FORMAT, "version": VERSION, "status": status}))
             draft.replace(self.path)
@@ -240,21 +241,17 @@ def usable_folder(*, create: bool) -> Path | None:
             raise StorageError(f"cannot use {folder} for live statuses: no folder {folder.parent}: create it") from None
         return None
     except OSError as error:
-        raise StorageError(f"cannot use {folder} for live statuses: {error.strerror}: {_other_folder()}") from error
-    if (problem := _problem(found)) is not None:
-        raise StorageError(f"{folder}, the folder of live statuses, {problem}: {_other_folder()}")
-    return folder
-
-
-def _problem(found: os.stat_result) -> str | None:
-    """Why another user may write to a folder; None if none can."""
+        raise StorageError(f"cannot use {folder} for live statuses: {error.strerror}: {OTHER_FOLDER}") from error
+    problem = None
     if not stat.S_ISDIR(found.st_mode):
-        return "is not a folder"
-    if os.name != "posix":
-        return None
-    if found.st_uid != os.geteuid():
-        return "belongs to another user"
-    return "is writable by other users" if found.st_mode & OTHERS_MAY_WRITE else None
+        problem = "is not a folder"
+    elif os.name == "posix" and found.st_uid != os.geteuid():
+        problem = "belongs to another user"
+    elif os.name == "posix" and found.st_mode & OTHERS_MAY_WRITE:
+        problem = "is writable by other users"
+    if problem is not None:
+        raise StorageError(f"{folder}, the folder of live statuses, {problem}: {OTHER_FOLDER}")
+    return folder
 
 
 def read_all() -> StatusListing:
@@ -335,10 +332,6 @@ def _newest_first(folder: Path, limit: int | None = MAX_FILES) -> Iterator[Path]
             with suppress(OSError):
                 found.append((path.stat(follow_symlinks=False).st_mtime, path))
     yield from (path for _, path in sorted(found, reverse=True)[:limit])
-
-
-def _other_folder() -> str:
-    return f"choose another folder with {FOLDER_VARIABLE}"
 
 
 def progress(status: LiveStatus) -> str:

@@ -318,25 +318,27 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
         setting = replace(setting, default=setting.default())
     flag = setting.list_flag if is_list else setting.flag
     words = [*filter(None, [setting.short_flag]), flag]
-    default, shown = setting.default, _default_in_words(setting)
+    default, shown = setting.default, setting.default_words
+    if shown is None and default is not None and setting.kind is not SWITCH and not setting.kind.is_repeated:
+        values = default if isinstance(default, tuple) else (default,)
+        shown = ",".join(f"{one:g}" if isinstance(default, float) else str(one) for one in values)
     known = f": {', '.join(setting.kind.choices)}" if setting.kind.choices else ""
     text = f"{setting.help}{known}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
     dest = (setting.plural or setting.name) if is_list else setting.name
+    metavar = setting.metavar or setting.kind.metavar
     if setting.kind is SWITCH:
         action = group.add_argument(*words, dest=dest, action="store_true", help=text)
     elif setting.kind.is_repeated:
-        metavar = setting.metavar or setting.kind.metavar
         action = group.add_argument(
             *words, dest=dest, type=setting.kind.parse, action="append", default=[], metavar=metavar, help=text
         )
     else:
-        metavar = setting.metavar or setting.kind.metavar
         action = group.add_argument(
             *words,
             action=Values if is_list else "store",
             dest=dest,
             type=setting.kind.parse_list if is_list else setting.kind.parse,
-            choices=setting.kind.choices or None if not is_list else None,
+            choices=None if is_list else setting.kind.choices or None,
             default=(default,) if is_list and default is not None and not isinstance(default, tuple) else default,
             metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else metavar,
             help=text,
@@ -366,17 +368,6 @@ class Values(argparse.Action):
         found = dict.fromkeys((*before, *values))
         self.stored_in = namespace
         setattr(namespace, self.dest, tuple(sorted(found)) if self.is_sorted else tuple(found))
-
-
-def _default_in_words(setting: Setting) -> str | None:
-    default = setting.default
-    if setting.default_words is not None:
-        return setting.default_words
-    if default is None or setting.kind is SWITCH or setting.kind.is_repeated:
-        return None
-    if isinstance(default, tuple):
-        return ",".join(map(str, default))
-    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def given(arguments: argparse.Namespace, setting: Setting) -> bool:
@@ -435,12 +426,14 @@ def takes_settings(
 
     def decorated(function: Function) -> Function:
         signature = inspect.signature(function)
-        own = [
-            parameter
-            for parameter in signature.parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        added = [_parameter(key, setting) for key, setting in by_key.items()]
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        added = []
+        for key, setting in by_key.items():
+            kind, default = setting.kind.python, setting.default
+            annotation = f"{kind} | Sequence[{kind}]" if setting.takes_list else kind
+            annotation += "" if default is not None else " | None"
+            keyword = inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            added.append(keyword)
 
         @functools.wraps(function)
         def called(*arguments: Any, **given: Any) -> Any:
@@ -456,13 +449,6 @@ def takes_settings(
         return called  # type: ignore[return-value]
 
     return decorated
-
-
-def _parameter(key: str, setting: Setting) -> inspect.Parameter:
-    kind = setting.kind.python
-    annotation = f"{kind} | Sequence[{kind}]" if setting.takes_list else kind
-    annotation = annotation if setting.default is not None else f"{annotation} | None"
-    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=setting.default, annotation=annotation)
 
 
 def _python_value(key: str, setting: Setting, value: Any) -> Any:

@@ -333,7 +333,7 @@ def parse_yaml(text: str, path: Path, *, times_as_text: bool = False) -> Node:
         raise UsageError(f"{path}: not YAML: {error}") from error
     if root is None:
         raise UsageError(f"{path}: the file is empty")
-    return reader.node(root)
+    return reader.counted(root)[0]
 
 
 class _Reader:
@@ -363,10 +363,8 @@ class _Reader:
 
         loader.compose_node = compose_node  # type: ignore[method-assign]
 
-    def node(self, node: Any) -> Node:
-        return self._counted(node)[0]
-
-    def _counted(self, node: Any) -> tuple[Node, int]:
+    def counted(self, node: Any) -> tuple[Node, int]:
+        """Our node, and the number of values in it."""
         if id(node) in self._nodes:
             known = self._nodes[id(node)]
             if known is None:
@@ -401,7 +399,7 @@ class _Reader:
                     )
                 lines[key.value] = key_line
                 name = key.value
-                found, size = self._counted(value)
+                found, size = self.counted(value)
                 total = self._added(total, size, line)
                 if key.tag == MERGE:  # one or several mappings, of which earlier ones take precedence
                     for one in reversed(found.items()):
@@ -412,7 +410,7 @@ class _Reader:
         items: list[Node] = []
         total = 1
         for one in node.value:
-            item, size = self._counted(one)
+            item, size = self.counted(one)
             items.append(item)
             total = self._added(total, size, line)
         return items, total

@@ -146,6 +146,9 @@ def is_secret_name(name: str) -> bool:
     )
 
 
+_is_secret_variable = lru_cache(maxsize=4096)(is_secret_name)
+
+
 def is_secret_flag(name: str) -> bool:
     """Whether the argument after this flag is a secret."""
     return is_secret_name(name) or name.lstrip("-") == "key"
@@ -163,11 +166,6 @@ def is_secret_field(name: str) -> bool:
 
 def words_of(name: str) -> list[str]:
     return [word.lower() for word in NAME_WORDS.findall(re.sub("%5[Ff]", "_", name))]
-
-
-@lru_cache(maxsize=4096)
-def _is_secret_variable(name: str) -> bool:
-    return is_secret_name(name)
 
 
 def _is_telling(value: str, shortest_word: int) -> bool:
@@ -216,11 +214,11 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
     for position, argument in enumerate(arguments):
         name, equals, _ = argument.partition("=")
         before = arguments[position - 1] if position else ""
-        if KEY_FILE.fullmatch(argument.rpartition("=")[2]):
-            result.append(without_secrets(argument))
-        elif before.startswith("-") and "=" not in before and is_secret_flag(before) and not is_flag(argument):
+        is_file = KEY_FILE.fullmatch(argument.rpartition("=")[2]) is not None
+        is_value = before.startswith("-") and "=" not in before and is_secret_flag(before) and not is_flag(argument)
+        if is_value and not is_file:
             result.append(LEFT_OUT)
-        elif equals and " " not in name and is_secret_name(name):
+        elif equals and " " not in name and is_secret_name(name) and not is_file:
             result.append(f"{name}={LEFT_OUT}" if name.startswith("-") else LEFT_OUT)
         else:
             result.append(without_secrets(argument))

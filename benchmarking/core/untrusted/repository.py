@@ -59,9 +59,7 @@ def repository_state(folder: Path) -> RepositoryState:
     if commit is None:
         return RepositoryState()
     branch = "HEAD" if name is None else name.removeprefix("refs/heads/")
-    from benchmarking.core.temporary import (
-        temporary_folder,
-    )  # imported here, since `provenance`, which it uses, imports this module
+    from benchmarking.core.temporary import temporary_folder  # by `provenance`, it imports this module
 
     with temporary_folder("benchhouse-git") as empty:
         git = _Git(paths, empty, commit)

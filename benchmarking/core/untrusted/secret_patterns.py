@@ -72,11 +72,6 @@ LOGIN_WORDS = (
 PASSWORD_FILE_LINE = re.compile(r":(?:\*|\d{4,5}):")
 
 
-def has_logins(text: str) -> bool:
-    """Whether it is worthwhile to look for logins."""
-    return any(word in text for word in LOGIN_WORDS) or PASSWORD_FILE_LINE.search(text) is not None
-
-
 MEASURED_TOKENS = ("first", "output", "per")
 """Words before "token" in the titles of metrics: "Time to first token: Qwen3-4B". Others, as in "new token: ...", may
 precede a secret."""
@@ -250,7 +245,8 @@ def without_secrets(text: str, known: Known) -> str:
         text = SHORT_NAME.sub(_without_value, text)
     if " is " in text or " was" in text or " for " in text or " of " in text:
         text = SENTENCE.sub(_without_told_value, text)
-    return LOGINS.sub(_without_value, text) if has_logins(text) else text
+    has_logins = any(word in text for word in LOGIN_WORDS) or PASSWORD_FILE_LINE.search(text) is not None
+    return LOGINS.sub(_without_value, text) if has_logins else text
 
 
 short_without_secrets = lru_cache(maxsize=10_000)(without_secrets)
