@@ -29,9 +29,7 @@ from benchmarking.core.records import (
     Device,
     Json,
     LaunchLoad,
-    Measurement,
     Precision,
-    Preparation,
     Run,
     Scalar,
 )
@@ -125,7 +123,7 @@ def benchmark_model(
             return _measure_model_id(model, measuring, {**request, **metadata}, remote, build_only=build_only)
         if build_only or sequence is not None or any(name in request for name in ELSEWHERE):
             stages = None if sequence is None else read_sequence(Path(sequence).resolve())
-            fields = {**_module_fields(model, request, stages), **metadata}
+            fields = {**request, **metadata}
             return _measure_copy(model, inputs, name, measuring, fields, stages, build_only=build_only)
         if request:
             raise UsageError(
@@ -250,11 +248,26 @@ def _silent(message: str) -> None:
     """Ignore progress messages: a function prints nothing."""
 
 
-def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequence | None) -> dict[str, Any]:
-    """The request, completed by the module's own device and precision, without aliases."""
-    from benchmarking.runtimes.support.torch.model_loading import describe
+def _measure_copy(
+    module: Any,
+    inputs: Any,
+    name: str | None,
+    chosen: Settings,
+    fields: dict[str, Any],
+    stages: BuildSequence | None,
+    *,
+    build_only: bool,
+) -> Run:
+    """Measure a copy of a module in this process, on the requested device and runtime, else on its own device and at
+    its own precision."""
+    from benchmarking.runtimes.support.torch import model_loading
+    from benchmarking.runtimes.support.torch.torch_session import arguments_of
+    from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
+    from benchmarking.sweep.run.process import Job
+    from benchmarking.sweep.run.supervisor import finished_run
+    from benchmarking.sweep.run.worker import Stages, load, measure
+    from benchmarking.workloads.support.given_modules import describe, recorded_calls, register_module
 
-    fields = dict(request)
     if fields.get("device") is None:
         device, handle = _device_of(module)
         handle.close()
@@ -264,25 +277,8 @@ def _module_fields(module: Any, request: Mapping[str, Any], stages: BuildSequenc
     if fields.get("runtime") is not None:
         fields["runtime"] = runtime_named(fields["runtime"])
     stage_precision = None if stages is None else stages.precision
-    return {"precision": stage_precision or _precision(describe(module)["parameter_dtypes"]), **fields}
-
-
-def _measure_copy(
-    module: Any,
-    inputs: Any,
-    name: str | None,
-    chosen: Settings,
-    fields: Mapping[str, Any],
-    stages: BuildSequence | None,
-    *,
-    build_only: bool,
-) -> Run:
-    """Measure a copy of a module on the requested device and runtime, in this process."""
-    from benchmarking.runtimes.support.torch.torch_session import arguments_of
-    from benchmarking.sweep.run.preparation import has_build, needs_preparation, prepare_here
-    from benchmarking.sweep.run.supervisor import finished_run
-    from benchmarking.workloads.support.given_modules import describe, recorded_calls, register_module
-
+    own_precision = stage_precision or _precision(model_loading.describe(module)["parameter_dtypes"])
+    fields.setdefault("precision", own_precision)
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
     calls = recorded_calls(module, [arguments], [1])
@@ -302,19 +298,6 @@ def _measure_copy(
     if build_only:
         plan = _skipping(plan)
         return finished_run(plan, [], [], utc_now(), preparation)
-    loads, measurements = _one_launch(plan, preparation)
-    return finished_run(plan, loads, measurements, utc_now(), preparation)
-
-
-def _skipping(plan: CellPlan) -> CellPlan:
-    return replace(plan, skipped=dict.fromkeys((point.label for point in plan.points), "build_only: not measured"))
-
-
-def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[LaunchLoad], list[Measurement]]:
-    """Load and measure a plan in this process, as a worker does in its own."""
-    from benchmarking.sweep.run.process import Job
-    from benchmarking.sweep.run.worker import Stages, load, measure
-
     job = Job(
         cell=plan.cell,
         launch=0,
@@ -330,7 +313,12 @@ def _one_launch(plan: CellPlan, preparation: Preparation | None) -> tuple[list[L
     finally:
         session.close()
         handle.close()
-    return [one for one in sent if isinstance(one, LaunchLoad)], measurements
+    loads = [one for one in sent if isinstance(one, LaunchLoad)]
+    return finished_run(plan, loads, measurements, utc_now(), preparation)
+
+
+def _skipping(plan: CellPlan) -> CellPlan:
+    return replace(plan, skipped=dict.fromkeys((point.label for point in plan.points), "build_only: not measured"))
 
 
 def _measure_model_id(

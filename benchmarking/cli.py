@@ -42,25 +42,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             for group, commands in {**GROUPS, "maintain": {**GROUPS["maintain"], "version": VERSION}}.items()
         )
         text = "\n\n".join(["usage: benchhouse COMMAND [arguments]", *groups, EXAMPLES])
-        return _print(
-            f"{text}\nbenchhouse COMMAND --help shows the flags of a command.", EXIT_OK if arguments else EXIT_USAGE
-        )
+        from benchmarking.core.command_line import run_command
+
+        def print_help(_: Sequence[str]) -> int:
+            print(f"{text}\nbenchhouse COMMAND --help shows the flags of a command.", flush=True)
+            return EXIT_OK if arguments else EXIT_USAGE
+
+        return run_command("benchhouse", print_help, [], only_prints=True)
     if arguments[0] in ("--version", "-V", "version"):
-        from benchmarking import __version__
-        from benchmarking.core.command_line import Parser, run_command
+        from benchmarking.core.command_line import print_version
 
-        def print_version(words: Sequence[str]) -> int:
-            Parser(prog="benchhouse version", description="Prints the version.").parse_args(words)
-            print(f"benchhouse {__version__}", flush=True)
-            return EXIT_OK
-
-        return run_command("benchhouse version", print_version, arguments[1:], only_prints=True)
+        return print_version("benchhouse version", arguments[1:])
     typed, *rest = arguments
     name = typed.removesuffix(".py")
     name = ALIASES.get(name, name)
     command = COMMANDS.get(name)
     if command is None:
-        return _unknown(typed, rest)
+        print(f"benchhouse: error: {_unknown(typed, rest)}", file=sys.stderr)
+        return EXIT_USAGE
     from benchmarking.core.command_line import hide_package
 
     if argv is None and name in WITHOUT_PANDAS:
@@ -70,28 +69,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(module.main(rest))
 
 
-def _unknown(name: str, rest: Sequence[str]) -> int:
+def _unknown(name: str, rest: Sequence[str]) -> str:
+    """The message for a word that is no command, and those after it."""
     from benchmarking.core.suggestions import COMMANDS_MEANT, meant_by, named_by
 
     if name.startswith("-"):
-        first = "a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"
-        print(f"benchhouse: error: {name}: {first}", file=sys.stderr)
-        return EXIT_USAGE
+        return f"{name}: a command comes first, as in benchhouse run MODEL: benchhouse --help lists all"
     if (what := name.removeprefix("list-")) in ("devices", "runtimes", "models"):
-        print(f"benchhouse: error: unknown command {name!r}: benchhouse run --list-{what} lists them", file=sys.stderr)
-        return EXIT_USAGE
+        return f"unknown command {name!r}: benchhouse run --list-{what} lists them"
     if name in ("env", "info", "hardware", "doctor", "system"):
-        print(
-            f"benchhouse: error: unknown command {name!r}: benchhouse run --list-devices shows this machine",
-            file=sys.stderr,
-        )
-        return EXIT_USAGE
+        return f"unknown command {name!r}: benchhouse run --list-devices shows this machine"
     answers = {word: text for words, text in COMMANDS_MEANT.items() for word in words.split()}
     if (answer := answers.get(name)) is not None:
         is_of_server = {word.partition("=")[0] for word in rest} & OF_SERVERS
-        answer = answers["serving"] if is_of_server else answer
-        print(f"benchhouse: error: unknown command {name!r}: {answer}", file=sys.stderr)
-        return EXIT_USAGE
+        return f"unknown command {name!r}: {answers['serving'] if is_of_server else answer}"
     from benchmarking.workloads.support import families
 
     known = [*COMMANDS, *ALIASES]
@@ -100,23 +91,10 @@ def _unknown(name: str, rest: Sequence[str]) -> int:
         near = [one for one in (rest[0],) if one in COMMANDS] or named_by(rest[0], known)[:1] or near
     is_folder = os.path.isdir(name) and (not near or os.path.isfile(os.path.join(name, "config.json")))
     if families.catalog_entry(name) is not None or name.endswith((".gguf", ".onnx")) or is_folder:
-        print(f"benchhouse: error: {name!r} is no command: benchhouse run {name} measures a model", file=sys.stderr)
-        return EXIT_USAGE
+        return f"{name!r} is no command: benchhouse run {name} measures a model"
     ours = list(dict.fromkeys(ALIASES.get(one, one) for one in near))
     hint = f"did you mean {' or '.join(ours)}? " if ours else ""
-    print(f"benchhouse: error: unknown command {name!r}: {hint}benchhouse --help lists all", file=sys.stderr)
-    return EXIT_USAGE
-
-
-def _print(text: str, exit_code: int) -> int:
-    """Print the text as a command does: a closed pipe ("| head") is not an error."""
-    from benchmarking.core.command_line import run_command
-
-    def command(_: Sequence[str]) -> int:
-        print(text, flush=True)
-        return exit_code
-
-    return run_command("benchhouse", command, [], only_prints=True)
+    return f"unknown command {name!r}: {hint}benchhouse --help lists all"
 
 
 if __name__ == "__main__":

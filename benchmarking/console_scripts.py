@@ -3,6 +3,7 @@ memory during the imports ends it with one line instead of a traceback."""
 
 import signal
 import sys
+from functools import partial
 from types import FrameType
 
 FAILED, INTERRUPTED = 1, 130
@@ -49,53 +50,16 @@ def _run(name: str, module: str) -> int:
         return FAILED
 
 
-def benchhouse() -> int:
-    return run("benchhouse", "benchmarking.cli")
-
-
-def batch_benchmark() -> int:
-    return run("batch_benchmark", "benchmarking.commands.batch")
-
-
-def benchit() -> int:
-    return run("benchit", "benchmarking.commands.script")
-
-
-def compare_onnx() -> int:
-    return run("compare_onnx", "benchmarking.commands.compare_runtimes")
-
-
-def export_to_onnx() -> int:
-    return run("export_to_onnx", "benchmarking.commands.export_model")
-
-
-def integration_benchmark() -> int:
-    return run("integration_benchmark", "benchmarking.integration_benchmark")
-
-
-def manage_cache() -> int:
-    return run("manage_cache", "benchmarking.commands.cache")
-
-
-def profile_model() -> int:
-    return run("profile_model", "benchmarking.commands.profile")
-
-
-def profiler() -> int:
-    return run("profiler", "benchmarking.commands.ml_runtime_profiler")
-
-
-def run_benchmarks() -> int:
-    return run("run_benchmarks", "benchmarking.commands.benches")
-
-
-def run_hardware_benchmark() -> int:
-    return run("run_hardware_benchmark", "benchmarking.commands.run")
-
-
-def setup_benchmark_db() -> int:
-    return run("setup_benchmark_db", "db.setup_benchmark_db")
-
-
-def visualize_benchmarks() -> int:
-    return run("visualize_benchmarks", "visualize.visualize_benchmarks")
+benchhouse = partial(run, "benchhouse", "benchmarking.cli")
+batch_benchmark = partial(run, "batch_benchmark", "benchmarking.commands.batch")
+benchit = partial(run, "benchit", "benchmarking.commands.script")
+compare_onnx = partial(run, "compare_onnx", "benchmarking.commands.compare_runtimes")
+export_to_onnx = partial(run, "export_to_onnx", "benchmarking.commands.export_model")
+integration_benchmark = partial(run, "integration_benchmark", "benchmarking.integration_benchmark")
+manage_cache = partial(run, "manage_cache", "benchmarking.commands.cache")
+profile_model = partial(run, "profile_model", "benchmarking.commands.profile")
+profiler = partial(run, "profiler", "benchmarking.commands.ml_runtime_profiler")
+run_benchmarks = partial(run, "run_benchmarks", "benchmarking.commands.benches")
+run_hardware_benchmark = partial(run, "run_hardware_benchmark", "benchmarking.commands.run")
+setup_benchmark_db = partial(run, "setup_benchmark_db", "db.setup_benchmark_db")
+visualize_benchmarks = partial(run, "visualize_benchmarks", "visualize.visualize_benchmarks")

@@ -112,35 +112,26 @@ class OutputOptions:
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    if arguments.junit is None:
-        return _compare_commands(arguments)
-    from db.analysis.junit import junit_of_error
+    with ExitStack() as stack:
+        if arguments.junit is not None:
+            from db.analysis.junit import junit_of_error
 
-    with junit_of_error(arguments.junit, NAME):
-        return _compare_commands(arguments)
-
-
-def _compare_commands(arguments: argparse.Namespace) -> int:
-    check_measuring("measuring")
-    if arguments.b is None:  # one command in two folders, so the one without a flag has the modules of this folder
-        first_folder, second_folder = arguments.worktree_a or Path.cwd(), arguments.worktree_b or Path.cwd()
-        if first_folder.resolve() == second_folder.resolve():
-            raise UsageError(
-                "B is missing: only in different worktrees (--worktree-a, --worktree-b) is it the same as A"
-            )
-        arms = (arm("a", arguments.a, first_folder), arm("b", arguments.a, second_folder))
-    else:
-        arms = (arm("a", arguments.a, arguments.worktree_a), arm("b", arguments.b, arguments.worktree_b))
-    check_metric(arguments.metric, *arms)
-    check_folders(*arms)
-    looks = looks_of(arguments)
-    check_commands(arms)
-    output = replace(
-        output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on),
-        markdown=arguments.markdown,
-        junit=arguments.junit,
-    )
-    return run_comparison(arms, looks, output, arguments.budget)
+            stack.enter_context(junit_of_error(arguments.junit, NAME))
+        check_measuring("measuring")
+        first_folder, second_folder, second = arguments.worktree_a, arguments.worktree_b, arguments.b
+        if second is None:  # one command in two folders, so the one without a flag has the modules of this folder
+            first_folder, second_folder, second = first_folder or Path.cwd(), second_folder or Path.cwd(), arguments.a
+            if first_folder.resolve() == second_folder.resolve():
+                problem = "only in different worktrees (--worktree-a, --worktree-b) is it the same as A"
+                raise UsageError(f"B is missing: {problem}")
+        arms = (arm("a", arguments.a, first_folder), arm("b", second, second_folder))
+        check_metric(arguments.metric, *arms)
+        check_folders(*arms)
+        looks = looks_of(arguments)
+        check_commands(arms)
+        output = output_options(arguments, metric=arguments.metric, fail_on=arguments.fail_on)
+        output = replace(output, markdown=arguments.markdown, junit=arguments.junit)
+        return run_comparison(arms, looks, output, arguments.budget)
 
 
 def output_options(
@@ -190,22 +181,16 @@ def check_commands(arms: Sequence[Arm], name_in_errors: str | None = None) -> No
         if code != EXIT_OK:
             *_, message = printed.getvalue().splitlines() or [one.typed]
             raise UsageError(f"{name_in_errors or one.name}: {message.partition(': error: ')[2] or message}")
-        planned.append(_plans_in(plans.getvalue(), name_in_errors or one.name))
+        try:
+            document: Any = json.loads(plans.getvalue())
+        except ValueError:
+            document = None
+        cells: Any = document.get("cells") if isinstance(document, dict) else document
+        if not cells or not all("points" in cell for cell in cells):  # a list was printed, or a help
+            raise UsageError(f"{name_in_errors or one.name}: it writes {NOT_OURS}")
+        planned.append(cells)
     if len(planned) == len(LETTERS):
         _check_common_points(*planned)
-
-
-def _plans_in(printed: str, name: str) -> Sequence[Json]:
-    """The plans that --dry-run --json printed. Raises UsageError if it printed something else: a list, or a help."""
-    try:
-        document: Any = json.loads(printed)
-    except ValueError:
-        document = None
-    cells: Any = document.get("cells") if isinstance(document, dict) else document
-    if not cells or not all("points" in cell for cell in cells):
-        raise UsageError(f"{name}: it writes {NOT_OURS}")
-    plans: Sequence[Json] = cells
-    return plans
 
 
 def _check_common_points(before: Sequence[Json], after: Sequence[Json]) -> None:

@@ -12,7 +12,7 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ from benchmarking.core.untrusted.redaction import from_home, redacted, without_s
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan, Machine, foreign_code
 from benchmarking.sweep.run import command_session, journal, spool
-from benchmarking.sweep.run.command_session import Ingest, database
+from benchmarking.sweep.run.command_session import database
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
 
 if TYPE_CHECKING:
@@ -126,8 +126,10 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
         report=None if arguments.report is None else str(Path(arguments.report).absolute()),
     )
     output_dir = Path(arguments.output_dir) if arguments.save else None
-    with spool.opened_folder(output_dir) as folder, _lean(arguments):
-        ingest = _ingest(info.db_path, arguments)
+    with spool.opened_folder(output_dir) as folder, lean_cache(is_lean=arguments.lean_cache, say=note):
+        ingest = None
+        if info.db_path is not None:
+            ingest = database(info.db_path, arguments.lock_timeout, quiet=arguments.quiet)
         command_session.note_choices(plans)
         manifest = Manifest.create(folder, info, plans)
         batch = Batch(
@@ -183,8 +185,11 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         _check_report(arguments.report, manifest.plans)
         for plan in manifest.plans:
             check_location(plan, str(manifest.path), on_cluster=arguments.cluster is not None)
-        ingest = _ingest(db_path and absolute_database(db_path), arguments)
-        with open_target(arguments, arguments.devices or device_kinds(manifest.cells)) as target, _lean(arguments):
+        ingest = None
+        if db_path is not None:
+            ingest = database(absolute_database(db_path), arguments.lock_timeout, quiet=arguments.quiet)
+        devices = arguments.devices or device_kinds(manifest.cells)
+        with open_target(arguments, devices) as target, lean_cache(is_lean=arguments.lean_cache, say=note):
             batch = Batch(
                 *(manifest.path.parent, manifest, ingest),
                 quiet=arguments.quiet,
@@ -288,14 +293,6 @@ def _note_interrupted(batch: Batch, arguments: argparse.Namespace) -> None:
     finished = sum(cell.run_file is not None for cell in batch.cells)
     outcome = f"saved; continue with {shlex.join(words)}"
     note(f"{finished} of {len(batch.cells)} cells finished: {outcome if arguments.save else 'not saved (--no-save)'}")
-
-
-def _ingest(db_path: str | None, arguments: argparse.Namespace) -> Ingest | None:
-    return None if db_path is None else database(db_path, arguments.lock_timeout, quiet=arguments.quiet)
-
-
-def _lean(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    return lean_cache(is_lean=arguments.lean_cache, say=note)
 
 
 class LogFormatter(logging.Formatter):

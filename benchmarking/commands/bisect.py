@@ -107,7 +107,13 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError("no command: put it after --, as in benchhouse bisect GOOD BAD -- benchhouse run M")
     here = arm("a", shlex.join(command))  # raises UsageError for a missing program
     ab.check_metric(arguments.metric, here)
-    _check_log(arguments.log)
+    if (path := arguments.log) is not None:  # a log must not overwrite another file
+        if path.suffix != ".json":
+            raise UsageError(f"--log {path}: expected a file FILE.json; FILE.txt is written next to it")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"--log {path}: no folder {path.absolute().parent}: create it, or choose another path")
+        if (beside := path.with_suffix(".txt")).exists() and not path.exists():
+            raise UsageError(f"--log {path}: {beside} already exists: choose another path")
     check_measuring("measuring")
     ab.check_commands([here], "COMMAND")  # planned in this folder, before GOOD is measured
     with temporary_folder("benchhouse-bisect") as folder:
@@ -120,7 +126,7 @@ def _run(argv: Sequence[str]) -> int:
         text = conclusion_text(found, history)
         stated = [{"commit": commit, **to_json(history.text(commit))} for commit in found.commits]
         document: Json = {**to_json(found), "commits": stated}
-        bisection.finish(document, text)
+        bisection.write_log(replace(bisection.log, conclusion=document), text)
         if arguments.json:
             print(json.dumps(to_json(bisection.log), indent=2, ensure_ascii=False))
         else:
@@ -165,14 +171,11 @@ class _Bisection:
                     raise BenchhouseError(f"{side}: COMMAND failed: {error}") from error
                 note(f"skipping {commit[:12]}: {error}")
                 step = replace(step, reason=f"COMMAND failed: {error}", seconds=monotonic() - started)
-            self._write_log(replace(self.log, steps=(*self.log.steps, step)))
+            self.write_log(replace(self.log, steps=(*self.log.steps, step)))
         self.say(step_line(self.log.steps.index(step) + 1, step))
         return step
 
-    def finish(self, conclusion: Json, text: str) -> None:
-        self._write_log(replace(self.log, conclusion=conclusion), text)
-
-    def _write_log(self, log: Log, conclusion: str | None = None) -> None:
+    def write_log(self, log: Log, conclusion: str | None = None) -> None:
         self.log = log
         if self._path is not None:
             write_log(self._path, log, log_text(log, conclusion))
@@ -211,16 +214,3 @@ class _Bisection:
             rounds=found.rounds,
             run_ids={letter: tuple(ids) for letter, ids in found.run_ids.items()},
         )
-
-
-def _check_log(path: Path | None) -> None:
-    """Raise UsageError for a log that would overwrite another file."""
-    if path is None:
-        return
-    if path.suffix != ".json":
-        raise UsageError(f"--log {path}: expected a file FILE.json; FILE.txt is written next to it")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"--log {path}: no folder {path.absolute().parent}: create it, or choose another path")
-    text = path.with_suffix(".txt")
-    if text.exists() and not path.exists():
-        raise UsageError(f"--log {path}: {text} already exists: choose another path")

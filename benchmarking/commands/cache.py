@@ -33,17 +33,17 @@ from benchmarking.builds.inventory import (
     select_builds,
     sweep_leftovers,
 )
-from benchmarking.builds.store import Build, BuildStore
+from benchmarking.builds.store import BuildStore
 from benchmarking.core.argument_types import non_negative_number
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError, storage_errors
 from benchmarking.core.help_texts import many_need
-from benchmarking.core.records import Json, to_json
+from benchmarking.core.records import to_json
 from benchmarking.core.settings import NEW_FILE, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.terminal import PLAIN, Page, data_stream, stdout_page
+from benchmarking.core.terminal import data_stream, stdout_page
 from benchmarking.core.text import size_text, spreadsheet_safe, time_text, visible
 from benchmarking.scripts import states
 from benchmarking.scripts.states import results_table, state_text, states_table
@@ -51,6 +51,15 @@ from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
 
 NAME = "manage_cache"
+HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")
+STATS_HEADINGS = ("kind", "builds", "size")
+FIELDS = (
+    *("kind", "model_id", "task", "precision", "size_bytes", "made_at", "last_used_at", "build_s", "digest", "folder"),
+    *("runtime", "opset", "inputs", "mean_latency_ms"),
+)
+"""Columns of the CSV report, and keys of a build in JSON."""
+SHORT = 12
+"""Digits shown of a digest."""
 EXAMPLES = """\
 examples:
   benchhouse cache list
@@ -121,17 +130,37 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
+    """A row per build, then broken and incomplete builds and links, then the models of scripts. In JSON these are
+    `builds`, `scripts` (the content of their state.yaml), `broken` and `broken_scripts` (with the reason), `leftovers`
+    and `links`."""
+    script_states, broken_scripts, incomplete = states.all_states(), states.broken_states(), _incomplete(contents)
     if arguments.json:
-        print(json.dumps(list_json(contents), indent=1))
-    else:
-        page, script_states = stdout_page(), states.all_states()
-        broken = [f"broken: {visible(why)}" for why in states.broken_states().values()]
-        parts = [
-            list_text(root, contents, page),
-            states_table(script_states, page) if script_states else "",
-            "\n".join(broken),
-        ]
-        print("\n\n".join(filter(None, parts)))
+        document = {
+            "builds": [_row(build, script_states) for build in contents.builds],
+            "scripts": [to_json(state) for state in script_states],
+            "broken": [
+                {"folder": str(one.folder), "why": one.why, "size_bytes": one.size_bytes} for one in contents.broken
+            ],
+            "broken_scripts": dict(broken_scripts),
+            "leftovers": [{"path": str(one.path), "size_bytes": one.size_bytes} for one in incomplete],
+            "links": [str(link) for link in contents.links],
+        }
+        print(json.dumps(document, indent=1))
+        return EXIT_OK
+    page, rows = stdout_page(), []
+    for build in contents.builds:
+        what = (build.build.kind, build.model_id or "-", build.precision or "-", size_text(build.size_bytes))
+        when = (build.build.made_at[:16], time_text(build.last_used_s)[:16])
+        rows.append((*what, *when, build.build.digest[:SHORT]))
+    lines = [f"no builds in {root}"]
+    if contents.builds or contents.broken:
+        lines = [table_text(Table(headings=HEADINGS, rows=tuple(rows), numbers=(3,), keys=2), page)]
+    lines += [visible(f"broken: {one.folder}: {one.why}") for one in contents.broken]
+    lines += [visible(f"incomplete: {one.path}: {size_text(one.size_bytes)}") for one in incomplete]
+    lines += [visible(f"skipped: {link}: a symbolic link") for link in contents.links]
+    broken = "\n".join(f"broken: {visible(why)}" for why in broken_scripts.values())
+    parts = ["\n".join(lines), states_table(script_states, page) if script_states else "", broken]
+    print("\n\n".join(filter(None, parts)))
     return EXIT_OK
 
 
@@ -144,7 +173,19 @@ def _print(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
     build = next((one.build for one in contents.builds if one.folder == folder), None)
     if build is None:
         raise StorageError(f"{folder} has no valid record: delete it, and it will be rebuilt when needed")
-    print(json.dumps(to_json(build), indent=1) if arguments.json else build_text(build, folder))
+    if arguments.json:
+        print(json.dumps(to_json(build), indent=1))
+        return EXIT_OK
+    facts: dict[str, Any] = {
+        **build.parts,
+        **build.facts,
+        "made_at": build.made_at,
+        "build_s": build.build_s,
+        "size": size_text(build.size_bytes),
+        "folder": folder,
+    }
+    lines = [f"  {key:<18}  {value}" for key, value in facts.items() if value not in (None, "", [], {})]
+    print("\n".join([f"{build.kind} {build.digest}", *map(visible, lines)]))
     return EXIT_OK
 
 
@@ -157,10 +198,28 @@ def _stats(root: Path, contents: Contents, arguments: argparse.Namespace) -> int
             print(results_table(state.results, stdout_page()))
         else:
             print(state_text(state, stdout_page()))
-    elif arguments.json:
-        print(json.dumps(stats_json(root, contents), indent=1))
-    else:
-        print(stats_text(root, contents, stdout_page()))
+        return EXIT_OK
+    sizes, kinds = [build.size_bytes for build in contents.builds], dict[str, list[int]]()
+    for build in contents.builds:
+        kinds.setdefault(build.build.kind, []).append(build.size_bytes)
+    useless = sum(one.size_bytes for one in contents.broken) + sum(one.size_bytes for one in _incomplete(contents))
+    place = next(folder for folder in (root, *root.parents) if folder.exists())  # the cache may not exist yet
+    free = shutil.disk_usage(place).free
+    if arguments.json:
+        document = {
+            "folder": str(root),
+            "kinds": {kind: {"builds": len(own), "size_bytes": sum(own)} for kind, own in kinds.items()},
+            "builds": len(sizes),
+            "size_bytes": sum(sizes),
+            "useless_bytes": useless,
+            "free_bytes": free,
+        }
+        print(json.dumps(document, indent=1))
+        return EXIT_OK
+    rows = tuple((kind, str(len(own)), size_text(sum(own))) for kind, own in {**kinds, "all": sizes}.items())
+    table = table_text(Table(headings=STATS_HEADINGS, rows=rows, numbers=(1, 2)), stdout_page())
+    lines = [f"in {root}", table, *([f"broken or incomplete: {size_text(useless)}"] if useless else [])]
+    print("\n".join([*lines, f"free on this disk: {size_text(free)}"]))
     return EXIT_OK
 
 
@@ -177,13 +236,19 @@ def _state(name: str, contents: Contents) -> states.ScriptState | None:
 
 
 def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    text = csv_text(contents)
+    text = io.StringIO(newline="")  # lines end with CR LF, as in RFC 4180
+    writer = csv.DictWriter(text, FIELDS)
+    writer.writeheader()
+    script_states = states.all_states()
+    for build in contents.builds:
+        cells = _row(build, script_states).items()
+        writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     if arguments.output is None:
-        data_stream().write(text)
+        data_stream().write(text.getvalue())
         return EXIT_OK
     path = Path(arguments.output)
     with storage_errors(f"cannot write {path}"):
-        path.write_text(text, encoding="utf-8", newline="")
+        path.write_text(text.getvalue(), encoding="utf-8", newline="")
     note(f"report: {path}")
     return EXIT_OK
 
@@ -235,96 +300,6 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
     return parser
 
 
-HEADINGS = ("kind", "model", "precision", "size", "made", "last used", "digest")
-
-STATS_HEADINGS = ("kind", "builds", "size")
-
-FIELDS = (
-    *("kind", "model_id", "task", "precision", "size_bytes", "made_at", "last_used_at", "build_s", "digest", "folder"),
-    *("runtime", "opset", "inputs", "mean_latency_ms"),
-)
-"""Columns of the CSV report, and keys of a build in JSON."""
-
-SHORT = 12
-
-
-def list_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
-    """A row per build, then broken and incomplete builds and links."""
-    if not contents.builds and not contents.broken:
-        return "\n".join([f"no builds in {root}", *_troubles(contents)])
-    rows = []
-    for build in contents.builds:
-        what = (build.build.kind, build.model_id or "-", build.precision or "-", size_text(build.size_bytes))
-        when = (build.build.made_at[:16], time_text(build.last_used_s)[:16])
-        rows.append((*what, *when, build.build.digest[:SHORT]))
-    table = Table(headings=HEADINGS, rows=tuple(rows), numbers=(3,), keys=2)
-    return "\n".join([table_text(table, page), *_troubles(contents)])
-
-
-def list_json(contents: Contents) -> dict[str, Json]:
-    """`builds`, `scripts` (the content of their state.yaml), `broken` and `broken_scripts` (with the reason),
-    `leftovers` and `links`."""
-    script_states = states.all_states()
-    return {
-        "builds": [_row(build, script_states) for build in contents.builds],
-        "scripts": [to_json(state) for state in script_states],
-        "broken": [
-            {"folder": str(build.folder), "why": build.why, "size_bytes": build.size_bytes} for build in contents.broken
-        ],
-        "broken_scripts": dict[str, Json](states.broken_states()),
-        "leftovers": [
-            {"path": str(leftover.path), "size_bytes": leftover.size_bytes} for leftover in _incomplete(contents)
-        ],
-        "links": [str(link) for link in contents.links],
-    }
-
-
-def stats_json(root: Path, contents: Contents) -> dict[str, Json]:
-    """Builds and bytes by kind and in total, bytes of broken and incomplete builds, free bytes on the disk."""
-    return {
-        "folder": str(root),
-        "kinds": {kind: {"builds": len(sizes), "size_bytes": sum(sizes)} for kind, sizes in _by_kind(contents).items()},
-        "builds": len(contents.builds),
-        "size_bytes": sum(build.size_bytes for build in contents.builds),
-        "useless_bytes": _useless_bytes(contents),
-        "free_bytes": free_bytes(root),
-    }
-
-
-def stats_text(root: Path, contents: Contents, page: Page = PLAIN) -> str:
-    """The same as a table."""
-    by_kind = _by_kind(contents)
-    by_kind["all"] = [build.size_bytes for build in contents.builds]
-    rows = tuple((kind, str(len(sizes)), size_text(sum(sizes))) for kind, sizes in by_kind.items())
-    useless = _useless_bytes(contents)
-    return "\n".join(
-        [
-            f"in {root}",
-            table_text(Table(headings=STATS_HEADINGS, rows=rows, numbers=(1, 2)), page),
-            *([f"broken or incomplete: {size_text(useless)}"] if useless else []),
-            f"free on this disk: {size_text(free_bytes(root))}",
-        ]
-    )
-
-
-def csv_text(contents: Contents) -> str:
-    """A line per build with the columns `FIELDS`; lines end with CR LF, as in RFC 4180."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, FIELDS)
-    writer.writeheader()
-    script_states = states.all_states()
-    for build in contents.builds:
-        cells = _row(build, script_states).items()
-        writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
-    return text.getvalue()
-
-
-def free_bytes(root: Path) -> int:
-    """Free bytes on the disk of the folder, which may not exist yet."""
-    place = next(folder for folder in (root, *root.parents) if folder.exists())
-    return shutil.disk_usage(place).free
-
-
 def _row(one: CachedBuild, script_states: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
     """A build as a row, with the latest results if it belongs to a script's model."""
     build = one.build
@@ -351,40 +326,6 @@ def _row(one: CachedBuild, script_states: Sequence[states.ScriptState] = ()) -> 
         "inputs": "; ".join(dict.fromkeys(state.shapes for state, _ in used)) or None,
         "mean_latency_ms": min((value for value in measured if value is not None), default=None),
     }
-
-
-def build_text(build: Build, folder: Path) -> str:
-    """All inputs of a build, and the facts found while building it."""
-    inputs: dict[str, Any] = {
-        **build.parts,
-        **build.facts,
-        "made_at": build.made_at,
-        "build_s": build.build_s,
-        "size": size_text(build.size_bytes),
-        "folder": folder,
-    }
-    lines = [f"  {key:<18}  {value}" for key, value in inputs.items() if value not in (None, "", [], {})]
-    return "\n".join([f"{build.kind} {build.digest}", *map(visible, lines)])
-
-
-def _troubles(contents: Contents) -> list[str]:
-    lines = [f"broken: {build.folder}: {build.why}" for build in contents.broken]
-    lines += [f"incomplete: {leftover.path}: {size_text(leftover.size_bytes)}" for leftover in _incomplete(contents)]
-    lines += [f"skipped: {link}: a symbolic link" for link in contents.links]
-    return [visible(line) for line in lines]
-
-
-def _by_kind(contents: Contents) -> dict[str, list[int]]:
-    """The builds' sizes in bytes."""
-    kinds: dict[str, list[int]] = {}
-    for build in contents.builds:
-        kinds.setdefault(build.build.kind, []).append(build.size_bytes)
-    return kinds
-
-
-def _useless_bytes(contents: Contents) -> int:
-    sizes = [build.size_bytes for build in contents.broken]
-    return sum(sizes) + sum(leftover.size_bytes for leftover in _incomplete(contents))
 
 
 def _incomplete(contents: Contents) -> list[Leftover]:

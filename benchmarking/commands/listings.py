@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarking.builds.inventory import CachedBuild, read_contents
@@ -11,7 +11,6 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import kinds, names_with, version_of
 from benchmarking.core.records import Device, Json, to_json
 from benchmarking.core.tables import NOTHING, Table, table_text
@@ -23,40 +22,23 @@ from benchmarking.workloads.support.hub import cached_models, hub_cache_dir
 from benchmarking.workloads.support.resolve import catalog_workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """A list that is computed when it is printed."""
+def show(flag: str, *, as_json: bool) -> int:
+    """Print the list of a flag: the devices found, or the reason for none; the runtimes installed, or what is missing;
+    or the models in the catalog, in the hub's cache, and exported. Returns the exit code."""
+    if flag == "list_devices":
+        from benchmarking.devices.support.select import probe_all
 
-    text: Callable[[Page], str]
-    document: Callable[[], Json]
-
-
-def show(listing: Listing, *, as_json: bool) -> int:
-    """Print a list; returns the exit code."""
-    print(json.dumps(listing.document(), indent=1) if as_json else listing.text(stdout_page()))
+        found = probe_all()
+        listed: Any = devices_json(found) if as_json else devices_text(found, stdout_page())
+    elif flag == "list_runtimes":
+        listed = runtimes_json() if as_json else runtimes_text(stdout_page())
+    else:
+        listed = models_json() if as_json else models_text(stdout_page())
+    print(json.dumps(listed, indent=1) if as_json else listed)
     return EXIT_OK
 
 
-def devices() -> Listing:
-    """All device kinds: the devices found, or the reason for none."""
-    from benchmarking.devices.support.select import probe_all
-
-    found = probe_all()
-    return Listing(text=lambda page: devices_text(found, page), document=lambda: devices_json(found))
-
-
-def runtimes() -> Listing:
-    """All runtimes: installed, or what is missing."""
-    return Listing(text=runtimes_text, document=runtimes_json)
-
-
-def models() -> Listing:
-    """The models in the catalog and in the hub's cache, and exported models."""
-    return Listing(text=models_text, document=models_json)
-
-
 RUNTIME_HEADINGS = ("runtime", "versions")
-
 ABSENT_HEADINGS = ("not found", "why")
 
 
@@ -90,12 +72,7 @@ def _runtimes() -> dict[str, Runtime]:
 
 
 DEVICE_HEADINGS = ("device", "name", "memory", "precisions", "driver")
-
-DEVICE_NUMBERS = (2,)
-
 BYTES_PER_GB = 1_000_000_000
-
-
 Found = Mapping[str, tuple[Device, ...]]
 
 
@@ -109,7 +86,7 @@ def devices_text(found: Found, page: Page = PLAIN) -> str:
         precisions = " ".join(device.precisions) or NOTHING
         rows.append((device.selector, name, memory, precisions, device.driver or NOTHING))
     absent = tuple((device.type, str(device.why_not)) for device in devices if not device.found)
-    tables = [Table(headings=DEVICE_HEADINGS, rows=tuple(rows), numbers=DEVICE_NUMBERS)]
+    tables = [Table(headings=DEVICE_HEADINGS, rows=tuple(rows), numbers=(2,))]
     tables += [Table(headings=ABSENT_HEADINGS, rows=absent)] if absent else []
     named = [f"{kind.name}: {kind.about}" for kind in kinds() if kind.about is not None]
     return "\n\n".join(
@@ -128,15 +105,10 @@ def _hardware(found: Found) -> list[Device]:
 
 
 NOT_MODELS = ("reference", "flops")
-
 """Kinds of builds without a model."""
-
 CACHED_HEADINGS = ("model", "on disk", "safetensors", "commit")
-
 EXPORTED_HEADINGS = ("model", "task", "format", "precision", "size", "digest")
-
 SHORT = 12
-
 """Digits shown of a commit or digest."""
 
 
@@ -204,9 +176,6 @@ def _exported() -> list[CachedBuild]:
 
 
 CATALOG_HEADINGS = ("model", "family", "task", "parameters", "float32", "max sequence", "further axes")
-
-CATALOG_NUMBERS = (3, 4, 5)
-
 FLOAT32_BYTES = 4
 
 
@@ -241,6 +210,6 @@ def catalog_text(page: Page = PLAIN) -> str:
         parameters, size = f"{row['parameter_count'] / 1e6:.1f} M", size_text(row["float32_bytes"])
         further = ", ".join(axes).replace("_", " ")
         rows.append((row["name"], row["family"], row["task"], parameters, size, longest, further))
-    table = Table(headings=CATALOG_HEADINGS, rows=tuple(rows), names=(0,), numbers=CATALOG_NUMBERS)
+    table = Table(headings=CATALOG_HEADINGS, rows=tuple(rows), names=(0,), numbers=(3, 4, 5))
     also = "MODEL may also be a folder with config.json and safetensors weights, or a name on the Hugging Face hub."
     return "\n".join([table_text(table, page), "", also])

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.command_line import default_database, note
-from benchmarking.core.errors import BenchhouseError, StorageError, UnsupportedError, UsageError, storage_errors
+from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import default_runtime, export_runtimes, processor
 from benchmarking.core.profiles import TRACE_FILE, Profile, ProfileSettings
@@ -111,17 +111,6 @@ def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: 
         except BenchhouseError as error:
             say(f"without {name}: {error}")
     return found
-
-
-def check_folders(plan: CellPlan, folder: Path | None, tensorboard: Path | None) -> None:
-    """Create the folders of a profile's files. Raises StorageError, and UnsupportedError if the profiler writes no
-    trace for TensorBoard."""
-    runtime = plugins.runtime(plan.cell.runtime)
-    if tensorboard is not None and not runtime.profiler_traces:
-        raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
-    for path in (folder, tensorboard):
-        if path is not None:
-            spool.prepare(path)
 
 
 def save(

@@ -7,7 +7,6 @@ profiler's overhead. Profiles have their own files and tables and never mix with
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 from benchmarking.commands.ml_runtime_profiler import (
     DEFAULT_RUNS,
     Profiled,
-    check_folders,
     comparison_text,
     on_exported,
     plan_profile,
@@ -23,14 +21,10 @@ from benchmarking.commands.ml_runtime_profiler import (
     save,
     save_comparison,
 )
+from benchmarking.core import plugins
 from benchmarking.core.argument_types import folder_to_write, positive_int
-from benchmarking.core.command_line import (
-    Parser,
-    command,
-    note,
-    notes,
-)
-from benchmarking.core.errors import EXIT_FAILED, EXIT_OK
+from benchmarking.core.command_line import Parser, command, note, notes
+from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UnsupportedError
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import to_json
@@ -80,7 +74,14 @@ def main(argv: Sequence[str]) -> int:
     file = None
     if arguments.output is not None:
         file = spool.checked(arguments.output, "profiling_results", plan.cell.workload.model_id)
-    check_folders(plan, *_folders(arguments))
+    default = DEFAULT_OUTPUT_DIR if arguments.save and arguments.output is None else None
+    named = (arguments.output_dir or default, arguments.tensorboard)
+    folder, tensorboard = (None if one is None else Path(one) for one in named)
+    runtime = plugins.runtime(plan.cell.runtime)
+    if tensorboard is not None and not runtime.profiler_traces:
+        raise UnsupportedError(f"--tensorboard: the profiler of {runtime.name} writes no trace")
+    for path in filter(None, (folder, tensorboard)):
+        spool.prepare(path)
     ingest = database(arguments.db_path, arguments.lock_timeout, quiet=arguments.quiet) if arguments.save else None
     for choice in chosen_texts(plan.cell.workload):
         say(choice)
@@ -101,35 +102,21 @@ def main(argv: Sequence[str]) -> int:
         print("\n\n".join(profile_text(made, page) for made in profiles))
         if len(profiles) > 1:
             print("\n" + comparison_text(profiles, page))
-    folder, tensorboard = _folders(arguments)
     code = EXIT_OK
     if (place := folder or (None if file is None else file.parent) or tensorboard) is None:
         return code
     for profile in found:
         paths = save(profile, place, tensorboard, file=file if profile is found[0] else None)
         for kind, path in paths.items():
-            _say(arguments, f"{kind}: {path}")
+            say(f"{kind}: {path}")
         problem = store_run(paths["results"], ingest)
         if problem is not None:
             note(f"not stored: {problem}")
             code = EXIT_FAILED
     if len(found) > 1:
         path = save_comparison([profile.profile for profile in found], place)
-        _say(arguments, f"comparison: {path}")
+        say(f"comparison: {path}")
     return code
-
-
-def _folders(arguments: argparse.Namespace) -> tuple[Path | None, Path | None]:
-    """The folders of the profile's files and of TensorBoard's log."""
-    default = DEFAULT_OUTPUT_DIR if arguments.save and arguments.output is None else None
-    named = arguments.output_dir or default, arguments.tensorboard
-    output, tensorboard = (None if one is None else Path(one) for one in named)
-    return output, tensorboard
-
-
-def _say(arguments: argparse.Namespace, text: str) -> None:
-    if not arguments.quiet:
-        note(text)
 
 
 def _parser() -> Parser:

@@ -148,25 +148,21 @@ def _plans(
             left_out[names[runs[-1].run_id]] = "it has a quality: --again measures it again"
             continue
         try:
-            planned.append((_plan(runs[-1], quality, session_id, timeout_s), newest))
+            request = replace(repeated_request(runs[-1], runs[-1].points[:1]), timeout_s=timeout_s)
+            plan = plan_cell(request, session_id)
+            workload = plan.cell.workload
+            if dict(plan.hardware.hashed_keys) != dict(runs[-1].hashed_keys):
+                raise UnsupportedError("it was measured on another machine or device")
+            if (workload.revision, workload.config_hash) != (runs[-1].model_revision, runs[-1].config_hash):
+                raise UnsupportedError("the model has other weights or another configuration now")
+            if (why_not := why_not_quality(workload)) is not None:
+                raise UnsupportedError(why_not.partition(": ")[2])
+            points = (quality_point(workload, quality),)
+            plan = replace(plan, points=points, skipped={}, settings=replace(plan.settings, quality=quality))
+            planned.append((plan, newest))
         except (UnsupportedError, UsageError, StorageError) as error:
             left_out[names[runs[-1].run_id]] = str(error)
     return planned, left_out
-
-
-def _plan(run: MeasuredRun, quality: QualitySettings, session_id: str, timeout_s: float) -> CellPlan:
-    """The plan that loads the model of a stored run. Raises UnsupportedError if its quality cannot be measured here."""
-    request = repeated_request(run, run.points[:1])
-    plan = plan_cell(replace(request, timeout_s=timeout_s), session_id)
-    workload = plan.cell.workload
-    if dict(plan.hardware.hashed_keys) != dict(run.hashed_keys):
-        raise UnsupportedError("it was measured on another machine or device")
-    if (workload.revision, workload.config_hash) != (run.model_revision, run.config_hash):
-        raise UnsupportedError("the model has other weights or another configuration now")
-    if (why_not := why_not_quality(workload)) is not None:
-        raise UnsupportedError(why_not.partition(": ")[2])
-    point = quality_point(workload, quality)
-    return replace(plan, points=(point,), skipped={}, settings=replace(plan.settings, quality=quality))
 
 
 def _names(stored: Sequence[MeasuredRun]) -> dict[str, str]:

@@ -36,7 +36,7 @@ examples:
   benchhouse run gpt2 --runtimes eager,compiled --new-tokens 16
   benchhouse run gpt2 --compare-to latest --interleave --fail-on slower
 """
-LISTINGS = {"list_devices": listings.devices, "list_runtimes": listings.runtimes, "list_models": listings.models}
+LISTINGS = ("list_devices", "list_runtimes", "list_models")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,9 +50,9 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
     arguments = _parser(name).parse_args(argv)
     resolve_target(arguments)
     flags.use_cache_dir(arguments.cache_dir)
-    for flag, listing in LISTINGS.items():
+    for flag in LISTINGS:
         if getattr(arguments, flag):
-            return listings.show(listing(), as_json=arguments.json)
+            return listings.show(flag, as_json=arguments.json)
     is_lean = arguments.lean_cache and not arguments.dry_run
     with lean_cache(is_lean=is_lean, say=note), flags.logging_to_stderr(arguments.log_level):
         check_measuring("measuring")

@@ -13,19 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from benchmarking import __version__
 from benchmarking.builds.inventory import lean_cache
 from benchmarking.cluster.target import Target, add_remote, open_target, resolve_target
 from benchmarking.commands import cache
 from benchmarking.core.argument_types import non_negative_int
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import (
-    Parser,
-    note,
-    notes,
-    run_command,
-    shows_tracebacks,
-)
+from benchmarking.core.command_line import Parser, note, notes, print_version, run_command, shows_tracebacks
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.help_texts import few_need
@@ -81,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with typed_as(f"{NAME} cache"):
                 return cache.main(words[1:])
         if words[:1] == ["version"]:
-            return run_command(f"{NAME} version", _version, words[1:])
+            return print_version(f"{NAME} version", words[1:])
         return run_command(NAME, _run, words[1:] if words[:1] == ["benchmark"] else words)
 
 
@@ -102,12 +95,6 @@ def _own_arguments(argv: Sequence[str]) -> list[str]:
             raise UsageError(f"{word} comes first, as in {as_typed('script')} {ACTIONS[word]}")
         words.append(word)
     return words
-
-
-def _version(argv: Sequence[str]) -> int:
-    Parser(prog=f"{NAME} version", description="Prints the version.").parse_args(argv)
-    print(f"benchhouse {__version__}")
-    return EXIT_OK
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -17,10 +17,12 @@ from importlib.abc import MetaPathFinder
 from itertools import pairwise, zip_longest
 from typing import Any, NoReturn
 
+from benchmarking import __version__
 from benchmarking.core.child_process import signals_interrupt
 from benchmarking.core.command_names import ALIASES, COMMANDS, as_typed, running, shown_name, typed_as
 from benchmarking.core.errors import (
     EXIT_FAILED,
+    EXIT_OK,
     EXIT_USAGE,
     BenchhouseError,
     Interrupted,
@@ -458,6 +460,17 @@ def command(
         return main
 
     return decorate
+
+
+def print_version(name: str, argv: Sequence[str]) -> int:
+    """Run the command of this name that prints the version; returns its exit code."""
+
+    def printed(words: Sequence[str]) -> int:
+        Parser(prog=name, description="Prints the version.").parse_args(words)
+        print(f"benchhouse {__version__}", flush=True)
+        return EXIT_OK
+
+    return run_command(name, printed, argv, only_prints=True)
 
 
 def shows_tracebacks() -> bool:
