@@ -138,10 +138,6 @@ class Entrant:
     """The same in words."""
 
     @property
-    def is_in(self) -> bool:
-        return self.out is None
-
-    @property
     def excess(self) -> float | None:
         """The largest share of a limit, as the median over launches: at most 1 meets them all; None if unknown."""
         shares = [launch.excess for launch in self.launches.values()]
@@ -169,7 +165,7 @@ class Race:
     @property
     def racing(self) -> list[Entrant]:
         """The configurations in the race."""
-        return [entrant for entrant in self.entrants.values() if entrant.is_in]
+        return [entrant for entrant in self.entrants.values() if entrant.out is None]
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import PEAK_MEMORY, energy_per_item
 from benchmarking.core.plugins import default_runtime
 from benchmarking.core.quality import QUALITY_LIMITS, Quality, QualitySettings
-from benchmarking.core.records import PRECISIONS, Device, Precision, Result, Scalar, Workload
+from benchmarking.core.records import PRECISIONS, Precision, Result, Scalar, Workload
 from benchmarking.core.sample_statistics import PERCENTILES, TAIL_MIN_SAMPLES, exact_share_interval
 from benchmarking.core.settings import TEXT
 from benchmarking.core.text import counted
@@ -136,7 +136,15 @@ def read_choices(path: Path) -> Choices:
     for key, node in keys.items():
         _known(key, known, node)
         if key == EXCLUDE:
-            found[EXCLUDE] = tuple(_excluded(entry) for entry in node.items())
+            excluded = []
+            for entry in node.items():
+                conditions = entry.mapping(EXCLUDE)
+                for name, condition in conditions.items():
+                    _known(name, (*EXCLUDED_BY, *runtime_options()), condition)
+                if not conditions:
+                    entry.refuse("exclude takes mappings such as {runtime: eager, precision: int8}")
+                excluded.append({name: _text(condition.content) for name, condition in conditions.items()})
+            found[EXCLUDE] = tuple(excluded)
             continue
         kind = settings[key].kind if key in LISTS else TEXT
         values = []
@@ -156,15 +164,6 @@ def read_choices(path: Path) -> Choices:
     for name in found.get("runtimes", ()):
         _known(name, plugins.names(plugins.RUNTIMES), keys["runtimes"], "runtime")
     return Choices(**found)
-
-
-def _excluded(entry: Node) -> dict[str, str]:
-    keys = entry.mapping(EXCLUDE)
-    for key, node in keys.items():
-        _known(key, (*EXCLUDED_BY, *runtime_options()), node)
-    if not keys:
-        entry.refuse("exclude takes mappings such as {runtime: eager, precision: int8}")
-    return {key: _text(node.content) for key, node in keys.items()}
 
 
 def _known(word: str, known: Sequence[str], node: Node, what: str = "key") -> None:
@@ -301,8 +300,12 @@ def _of_runtime(
                 values[name] = tuple(other for other in values[name] if other != value)
             else:
                 useful.add(f"{runtime.name} {name} {value}")
-        combinations = itertools.product(*values.values())
-        for placement, combination in itertools.product(_placements(choices, first.cell.device), combinations):
+        if choices.num_threads or choices.cpu_list:
+            pairs = itertools.product(choices.num_threads or (None,), choices.cpu_list or (None,))
+            placements = tuple(Placement(threads, cpus) for threads, cpus in pairs)
+        else:
+            placements = plugins.device_kind(first.cell.device.type).placements(first.cell.device)
+        for placement, combination in itertools.product(placements, itertools.product(*values.values())):
             options: dict[str, Scalar] = {n: v for n, v in zip(values, combination, strict=True) if v is not None}
             departures = len(options.keys() - choices.options.keys())
             if not (choices.num_threads or choices.cpu_list):
@@ -330,14 +333,6 @@ def _in_flight(runtime: Runtime, options: Mapping[str, Scalar]) -> tuple[int, ..
     defaults = {option.name: option.values[0] for option in runtime.declared_options if option.values}
     at_once = bool(runtime.concurrency_flag) and runtime.runs_at_once({**defaults, **options})
     return (max(2, os.cpu_count() or 2),) if at_once else None
-
-
-def _placements(choices: Choices, device: Device) -> tuple[Placement, ...]:
-    """The given threads and processors in every combination, else those that the device declares."""
-    if choices.num_threads or choices.cpu_list:
-        pairs = itertools.product(choices.num_threads or (None,), choices.cpu_list or (None,))
-        return tuple(Placement(threads, cpus) for threads, cpus in pairs)
-    return plugins.device_kind(device.type).placements(device)
 
 
 LIMITS = (
@@ -397,8 +392,10 @@ class Goal:
         cost = None if not found else 1 / found if objective in MORE_IS_BETTER else found
         least = {name: _bound(name, values) for name in measured}
         for name in self.limits:
-            if name in QUALITY_LIMITS:
-                least[name], values[name] = _quality_ends(name, quality)
+            if name in QUALITY_LIMITS:  # the better and the worse end of its interval
+                known = None if quality is None else quality.values.get(QUALITY_LIMITS[name])
+                low, high = (None, None) if known is None else (known.low, known.high)
+                least[name], values[name] = (high, low) if name in MORE_IS_BETTER else (low, high)
         return Launch(
             cost=cost,
             excess={name: _share(name, values[name], limit) for name, limit in self.limits.items()},
@@ -470,14 +467,6 @@ def _bound(name: str, values: Mapping[str, float | None]) -> float | None:
         return None
     unseen = 1 + (UNSEEN_MEMORY if name == "memory" else UNSEEN_LAUNCHES)
     return value * unseen if name in MORE_IS_BETTER else value / unseen
-
-
-def _quality_ends(name: str, quality: Quality | None) -> tuple[float | None, float | None]:
-    """The better and the worse end of the interval of a measure; None if it is unknown."""
-    found = None if quality is None else quality.values.get(QUALITY_LIMITS[name])
-    if found is None:
-        return None, None
-    return (found.high, found.low) if name in MORE_IS_BETTER else (found.low, found.high)
 
 
 def _share(name: str, value: float | None, limit: float) -> float | None:

@@ -26,7 +26,7 @@ def standing_of(race, *keys, simplicity=None):
 def run_round(race, **costs):
     """A round with these costs of a launch, or launches."""
     for key, cost in costs.items():
-        if race.entrants[key].is_in:
+        if race.entrants[key].out is None:
             race.record(key, cost if isinstance(cost, Launch) else Launch(cost=cost))
     race.settle()
 
@@ -75,7 +75,7 @@ def test_the_screening_is_no_round_of_the_judge():
     for _ in range(3):
         run_round(race, a=1.0, b=1.1)
     assert judged(race.entrants["b"].costs, race.entrants["a"].costs) is None
-    assert race.entrants["b"].is_in
+    assert race.entrants["b"].out is None
 
 
 def test_what_cannot_meet_a_limit_by_its_own_bound_leaves_and_what_only_looks_so_stays():
@@ -93,8 +93,8 @@ def test_an_unknown_limit_is_neither_met_nor_missed():
     run_round(race, unknown=unknown, known=limited(2.0, 0.9))
     assert race.entrants["unknown"].excess is None
     assert race.leader().key == "known"
-    assert race.entrants["unknown"].is_in
-    assert race.entrants["known"].is_in  # the faster one may turn out to miss the limit
+    assert race.entrants["unknown"].out is None
+    assert race.entrants["known"].out is None  # the faster one may turn out to miss the limit
 
 
 def test_without_a_leader_nobody_is_behind():

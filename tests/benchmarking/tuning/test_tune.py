@@ -365,7 +365,7 @@ def test_a_resumed_search_has_as_many_rounds_for_cells_that_entered_late(late_ro
     )
     search.Search._replay(found)
     assert race.round == 6
-    assert all(entrant.is_in for entrant in race.racing)
+    assert all(entrant.out is None for entrant in race.racing)
     assert race.share() == 1 / ((ROUNDS if late_round is None else late_round + ROUNDS_TO_PROVE) - 6)
 
 
