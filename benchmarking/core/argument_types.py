@@ -6,11 +6,13 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarking.core.command_line import clipped
 
+Value = TypeVar("Value", int, float)
 MAX_INT = 2**31 - 1
 """Maximum of whole numbers in run files."""
 MAX_NUMBER = 1e15
@@ -38,21 +40,29 @@ def non_negative_int(text: str) -> int:
 
 def positive_ints(text: str) -> tuple[int, ...]:
     """A list such as 1,2,4: whole numbers from 1, sorted, without duplicates."""
-    parts = _parts(text, "1,2,4")
-    try:
-        return tuple(sorted({positive_int(part) for part in parts}))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}{_hint_of_list(parts)}") from None
+    return tuple(_sorted_values(text, "1,2,4", positive_int))
 
 
 def positive_numbers(text: str) -> tuple[float, ...]:
     """A list such as 2.5,30: numbers above 0, sorted, without duplicates, whole ones as int."""
-    parts = _parts(text, "2.5,30")
+    values = _sorted_values(
+        text, "2.5,30", lambda part: _number(part, "takes numbers above 0", lambda value: value > 0)
+    )
+    return tuple(int(value) if value.is_integer() else value for value in values)
+
+
+def _sorted_values(text: str, example: str, read: Callable[[str], Value]) -> list[Value]:
+    """The different values of a list. After an error about a part that looks like a range or a list of another form
+    follows how a list is written."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
     try:
-        values = {_number(part, "takes numbers above 0", lambda value: value > 0) for part in parts}
+        return sorted({read(part) for part in parts})
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}{_hint_of_list(parts)}") from None
-    return tuple(int(value) if value.is_integer() else value for value in sorted(values))
+        other_forms = (" ", "-", ":", ";", "]", ")", "..", "^", "*")
+        is_list = any(form in part[1:] for part in parts for form in other_forms)
+        raise argparse.ArgumentTypeError(f"{error}{'; a list is written 1,2,4' if is_list else ''}") from None
 
 
 def positive_rate(text: str) -> float:
@@ -233,21 +243,6 @@ def _int(text: str, least: int) -> int:
     if value > MAX_INT:
         raise argparse.ArgumentTypeError(f"takes a whole number up to {MAX_INT}: got {clipped(text)!r}")
     return value
-
-
-def _parts(text: str, example: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise argparse.ArgumentTypeError(f"the list is empty: give numbers such as {example}")
-    return parts
-
-
-def _hint_of_list(parts: Sequence[str]) -> str:
-    """How a list is written, after an error about one of the parts, if they look like a range or another list."""
-    is_list = any(
-        separator in part[1:] for part in parts for separator in (" ", "-", ":", ";", "]", ")", "..", "^", "*")
-    )
-    return "; a list is written 1,2,4" if is_list else ""
 
 
 def _seconds(text: str) -> str:

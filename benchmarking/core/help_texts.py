@@ -33,11 +33,6 @@ def many_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
         vars(thing)[RARE] = False
 
 
-def divides_series(action: argparse.Action) -> None:
-    """Name this flag among those of which different values make separate series."""
-    vars(action)[IN_SERIES] = True
-
-
 def series_flags(parser: argparse.ArgumentParser) -> str:
     """Which flags of a parser make separate series, in a sentence; empty for none."""
     found = [

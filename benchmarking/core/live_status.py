@@ -186,24 +186,28 @@ class LiveSnapshot:
     """Why a file is not shown, one line per file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusListing:
-    """The statuses of a folder."""
-
-    statuses: tuple[LiveStatus, ...]
-    """The newest first."""
-    ignored: tuple[str, ...]
-
-
 def snapshot() -> LiveSnapshot:
     """The current state of this user's commands. Raises StorageError if the folder of the statuses cannot be used."""
-    found = read_all()
-    watched = [WatchedCommand(status=status, state=status.state_now()) for status in found.statuses]
+    folder = usable_folder(create=False)
+    found: list[LiveStatus] = []
+    ignored: list[str] = []
+    for path in _newest_first(folder) if folder is not None else ():
+        try:
+            status = read(path)
+        except FileNotFoundError:
+            continue  # removed in the meantime
+        except (BenchhouseError, OSError) as error:
+            ignored.append(visible(str(error)))
+            continue
+        if status.owner.is_here():
+            found.append(status)
+    found.sort(key=lambda status: status.started_s, reverse=True)
+    watched = [WatchedCommand(status=status, state=status.state_now()) for status in found]
     return LiveSnapshot(
         at_s=time.time(),
         running=tuple(command for command in watched if command.state == "running"),
         ended=tuple(command for command in watched if command.state != "running"),
-        ignored=found.ignored,
+        ignored=tuple(ignored),
     )
 
 
@@ -252,26 +256,6 @@ def usable_folder(*, create: bool) -> Path | None:
     if problem is not None:
         raise StorageError(f"{folder}, the folder of live statuses, {problem}: {OTHER_FOLDER}")
     return folder
-
-
-def read_all() -> StatusListing:
-    """The statuses of this user's commands on this machine. Raises StorageError as `usable_folder` does."""
-    folder = usable_folder(create=False)
-    found: list[LiveStatus] = []
-    ignored: list[str] = []
-    for path in _newest_first(folder) if folder is not None else ():
-        try:
-            status = read(path)
-        except FileNotFoundError:
-            continue  # removed in the meantime
-        except (BenchhouseError, OSError) as error:
-            ignored.append(visible(str(error)))
-            continue
-        if status.owner.is_here():
-            found.append(status)
-    return StatusListing(
-        statuses=tuple(sorted(found, key=lambda status: status.started_s, reverse=True)), ignored=tuple(ignored)
-    )
 
 
 def read(path: Path) -> LiveStatus:

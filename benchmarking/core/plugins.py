@@ -8,8 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,9 @@ LAST = (1000, "")
 """Rank of the kinds of device that `auto` never tries."""
 HYPHENATED = frozenset({RUNTIMES})
 """Packages whose plugins have a hyphen in their names where their modules have an underscore."""
-_ALL_ASSUMED = ContextVar("_ALL_ASSUMED", default=False)
+ALL_ASSUMED = ContextVar("ALL_ASSUMED", default=False)
+"""Whether every package counts as installed, in the variant that each device needs, so that support tables do not
+depend on the machine."""
 
 
 @cache
@@ -145,7 +146,7 @@ def check_family(name: str | None, where: str) -> None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported, or is assumed to be (`all_assumed`). Imports nothing."""
+    """Whether a module can be imported, or is assumed to be (`ALL_ASSUMED`). Imports nothing."""
     return are_all_assumed() or importlib.util.find_spec(module) is not None
 
 
@@ -186,15 +187,4 @@ def version_of(distribution: str) -> str | None:
 
 def are_all_assumed() -> bool:
     """Whether every package is assumed to be installed."""
-    return _ALL_ASSUMED.get()
-
-
-@contextmanager
-def all_assumed() -> Iterator[None]:
-    """Treat every package as installed, in the variant that each device needs, so that support tables do not depend on
-    the machine."""
-    token = _ALL_ASSUMED.set(True)
-    try:
-        yield
-    finally:
-        _ALL_ASSUMED.reset(token)
+    return ALL_ASSUMED.get()

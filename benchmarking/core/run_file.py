@@ -26,7 +26,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.profiles import Profile
-from benchmarking.core.records import NUMBER_RANGE, Result, Run, Samples, canonical_hash, run_from_json
+from benchmarking.core.records import NUMBER_RANGE, Result, Run, canonical_hash, run_from_json
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, tail_quantile
 from benchmarking.core.untrusted.input_files import open_regular, parse_json
 
@@ -134,20 +134,20 @@ def read_large(opened: BufferedReader, where: str) -> tuple[Run, str]:
         return values
 
     data = parse_json(rest, where, constant=next_list)
-    samples = dict(_take_samples(data))
-    run = run_from_json(_plain(data, stream), where)
-    return _with_samples(run, samples), stream.digest
-
-
-def _take_samples(data: Any) -> Iterator[tuple[tuple[int, int], LargeSamples]]:
-    """The samples, keyed by index of their result and index in it; an empty list replaces them in the data."""
+    # The samples by the index of their result and that in it; in the data, an empty list takes their place.
+    taken: dict[tuple[int, int], Any] = {}
     results = data.get("results") if isinstance(data, dict) else None
     for i, result in enumerate(results if isinstance(results, list) else ()):
         samples = result.get("samples") if isinstance(result, dict) else None
         for j, sample in enumerate(samples if isinstance(samples, list) else ()):
             if isinstance(sample, dict) and isinstance(sample.get("values"), LargeSamples):
-                yield (i, j), sample["values"]
-                sample["values"] = []
+                taken[i, j], sample["values"] = sample["values"], []
+    run = run_from_json(_plain(data, stream), where)
+    filled = []
+    for i, result in enumerate(run.results):
+        own = [replace(one, values=taken.get((i, j), one.values)) for j, one in enumerate(result.samples)]
+        filled.append(replace(result, samples=tuple(own)))
+    return replace(run, results=tuple(filled)), stream.sha256.hexdigest()
 
 
 def _plain(value: Any, stream: _Stream) -> Any:
@@ -161,35 +161,19 @@ def _plain(value: Any, stream: _Stream) -> Any:
     return [_plain(one, stream) for one in value] if isinstance(value, list) else value
 
 
-def _with_samples(run: Run, samples_by_index: dict[tuple[int, int], LargeSamples]) -> Run:
-    def filled(samples: Samples, place: tuple[int, int]) -> Samples:
-        values: Any = samples_by_index.get(place, samples.values)
-        return replace(samples, values=values)
-
-    results = (
-        replace(result, samples=tuple(filled(one, (i, j)) for j, one in enumerate(result.samples)))
-        for i, result in enumerate(run.results)
-    )
-    return replace(run, results=tuple(results))
-
-
 class _Stream:
     """A run file that is read block by block."""
 
     def __init__(self, opened: BufferedReader, where: str) -> None:
         self._opened = opened
         self._where = where
-        self._sha256 = hashlib.sha256()
+        self.sha256 = hashlib.sha256()
         self._block = b""
         """Text that was read but not yet taken, from `_place` on."""
         self._place = 0
         self._raw = 0
         self.lists: list[LargeSamples] = []
         """The lists of samples, in file order."""
-
-    @property
-    def digest(self) -> str:
-        return self._sha256.hexdigest()
 
     def refuse(self, problem: str) -> NoReturn:
         raise FormatError(f"{self._where}: {problem}")
@@ -231,42 +215,41 @@ class _Stream:
     def _more(self) -> bool:
         """Read a block; False at the end of the file."""
         block = self._opened.read(BLOCK_BYTES)
-        self._sha256.update(block)
+        self.sha256.update(block)
         self._block = self._block[self._place :] + block
         self._place = 0
         return bool(block)
 
     def _values(self) -> array[float]:
-        """The numbers from here to the end of their list."""
+        """The numbers from here to the end of their list. Raises FormatError for anything else, and for numbers out of
+        range."""
         values = array("d")
         while True:
             end = self._block.find(b"]", self._place)
             cut = end if end >= 0 else self._block.rfind(b",", self._place)
             if cut >= 0:
-                self._extend(values, self._take(cut), is_end=end >= 0)
+                text = self._take(cut)
                 self._place += 1
+                is_empty = end >= 0 and not values and not text.strip()
+                try:
+                    if text.translate(None, NUMBER_BYTES):
+                        raise ValueError("more than numbers")
+                    numbers = np.array(json.loads(b"[%b]" % text, parse_int=float), dtype=np.float64)
+                    if not len(numbers) and not is_empty:
+                        raise ValueError("nothing between two commas")
+                except ValueError as error:
+                    place = len(self.lists) + 1
+                    self.refuse(f"samples: expected a list of numbers in number {place} of the file: {error}")
+                if len(numbers) and not NUMBER_RANGE.holds(numbers.min(), numbers.max()):
+                    worst = numbers[np.abs(numbers).argmax()]
+                    self.refuse(f"samples: expected numbers {NUMBER_RANGE}, found {worst:g}")
+                values.frombytes(numbers.tobytes())
+                if len(values) > MAX_LAUNCH:
+                    self.refuse(f"samples: more than {MAX_LAUNCH} of one launch and metric")
             if end >= 0:
                 return values
             if len(self._block) - self._place > MAX_NUMBER_BYTES or not self._more():
                 self.refuse("not JSON, or truncated: a list of samples has no end")
-
-    def _extend(self, values: array[float], text: bytes, *, is_end: bool) -> None:
-        """Add the numbers in a text. Raises FormatError for anything else, and for numbers out of range."""
-        if is_end and not values and not text.strip():
-            return
-        try:
-            if text.translate(None, NUMBER_BYTES):
-                raise ValueError("more than numbers")
-            numbers = np.array(json.loads(b"[%b]" % text, parse_int=float), dtype=np.float64)
-            if not len(numbers):
-                raise ValueError("nothing between two commas")
-        except ValueError as error:
-            self.refuse(f"samples: expected a list of numbers in number {len(self.lists) + 1} of the file: {error}")
-        if not NUMBER_RANGE.holds(numbers.min(), numbers.max()):
-            self.refuse(f"samples: expected numbers {NUMBER_RANGE}, found {numbers[np.abs(numbers).argmax()]:g}")
-        values.frombytes(numbers.tobytes())
-        if len(values) > MAX_LAUNCH:
-            self.refuse(f"samples: more than {MAX_LAUNCH} of one launch and metric")
 
 
 def _numbers(values: array[float]) -> Any:

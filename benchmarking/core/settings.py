@@ -41,7 +41,7 @@ from benchmarking.core.argument_types import (
 )
 from benchmarking.core.command_line import PART_OF_LIST, add_aliases, choice
 from benchmarking.core.errors import UsageError
-from benchmarking.core.help_texts import divides_series, few_need
+from benchmarking.core.help_texts import IN_SERIES, few_need
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import SIMILAR, named_by, nearest
 
@@ -350,7 +350,7 @@ def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) 
     if setting.is_rare:
         few_need(action)
     if setting.in_series:
-        divides_series(action)
+        vars(action)[IN_SERIES] = True
     both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
     add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
 

@@ -91,7 +91,11 @@ def table_of(columns: Sequence[Column[Item]], items: Sequence[Item], page: Page 
     room = math.inf if page.table_width is None else max(TEXT_WIDTH, page.table_width)
     filled = [_Filled(column, tuple(map(column.text, items))) for column in columns]
     visible_columns = [each for each in filled if any(text is not None for text in each.texts)]
-    shared = _shared(visible_columns) if _needed_width(visible_columns, math.inf) > room else []
+    shared: list[_Filled] = []
+    if _needed_width(visible_columns, math.inf) > room:  # hide key columns with one value, but never all of them
+        keys = [each for each in visible_columns if each.column.is_key]
+        same = [key for key in keys if len(key.texts) > 1 and len(set(key.texts)) == 1]
+        shared = same if len(same) < len(keys) else same[1:]
     visible_columns = [visible_column for visible_column in visible_columns if visible_column not in shared]
     left_out = []
     while (
@@ -120,13 +124,6 @@ class _Filled(NamedTuple):
     @property
     def cells(self) -> tuple[str, ...]:
         return tuple(NOTHING if text is None else text for text in self.texts)
-
-
-def _shared(columns: Sequence[_Filled]) -> list[_Filled]:
-    """The key columns with the same value in all rows, except one if all key columns would be hidden."""
-    keys = [column for column in columns if column.column.is_key]
-    same = [key for key in keys if len(key.texts) > 1 and len(set(key.texts)) == 1]
-    return same if len(same) < len(keys) else same[1:]
 
 
 def _needed_width(columns: Sequence[_Filled], longest: float = LONG_WORD) -> float:
@@ -202,7 +199,36 @@ def drawn(
                 padded.append(space + text if place in numbers else text + space)
             lines.append(GAP.join(padded).rstrip())
         return "\n".join([lines[0], page.rule * total_width(widths), *lines[1:]])
-    return _by_rich(cells, widths, page, numbers, states, overflow)
+    from io import StringIO
+
+    from rich.box import SIMPLE_HEAD, Box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    box = Box("\n".join(["    ", "    ", " -- ", *["    "] * 5, ""]), ascii=True) if page.is_ascii else SIMPLE_HEAD
+    table = RichTable(box=box, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for place, (heading, width) in enumerate(zip(cells[0], widths, strict=True)):
+        justify: Literal["left", "right"] = "right" if place in numbers else "left"
+        is_cut = overflow == "ellipsis"
+        table.add_column(Text(heading), justify=justify, width=width, overflow=overflow, no_wrap=is_cut, vertical="top")
+    for row in cells[1:]:
+        table.add_row(*(Text(cell, state_style(cell) if place in states else "") for place, cell in enumerate(row)))
+    out = StringIO()
+    console = Console(
+        file=out,
+        # The terminal wraps a table that cannot be narrowed further, without losing digits.
+        width=max(page.width or 0, total_width(widths)),
+        force_terminal=page.has_styles,
+        color_system="standard" if page.has_styles else None,
+        no_color=False,  # the page already respects NO_COLOR
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(table)
+    return styled("\n".join(line.rstrip() for line in out.getvalue().splitlines()))
 
 
 def state_style(text: str) -> str:
@@ -240,43 +266,3 @@ def _parts(slots: Sequence[Slot], filled: Sequence[int], keys: int, room: int | 
         else:
             parts[-1] = wider
     return parts
-
-
-def _by_rich(
-    cells: Sequence[Sequence[str]],
-    widths: Sequence[int],
-    page: Page,
-    numbers: Collection[int],
-    states: Collection[int],
-    overflow: Overflow,
-) -> str:
-    from io import StringIO
-
-    from rich.box import SIMPLE_HEAD, Box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    box = Box("\n".join(["    ", "    ", " -- ", *["    "] * 5, ""]), ascii=True) if page.is_ascii else SIMPLE_HEAD
-    table = RichTable(box=box, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for place, (heading, width) in enumerate(zip(cells[0], widths, strict=True)):
-        justify: Literal["left", "right"] = "right" if place in numbers else "left"
-        is_cut = overflow == "ellipsis"
-        table.add_column(Text(heading), justify=justify, width=width, overflow=overflow, no_wrap=is_cut, vertical="top")
-    for row in cells[1:]:
-        table.add_row(*(Text(cell, state_style(cell) if place in states else "") for place, cell in enumerate(row)))
-    out = StringIO()
-    console = Console(
-        file=out,
-        # The terminal wraps a table that cannot be narrowed further, without losing digits.
-        width=max(page.width or 0, total_width(widths)),
-        force_terminal=page.has_styles,
-        color_system="standard" if page.has_styles else None,
-        no_color=False,  # the page already respects NO_COLOR
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    console.print(table)
-    return styled("\n".join(line.rstrip() for line in out.getvalue().splitlines()))

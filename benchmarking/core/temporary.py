@@ -55,8 +55,21 @@ def temporary_name(name: str) -> str:
 
 @contextmanager
 def held_folder(folder: Path) -> Iterator[Path]:
-    """Inside, the folder exists and is locked; it is deleted at the end. Raises OSError."""
-    lock = _create_locked(folder)
+    """Inside, the folder exists and is locked, where the system has locks; it is deleted at the end. Raises OSError."""
+    lock: int | None = None
+    while True:
+        folder.mkdir(mode=0o700)
+        if sys.platform == "win32":
+            break
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # removed as a leftover before it was locked
+        with suppress(OSError):  # a file system without locks, where nothing is removed as a leftover
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_named(lock, folder):
+            break
+        os.close(lock)
     try:
         yield folder
     finally:
@@ -100,23 +113,6 @@ def leftovers(parent: Path) -> list[Path]:
         with _lock_leftover(entry) as is_left:
             found += [entry] if is_left else []
     return found
-
-
-def _create_locked(folder: Path) -> int | None:
-    """Create the folder and return the lock on it; None on systems without locks."""
-    while True:
-        folder.mkdir(mode=0o700)
-        if sys.platform == "win32":
-            return None
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            continue  # removed as a leftover before it was locked
-        with suppress(OSError):  # a file system without locks, where nothing is removed as a leftover
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if _is_named(lock, folder):
-            return lock
-        os.close(lock)
 
 
 def _candidates(parent: Path) -> list[Path]:

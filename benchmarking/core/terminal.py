@@ -197,18 +197,12 @@ def unguarded(stream: TextIO) -> TextIO:
     return stream.unguarded if isinstance(stream, GuardedStream) else stream
 
 
-class DataStream:
+class DataStream(GuardedStream):
     """A text stream without secrets of a known value or format; everything else is unmodified."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
     def write(self, text: str) -> int:
-        self._stream.write(without_formatted_secrets(text))
+        self.unguarded.write(without_formatted_secrets(text))
         return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def data_stream() -> TextIO:
@@ -248,7 +242,8 @@ class Display:
         self._stream = unguarded(sys.stderr) if stream is None else stream
         self.is_drawn = can_rewrite(self._stream)
         self._drawn_s = -REDRAW_S
-        self._bar: _Bar | None = None
+        self._lines = ""
+        self._bar: tuple[Live, Progress] | None = None
 
     def show(self, state: State, *, immediate: bool = True) -> None:
         """Draw the state; unless it `immediate`, at most five times a second. Does nothing if not on a terminal."""
@@ -257,14 +252,46 @@ class Display:
             return
         self._drawn_s = now_s
         if self._bar is None:
-            self._bar = _Bar(self._stream)
-        self._bar.draw(state)
+            self._bar = self._begun()
+        live, progress = self._bar
+        left = "" if not state.left_s else f"  about {duration(state.left_s)} left"
+        words = f"{state.done}/{state.total} {state.unit}{left}"
+        self._lines = visible_lines(state.text)
+        progress.update(progress.task_ids[0], completed=state.done, total=state.total, description=words)
+        live.refresh()
+
+    def _begun(self) -> tuple[Live, Progress]:
+        """A bar and the text below it, drawn by rich on request."""
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.text import Text
+
+        console = Console(file=self._stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        columns = (BarColumn(bar_width=BAR_WIDTH), TextColumn("{task.description}", markup=False))
+        progress = Progress(*columns, console=console, auto_refresh=False)
+        progress.add_task("")
+        live = Live(
+            get_renderable=lambda: Group(
+                progress.get_renderable(), Text(self._lines, no_wrap=True, overflow="ellipsis")
+            ),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        live.start()
+        console.show_cursor(True)  # a killed process must not leave the cursor hidden
+        return live, progress
 
     def say(self, line: str) -> None:
         """Print a permanent line, above the bar if there is one."""
         text = visible(without_secrets(line))
         if self._bar is not None:
-            self._bar.print_above(text)
+            from rich.text import Text
+
+            self._bar[0].console.print(Text(text, overflow="fold"))
             return
         self._stream.write(f"{text}\n")
         self._stream.flush()
@@ -272,7 +299,7 @@ class Display:
     def close(self) -> None:
         """Remove the bar; the next state draws a new one."""
         if self._bar is not None:
-            self._bar.remove()
+            self._bar[0].stop()
             self._bar = None
 
 
@@ -287,50 +314,3 @@ class NoDisplay(Display):
 
     def close(self) -> None:
         pass
-
-
-class _Bar:
-    """The bar and the text below it, drawn by rich on request."""
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console, Group
-        from rich.live import Live
-        from rich.progress import BarColumn, Progress, TextColumn
-        from rich.text import Text
-
-        self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
-        self._progress: Progress = Progress(
-            BarColumn(bar_width=BAR_WIDTH),
-            TextColumn("{task.description}", markup=False),
-            console=self._console,
-            auto_refresh=False,
-        )
-        self._task = self._progress.add_task("")
-        self._lines = ""
-        self._live: Live = Live(
-            get_renderable=lambda: Group(
-                self._progress.get_renderable(), Text(self._lines, no_wrap=True, overflow="ellipsis")
-            ),
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._live.start()
-        self._console.show_cursor(True)  # a killed process must not leave the cursor hidden
-
-    def draw(self, state: State) -> None:
-        left = "" if not state.left_s else f"  about {duration(state.left_s)} left"
-        words = f"{state.done}/{state.total} {state.unit}{left}"
-        self._lines = visible_lines(state.text)
-        self._progress.update(self._task, completed=state.done, total=state.total, description=words)
-        self._live.refresh()
-
-    def print_above(self, line: str) -> None:
-        from rich.text import Text
-
-        self._console.print(Text(line, overflow="fold"))
-
-    def remove(self) -> None:
-        self._live.stop()

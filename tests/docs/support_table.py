@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Runtime
-from benchmarking.core.plugins import all_assumed, kinds
+from benchmarking.core.plugins import ALL_ASSUMED, kinds
 from benchmarking.core.records import PRECISIONS, Device, Precision, Readings, Workload
 from benchmarking.sweep.plan.measuring_settings import option_meaning, runtime_options, runtimes_by_values
 from tests.helpers.paths import ROOT
@@ -115,7 +115,8 @@ def table_text() -> str:
 def ask(runtime: Runtime) -> Answers:
     """The answers of a runtime for each nominal device, tiny model and precision, with every package installed."""
     models = [model for of_family in tiny_models_by_family().values() for model in of_family]
-    with all_assumed():
+    token = ALL_ASSUMED.set(True)
+    try:
         return {
             device.selector: {
                 model.model_id: {precision: _reason(runtime, device, model, precision) for precision in PRECISIONS}
@@ -123,6 +124,8 @@ def ask(runtime: Runtime) -> Answers:
             }
             for device in DEVICES
         }
+    finally:
+        ALL_ASSUMED.reset(token)
 
 
 def _option_rows() -> list[list[str]]:

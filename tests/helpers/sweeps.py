@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarking.core.live_status import LiveStatus, StatusFile
+from benchmarking.core.live_status import LiveStatus, StatusFile, snapshot
 from benchmarking.core.provenance import this_process
 from benchmarking.core.records import to_json
 
@@ -44,6 +44,12 @@ def wait_for(found: Callable[[], Any], *, poll_s: float = 0.02) -> Any:
         assert time.monotonic() < deadline_s, "waited in vain"
         time.sleep(poll_s)
     return result
+
+
+def statuses() -> list[LiveStatus]:
+    """The live statuses of this user's commands, the running ones first."""
+    found = snapshot()
+    return [one.status for one in (*found.running, *found.ended)]
 
 
 def write_status(**changes: Any) -> StatusFile:

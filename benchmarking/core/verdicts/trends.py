@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.lazy_modules import Floats, np
+from benchmarking.core.lazy_modules import np
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
@@ -72,31 +72,20 @@ def _of_window(logs: Sequence[float]) -> Trend | None:
     correlation = min(0.99, max(0.0, (correlation + 2 / n) / (1 - 4 / n)))
     inflation = (1 + correlation) / (1 - correlation)
     degrees = n / inflation - 2
-    if degrees < LEAST_DEGREES or squares >= _best_step(x) or not _both_halves_move(x, slope):
+    if degrees < LEAST_DEGREES:
         return None
+    before, sums = np.arange(1, n), np.cumsum(x - x.mean())[:-1]
+    explained = float((sums**2 * n / (before * (n - before))).max())  # by the best single step
+    if squares >= float(((x - x.mean()) ** 2).sum()) - explained:
+        return None
+    for half in (x[: n // 2], x[n // 2 :]):  # both have to move in the direction of the slope
+        if float((np.arange(len(half)) - (len(half) - 1) / 2) @ half) * slope <= 0:
+            return None
     error = math.sqrt(squares / (n - 2) / float(places @ places) * inflation)
     p_value = 2 * cumulative(-abs(slope) / error, degrees)
     if p_value > MAX_P:
         return None
     return Trend(per_run=math.expm1(slope), runs=n, change=change, p_value=p_value)
-
-
-def _best_step(x: Floats) -> float:
-    """The sum of squares that the best single step leaves."""
-    n = len(x)
-    before = np.arange(1, n)
-    sums = np.cumsum(x - x.mean())[:-1]
-    explained = sums**2 * n / (before * (n - before))
-    return float(((x - x.mean()) ** 2).sum() - explained.max())
-
-
-def _both_halves_move(x: Floats, slope: float) -> bool:
-    """Whether the line through each half points in the direction of the slope."""
-    for half in (x[: len(x) // 2], x[len(x) // 2 :]):
-        places = np.arange(len(half)) - (len(half) - 1) / 2
-        if float(places @ half) * slope <= 0:
-            return False
-    return True
 
 
 def has_begun_to_move(values: Sequence[float], newest: int) -> float:

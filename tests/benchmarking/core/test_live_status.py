@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.live_status import KEPT_ENDED, MAX_BYTES, SUFFIX, StatusFile, read_all, usable_folder
+from benchmarking.core.live_status import KEPT_ENDED, MAX_BYTES, SUFFIX, StatusFile, snapshot, usable_folder
 from benchmarking.core.provenance import this_process
-from tests.helpers.sweeps import write_status
+from tests.helpers.sweeps import statuses, write_status
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="owners and links of POSIX")
 
@@ -31,9 +31,9 @@ def gone():
 
 
 def test_statuses_are_read_back_and_private_to_the_user(folder):
-    assert read_all().statuses == ()
+    assert statuses() == []
     file = write_status(done=5, words="a")
-    (found,) = read_all().statuses
+    (found,) = statuses()
     assert (found.done, found.words, found.state_now()) == (5, "a", "running")
     assert os.listdir(folder) == [file.path.name]
     if os.name == "posix":
@@ -44,7 +44,7 @@ def test_statuses_are_read_back_and_private_to_the_user(folder):
 def test_a_status_of_a_dead_process_is_crashed(folder):
     write_status(owner=gone())
     write_status(owner=gone(), state="finished")
-    assert {status.state: status.state_now() for status in read_all().statuses} == {
+    assert {status.state: status.state_now() for status in statuses()} == {
         "running": "crashed",
         "finished": "finished",
     }
@@ -52,7 +52,8 @@ def test_a_status_of_a_dead_process_is_crashed(folder):
 
 def test_commands_on_other_machines_are_not_shown(folder):
     write_status(owner=dataclasses.replace(this_process(), host="f" * 16))
-    assert read_all().statuses == read_all().ignored == ()
+    assert not statuses()
+    assert not snapshot().ignored
 
 
 def test_running_and_the_newest_ended_statuses_are_kept(folder):
@@ -75,18 +76,18 @@ def test_folders_writable_by_others_are_not_used(folder):
     folder.rmdir()
     folder.symlink_to(folder.parent)
     with pytest.raises(StorageError, match="is not a folder"):
-        read_all()
+        snapshot()
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives files away")
 def test_folders_and_files_of_other_users_are_not_read(folder):
     file = write_status().path
     os.chown(file, 65534, 65534)
-    assert read_all().statuses == ()
-    assert read_all().ignored == (f"{file.name}: it belongs to another user",)
+    assert statuses() == []
+    assert snapshot().ignored == (f"{file.name}: it belongs to another user",)
     os.chown(folder, 65534, 65534)
     with pytest.raises(StorageError, match="belongs to another user"):
-        read_all()
+        snapshot()
 
 
 BAD = {
@@ -121,9 +122,8 @@ def changed(path: Path, **changes):
 def test_invalid_status_files_are_reported_and_skipped(folder, kind):
     write_status(words="good")
     BAD[kind](folder / f"x{SUFFIX}")
-    found = read_all()
-    assert [status.words for status in found.statuses] == ["good"]
-    (line,) = found.ignored
+    assert [status.words for status in statuses()] == ["good"]
+    (line,) = snapshot().ignored
     assert line.isprintable()
     assert f"x{SUFFIX}" in line
 

@@ -8,11 +8,11 @@ import signal
 import pytest
 
 from benchmarking.core.errors import StorageError
-from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, read_all, snapshot
+from benchmarking.core.live_status import FOLDER_VARIABLE, StatusFile, snapshot
 from benchmarking.run_hardware_benchmark import main
 from benchmarking.sweep.show import progress
 from benchmarking.sweep.show.progress import observed
-from tests.helpers.sweeps import running_sweep, wait_for
+from tests.helpers.sweeps import running_sweep, statuses, wait_for
 
 SWEEP = ["--model-id", "tiny-bert", "--device", "null", "--runtime", "null", "--sequence-lengths", "32"]
 SWEEP += ["--batch-sizes", "1,2", "--iterations", "5", "--launches", "1", "--quiet"]
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_finished_status_has_results_and_failures_without_secrets(folder, null_script):
     null_script(faults={"b2 s32": "raise"})
     assert main([*SWEEP, "--launches", "2", "--anonymous", "--tag", "api_key=hunter2000"]) == 1
-    (status,) = read_all().statuses
+    (status,) = statuses()
     assert status.words == "tiny-bert on null (null, float32): 2 points in each of 2 launches, 4 in all, profile quick"
     assert (status.state, status.total, status.done, status.failed) == ("finished", 4, 4, 1)
     assert [(one.point, one.launch, one.status, one.calls) for one in reversed(status.results)] == [
@@ -76,7 +76,7 @@ def test_large_sweeps_write_their_status_less_often(folder, null_track, monkeypa
 def test_a_status_records_how_its_sweep_ended(folder, null_track, error, state, activity):
     with pytest.raises((KeyboardInterrupt, StorageError)), observed([null_track()], quiet=True):
         raise error
-    (status,) = read_all().statuses
+    (status,) = statuses()
     assert (status.state, status.activity, status.words[:17]) == (state, activity, "bert-base-uncased")
 
 
