@@ -38,7 +38,7 @@ from benchmarking.core.argument_types import non_negative_number
 from benchmarking.core.command_line import Parser, command, note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError, storage_errors
-from benchmarking.core.help_texts import many_need
+from benchmarking.core.help_texts import few_need
 from benchmarking.core.records import to_json
 from benchmarking.core.settings import NEW_FILE, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
@@ -295,7 +295,7 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
     parser = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
     cache = parser.add_argument_group("cache")
     add_settings(cache, MEASURING, "cache_dir")
-    many_need(*cache._group_actions)
+    few_need(*cache._group_actions, is_rare=False)
     parser.set_defaults(action=action)
     return parser
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,14 +29,54 @@ SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 NUMBERS = re.compile(r"\d+(,\d+)+")
 
 
-def positive_int(text: str) -> int:
-    """A whole number from 1."""
-    return _int(text, least=1)
+def _int(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        what = "one whole number" if NUMBERS.fullmatch(text) else "whole numbers"
+        hint = ", in digits such as 4096" if THOUSANDS.fullmatch(text) else ""
+        hint = "; without the flag, its default holds" if text.lower() in ("auto", "all", "default", "max") else hint
+        raise argparse.ArgumentTypeError(f"takes {what}{hint}: got {text!r}") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
+    if value > MAX_INT:
+        raise argparse.ArgumentTypeError(f"takes a whole number up to {MAX_INT}: got {clipped(text)!r}")
+    return value
 
 
-def non_negative_int(text: str) -> int:
-    """A whole number from 0."""
-    return _int(text, least=0)
+def _number(text: str, expected: str, *, from_0: bool = False, is_time: bool = False) -> float:
+    """A number above 0, or from 0. A time may have units: 90s, 500ms, 2m or 1h30m, and is in seconds."""
+    parts = list(DURATION.finditer(text.strip())) if is_time else []
+    if parts and "".join(part[0] for part in parts) == text.strip():
+        text = f"{sum(float(part[1]) * SECONDS.get(part[2], SECONDS[part[2][0]]) for part in parts):.15g}"
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}") from None
+    if not (value >= 0 if from_0 else value > 0) or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}")
+    if value > (most := MAX_SECONDS if is_time else MAX_NUMBER):
+        raise argparse.ArgumentTypeError(f"{expected}, up to {most:g}: got {text!r}")
+    return value
+
+
+def _named(text: str, form: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        name, colon, rest = text.partition(":")
+        hint = f": write {name}={rest}" if colon and name and not equals else ""
+        hint = hint or (f", as in name={text}" if form == "key=value" and text and not equals else "")
+        raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}{hint}")
+    return key.strip(), value
+
+
+positive_int = partial(_int, least=1)
+non_negative_int = partial(_int, least=0)
+positive_number = partial(_number, expected="takes a number above 0")
+non_negative_number = partial(_number, expected="takes a number from 0", from_0=True)
+positive_seconds = partial(_number, expected="takes seconds above 0, such as 90 or 2m", is_time=True)
+non_negative_seconds = partial(_number, expected="takes seconds from 0, such as 90 or 2m", is_time=True, from_0=True)
+tag = partial(_named, form="key=value")
 
 
 def positive_ints(text: str) -> tuple[int, ...]:
@@ -45,9 +86,7 @@ def positive_ints(text: str) -> tuple[int, ...]:
 
 def positive_numbers(text: str) -> tuple[float, ...]:
     """A list such as 2.5,30: numbers above 0, sorted, without duplicates, whole ones as int."""
-    values = _sorted_values(
-        text, "2.5,30", lambda part: _number(part, "takes numbers above 0", lambda value: value > 0)
-    )
+    values = _sorted_values(text, "2.5,30", partial(_number, expected="takes numbers above 0"))
     return tuple(int(value) if value.is_integer() else value for value in values)
 
 
@@ -76,7 +115,7 @@ def share(text: str) -> float:
     """A share from 0 to 1, also in percent: 0.95 or 95%."""
     number, percent, rest = text.partition("%")
     expected = "takes a share from 0 to 1, such as 0.95 or 95%"
-    value = _number(text if rest else number, expected, lambda value: value >= 0) / (100 if percent else 1)
+    value = _number(text if rest else number, expected, from_0=True) / (100 if percent else 1)
     if value > 1:
         meant = f": write {number}%" if not percent and value <= 100 else ""
         raise argparse.ArgumentTypeError(f"{expected}: got {text!r}{meant}")
@@ -85,7 +124,7 @@ def share(text: str) -> float:
 
 def percent(text: str) -> float:
     """A number from 0 in percent: 1 or 1%."""
-    return _number(text.removesuffix("%"), "takes a number of percent from 0, such as 1%", lambda value: value >= 0)
+    return _number(text.removesuffix("%"), "takes a number of percent from 0, such as 1%", from_0=True)
 
 
 UNLIMITED = ("max", "maximum", "unlimited", "none", "throughput", "burst", "-1", "0")
@@ -116,26 +155,6 @@ def _per_second(text: str) -> str:
         rate = float(other[1]) / {"m": 60, "h": 3600}[other[2]]
         raise argparse.ArgumentTypeError(f"takes requests per second: got {text!r}, which is {rate:g}")
     return re.sub(r"(?<=\d)\s*(?:(?:req)?/s|rps|qps)\b", "", text)
-
-
-def non_negative_seconds(text: str) -> float:
-    """A duration in seconds from 0."""
-    return _number(_seconds(text), "takes seconds from 0, such as 90 or 2m", lambda value: value >= 0, most=MAX_SECONDS)
-
-
-def non_negative_number(text: str) -> float:
-    """A number from 0."""
-    return _number(text, "takes a number from 0", lambda value: value >= 0)
-
-
-def positive_number(text: str) -> float:
-    """A number above 0."""
-    return _number(text, "takes a number above 0", lambda value: value > 0)
-
-
-def positive_seconds(text: str) -> float:
-    """A duration in seconds above 0."""
-    return _number(_seconds(text), "takes seconds above 0, such as 90 or 2m", lambda value: value > 0, most=MAX_SECONDS)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -189,21 +208,6 @@ def database_file(text: str) -> str:
     return text
 
 
-def tag(text: str) -> tuple[str, str]:
-    """A tag key=value."""
-    return _named(text, "key=value")
-
-
-def _named(text: str, form: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        name, colon, rest = text.partition(":")
-        hint = f": write {name}={rest}" if colon and name and not equals else ""
-        hint = hint or (f", as in name={text}" if form == "key=value" and text and not equals else "")
-        raise argparse.ArgumentTypeError(f"takes {form}: got {text!r}{hint}")
-    return key.strip(), value
-
-
 def named_values(text: str) -> tuple[str, tuple[str, ...]]:
     """A name with its values: NAME=VALUE,VALUE. A value may be empty."""
     name, values = _named(text, "NAME=VALUE,VALUE")
@@ -228,38 +232,3 @@ def input_value(text: str) -> tuple[str, float]:
         return name, int(value) if value.lstrip("+-").isdecimal() else float(value)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"takes NAME=NUMBER: got {text!r}") from error
-
-
-def _int(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        what = "one whole number" if NUMBERS.fullmatch(text) else "whole numbers"
-        hint = ", in digits such as 4096" if THOUSANDS.fullmatch(text) else ""
-        hint = "; without the flag, its default holds" if text.lower() in ("auto", "all", "default", "max") else hint
-        raise argparse.ArgumentTypeError(f"takes {what}{hint}: got {text!r}") from None
-    if value < least:
-        raise argparse.ArgumentTypeError(f"takes a whole number from {least}: got {text!r}")
-    if value > MAX_INT:
-        raise argparse.ArgumentTypeError(f"takes a whole number up to {MAX_INT}: got {clipped(text)!r}")
-    return value
-
-
-def _seconds(text: str) -> str:
-    """A duration such as 90, 90s, 500ms, 2m or 1h30m as a number of seconds, or the text if it is none."""
-    found = list(DURATION.finditer(text.strip()))
-    if not found or "".join(match[0] for match in found) != text.strip():
-        return text
-    return f"{sum(float(match[1]) * SECONDS.get(match[2], SECONDS[match[2][0]]) for match in found):.15g}"
-
-
-def _number(text: str, expected: str, fits: Callable[[float], bool], *, most: float = MAX_NUMBER) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}") from None
-    if not fits(value) or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{expected}: got {text!r}")
-    if value > most:
-        raise argparse.ArgumentTypeError(f"{expected}, up to {most:g}: got {text!r}")
-    return value

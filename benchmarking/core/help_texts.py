@@ -21,16 +21,10 @@ IN_SERIES = "in_series"
 """The mark of flags of which different values make separate series."""
 
 
-def few_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
-    """Show these flags or groups in --help-all only."""
+def few_need(*things: argparse.Action | argparse._ActionsContainer, is_rare: bool = True) -> None:
+    """Show these flags or groups in --help-all only; or in --help too, in a command where they are some of a few."""
     for thing in things:
-        vars(thing)[RARE] = True
-
-
-def many_need(*things: argparse.Action | argparse._ActionsContainer) -> None:
-    """Show these in --help too, in a command where a flag that few need elsewhere is one of a few."""
-    for thing in things:
-        vars(thing)[RARE] = False
+        vars(thing)[RARE] = is_rare
 
 
 def series_flags(parser: argparse.ArgumentParser) -> str:

@@ -150,7 +150,8 @@ def describe(values: Sequence[float]) -> Statistics:
     mild, severe = MILD_FENCE_IQR * (p75 - p25), SEVERE_FENCE_IQR * (p75 - p25)
     mild_low, severe_low = (int(np.searchsorted(ordered, p25 - fence, "left")) for fence in (mild, severe))
     mild_high, severe_high = (len(x) - int(np.searchsorted(ordered, p75 + fence, "right")) for fence in (mild, severe))
-    mad = _median_deviation(ordered, median)
+    middles = ((len(x) + 1) // 2, len(x) // 2 + 1)
+    mad = math.fsum(_least_deviation(ordered, median, k) for k in middles) / 2
     blocks = (ordered[start : start + BLOCK] for start in range(0, len(ordered), BLOCK))
     far = sum(int((np.abs(block - median) > FAR_MADS * mad).sum()) for block in blocks) if mad > 0 else 0
     tau = _autocorrelation_time(x, ordered)
@@ -196,12 +197,6 @@ def quantile_of_sorted(ordered: Floats | Sequence[float], q: float) -> float:
     below, above = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)])
     share = position - low
     return above - (above - below) * (1 - share) if share >= 0.5 else below + (above - below) * share
-
-
-def _median_deviation(ordered: Floats, median: float) -> float:
-    """Median of |x - median| of sorted values, without the array of deviations."""
-    n = len(ordered)
-    return (_least_deviation(ordered, median, (n + 1) // 2) + _least_deviation(ordered, median, n // 2 + 1)) / 2
 
 
 def _least_deviation(ordered: Floats, centre: float, k: int) -> float:

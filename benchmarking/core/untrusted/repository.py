@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarking.core.child_process import Finished, program, run_program
 from benchmarking.core.errors import BenchhouseError, UsageError
@@ -62,8 +63,39 @@ def repository_state(folder: Path) -> RepositoryState:
     from benchmarking.core.temporary import temporary_folder  # by `provenance`, it imports this module
 
     with temporary_folder("benchhouse-git") as empty:
-        git = _Git(paths, empty, commit)
-        return RepositoryState(commit=commit, branch=branch, is_dirty=git.is_dirty(), commit_time=git.commit_time())
+        write_empty_repository(empty, commit)
+        settings = safe_settings(paths, empty)
+        variables = {
+            "GIT_OBJECT_DIRECTORY": str(paths.common / "objects"),
+            "GIT_INDEX_FILE": str(paths.git_folder / "index"),
+        }
+
+        def answer(*arguments: str, input_text: str | None = None) -> str | None:
+            """The output of a git command; None without git, at the time limit, and on failure."""
+            words = (*settings, *arguments)
+            done = _run_git(words, empty, paths.tree, TIME_LIMIT_S, variables=variables, input_text=input_text)
+            return done.stdout if done is not None and done.exit_code == 0 else None
+
+        header = (answer("cat-file", "commit", "HEAD") or "").partition("\n\n")[0]
+        committed = re.search(r"^committer .*> (\d{1,11}) [+-]\d{4}$", header, re.MULTILINE)
+        time = None if committed is None else datetime.fromtimestamp(int(committed[1]), UTC)
+        # Whether tracked files differ; None if all that differ have a filter, since filters are not run.
+        options = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
+        status, is_dirty = answer("status", *options), None
+        if status is not None:
+            entries = [entry for entry in status.split("\0") if entry]
+            in_tree = [entry[3:] for entry in entries if entry[0] == " " and entry[1] == "M"]
+            is_dirty = len(in_tree) < len(entries)
+            if in_tree and not is_dirty:
+                filters = answer("check-attr", "-z", "--stdin", "filter", input_text="\0".join([*in_tree, ""]))
+                fields = [] if filters is None else filters.split("\0")
+                is_dirty = None if fields and not {"unspecified", "unset"} & set(fields[2::3]) else True
+        return RepositoryState(
+            commit=commit,
+            branch=branch,
+            is_dirty=is_dirty,
+            commit_time=None if time is None else time.isoformat().replace("+00:00", "Z"),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,56 +161,27 @@ def _text(path: Path) -> str | None:
         return None
 
 
-class _Git:
-    """git in an empty repository that borrows objects, index and working tree of a real one."""
-
-    def __init__(self, paths: RepositoryPaths, empty: Path, commit: str) -> None:
-        self._tree = paths.tree
-        self._settings = safe_settings(paths, empty)
-        write_empty_repository(empty, commit)
-        self._environment = {
-            "GIT_DIR": str(empty),
-            "GIT_WORK_TREE": str(paths.tree),
-            "GIT_OBJECT_DIRECTORY": str(paths.common / "objects"),
-            "GIT_INDEX_FILE": str(paths.git_folder / "index"),
-        }
-
-    def commit_time(self) -> str | None:
-        """The time of the commit by its committer."""
-        done = self._run("cat-file", "commit", "HEAD")
-        header = done.stdout.partition("\n\n")[0] if done is not None else ""
-        found = re.search(r"^committer .*> (\d{1,11}) [+-]\d{4}$", header, re.MULTILINE)
-        return None if found is None else datetime.fromtimestamp(int(found[1]), UTC).isoformat().replace("+00:00", "Z")
-
-    def is_dirty(self) -> bool | None:
-        """Whether tracked files differ; None if all that differ have a filter, since filters are not run."""
-        options = ("--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=dirty")
-        done = self._run("status", *options)
-        if done is None:
-            return None
-        entries = [entry for entry in done.stdout.split("\0") if entry]
-        in_tree = [entry[3:] for entry in entries if entry[0] == " " and entry[1] == "M"]
-        if len(in_tree) < len(entries):
-            return True
-        if not in_tree:
-            return False
-        done = self._run("check-attr", "-z", "--stdin", "filter", input_text="\0".join([*in_tree, ""]))
-        fields = [] if done is None else done.stdout.split("\0")
-        return None if fields and not {"unspecified", "unset"} & set(fields[2::3]) else True
-
-    def _run(self, *arguments: str, input_text: str | None = None) -> Finished | None:
-        """The result of a git command; None without git, at the time limit, and on failure."""
-        git = program("git")
-        if git is None:
-            return None
-        done = run_program(
-            (git, *self._settings, *arguments),
-            input_text=input_text,
-            limit_s=TIME_LIMIT_S,
-            env={**without_git(os.environ), **self._environment, **OUTSIDE},
-            folder=self._tree,
-        )
-        return done if done.exit_code == 0 else None
+def _run_git(
+    arguments: Sequence[str],
+    git_folder: Path,
+    tree: Path,
+    limit_s: float,
+    *,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    input_text: str | None = None,
+) -> Finished | None:
+    """Run git in a repository of ours with a working tree; None without git."""
+    git = program("git")
+    if git is None:
+        return None
+    folders = {"GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(tree)}
+    return run_program(
+        (git, *arguments),
+        input_text=input_text,
+        limit_s=limit_s,
+        env={**without_git(os.environ), **folders, **variables, **OUTSIDE},
+        folder=tree,
+    )
 
 
 def write_empty_repository(folder: Path, commit: str) -> None:
@@ -230,6 +233,7 @@ def safe_settings(paths: RepositoryPaths, empty: Path) -> tuple[str, ...]:
     return tuple(words)
 
 
+NO_GIT = "git is not installed or not on PATH: install git"
 LIMIT_S = 600.0
 """Time limit of a git command. The checkout of a large tree takes minutes; a longer one hangs."""
 REVISION = re.compile(r"(?P<name>[^~^:@{}\\\s-][^~^:@{}\\\s]*|@)(?P<steps>(?:[~^][0-9]*)*)")
@@ -261,7 +265,7 @@ class History:
         if paths is None:
             raise UsageError(f"{folder} is not in a git repository: run this in a working tree")
         if program("git") is None:
-            raise UsageError("git is not installed or not on PATH: install git")
+            raise UsageError(NO_GIT)
         head = repository_state(paths.tree).commit
         if head is None:
             raise UsageError(f"{paths.tree}: the repository has no commits: commit something first")
@@ -346,18 +350,9 @@ class History:
         return done.stdout
 
     def _git(self, *arguments: str, folder: Path | None = None, tree: Path | None = None) -> Finished:
-        git = program("git")
-        if git is None:
-            raise UsageError("git is not installed or not on PATH: install git")
         git_folder = folder or self._git_folder
-        return run_program(
-            (git, *safe_settings(self._paths, git_folder), *arguments),
-            limit_s=LIMIT_S,
-            env={
-                **without_git(os.environ),
-                **OUTSIDE,
-                "GIT_DIR": str(git_folder),
-                "GIT_WORK_TREE": str(tree or git_folder.parent),
-            },
-            folder=tree or git_folder.parent,
-        )
+        words = (*safe_settings(self._paths, git_folder), *arguments)
+        done = _run_git(words, git_folder, tree or git_folder.parent, LIMIT_S)
+        if done is None:
+            raise UsageError(NO_GIT)
+        return done

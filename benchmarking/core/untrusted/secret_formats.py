@@ -224,14 +224,6 @@ MIN_CHANGES = 0.48
 and kernels with many abbreviations."""
 
 
-def _is_random(text: str) -> bool:
-    """Whether letters of both cases and digits alternate as they do in no name, but in most keys."""
-    kinds = ["digit" if one.isdigit() else one.isupper() for one in text]
-    changes = [before != after for before, after in pairwise(kinds)]
-    groups = len(re.findall("[0-9]+", text))
-    return len(text) > 1 and groups > 1 and len(set(kinds)) == 3 and sum(changes) >= MIN_CHANGES * len(changes)
-
-
 def without_formats(text: str) -> str:
     """The text with `***` for tokens, keys and paths of webhooks."""
     text = TOKEN.sub("***", text)
@@ -250,6 +242,10 @@ def _without_random(found: re.Match[str]) -> str:
     first = max(0, found.start() - MAX_PREFIX)
     prefix, run = PREFIX.search(found.string, first, found.start()), re.match("[A-Za-z0-9]+", found[0])
     is_id = prefix is None or prefix["first"].lower() in NO_SECRET_PREFIXES
-    if is_id or run is None or not _is_random(run[0]) or DIGEST.search(found.string, first, found.start()):
+    if is_id or run is None or DIGEST.search(found.string, first, found.start()):
         return found[0]
-    return "***"
+    # Random are letters of both cases and digits that alternate as they do in no name, but in most keys.
+    kinds = ["digit" if one.isdigit() else one.isupper() for one in run[0]]
+    changes = [before != after for before, after in pairwise(kinds)]
+    has_groups = len(re.findall("[0-9]+", run[0])) > 1 and len(set(kinds)) == 3
+    return "***" if has_groups and sum(changes) >= MIN_CHANGES * len(changes) else found[0]

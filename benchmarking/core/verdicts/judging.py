@@ -63,7 +63,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Metric
 from benchmarking.core.records import Result
 from benchmarking.core.student_t import cumulative, quantile
 from benchmarking.core.text import counted
-from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE, is_proven, rounds_words, why_not_proven
+from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE, rounds_words, why_not_proven
 from benchmarking.core.verdicts.words import MIN_CHANGE, Judgement, Scope, change_word
 
 MIN_SESSIONS = 5
@@ -387,8 +387,7 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
     if judgement.q_value <= MAX_Q and abs(judgement.change) >= MIN_CHANGE:  # significant, but maybe no change
         if is_in_turns:
             differences = [math.log(other / one) for one, other in pair.rounds]
-            if not is_proven(differences, pair.looks, pair.is_first):
-                obstacle = why_not_proven(rounds, pair.is_first)
+            obstacle = why_not_proven(differences, pair.looks, pair.is_first)
         else:
             assert pair.scatter is not None
             usual = max(scatter.usual_difference for scatter in pair.scatter)

@@ -173,29 +173,28 @@ def random_order(seed: str, number: int, sides: Sequence[Side]) -> tuple[Side, .
     return tuple(sides[place] for place in sorted(range(len(sides)), key=tickets.__getitem__))
 
 
-def is_proven(differences: Sequence[float], looks: int, is_first: Sequence[bool] = ()) -> bool:
-    """Whether the differences of the rounds, as logarithms, cannot come from their order in time.
+def why_not_proven(differences: Sequence[float], looks: int, is_first: Sequence[bool] = ()) -> str | None:
+    """Why significant differences of the rounds, as logarithms, may come from their order in time; None if they cannot.
 
     `looks` is how often they were evaluated. `is_first` tells for each round whether the first side ran first, if it is
     known: an order that repeats (A B, A B or A B, B A), as earlier versions had, proves nothing.
     """
     rounds = len(differences)
-    if rounds < ROUNDS_TO_PROVE or _repeats(is_first):
-        least = LEAST_RATIO.get(rounds, LEAST_RATIO[5])
-        return abs(math.fsum(differences) / rounds) >= math.log(least) * ROUNDING
-    return order_p(differences) <= (FIRST_ALPHA if looks <= 2 else LATER_ALPHA / 2 ** (looks - 3))
-
-
-def why_not_proven(rounds: int, is_first: Sequence[bool] = ()) -> str:
-    """The reason to give for differences that are significant but not proven."""
-    if _repeats(is_first):
+    turned = [one != (place % 2 == 0) for place, one in enumerate(is_first)]
+    # A known order of enough rounds that is constant or alternates, which coins hardly ever do.
+    repeats = len(is_first) >= ROUNDS_TO_PROVE and (len(set(is_first)) == 1 or len(set(turned)) == 1)
+    if rounds >= ROUNDS_TO_PROVE and not repeats:
+        is_proven = order_p(differences) <= (FIRST_ALPHA if looks <= 2 else LATER_ALPHA / 2 ** (looks - 3))
+        return None if is_proven else "other orders of the rounds would have given as large a difference"
+    least = LEAST_RATIO.get(rounds, LEAST_RATIO[5])
+    if abs(math.fsum(differences) / rounds) >= math.log(least) * ROUNDING:
+        return None
+    if repeats:
         return "the sides ran in a fixed order, which a recurring disturbance can follow"
-    if rounds < ROUNDS_TO_PROVE:
-        return (
-            f"with {rounds} rounds a recurring disturbance may look like a difference of up to "
-            f"{LEAST_RATIO[rounds] - 1:.0%}: {rounds_words(ROUNDS_TO_PROVE)}"
-        )
-    return "other orders of the rounds would have given as large a difference"
+    return (
+        f"with {rounds} rounds a recurring disturbance may look like a difference of up to {least - 1:.0%}: "
+        f"{rounds_words(ROUNDS_TO_PROVE)}"
+    )
 
 
 def rounds_words(count: int, more: str = "") -> str:
@@ -214,11 +213,3 @@ def order_p(differences: Sequence[float]) -> float:
         return float((np.abs(sums) >= observed).mean())
     signs = np.random.default_rng(len(x)).integers(0, 2, (1 << MOST_EXACT, len(x))) * 2 - 1
     return (1 + int((np.abs(signs @ x) >= observed).sum())) / (1 + len(signs))
-
-
-def _repeats(is_first: Sequence[bool]) -> bool:
-    """Whether a known order of enough rounds is constant or alternates, which coins hardly ever do."""
-    if len(is_first) < ROUNDS_TO_PROVE:
-        return False
-    turned = [one != (place % 2 == 0) for place, one in enumerate(is_first)]
-    return len(set(is_first)) == 1 or len(set(turned)) == 1
