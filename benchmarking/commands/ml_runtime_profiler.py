@@ -10,10 +10,10 @@ The command `profiler` is `benchhouse profile` with the defaults of ML Runtime P
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -69,7 +69,7 @@ def plan_profile(request: Request, session_id: str) -> CellPlan:
 
     plan = plan_cell(request, session_id)
     profiler_of(plan.cell.runtime)
-    return dataclasses.replace(plan, points=plan.points[:1])
+    return replace(plan, points=plan.points[:1])
 
 
 def profiled(
@@ -106,7 +106,7 @@ def on_exported(request: Request, profile: Callable[[CellPlan], Profiled], say: 
         if request.runtime is not None and runtime_named(request.runtime) == name:
             continue
         try:
-            plan = plan_profile(dataclasses.replace(request, runtime=name, options={}), session_id)
+            plan = plan_profile(replace(request, runtime=name, options={}), session_id)
             found.append(profile(plan))
         except BenchhouseError as error:
             say(f"without {name}: {error}")
@@ -236,8 +236,8 @@ class MLRuntimeProfiler:
             else:
                 count = max(1, *(len(text.split()) for text in given))
             tokens = min(count, workload.max_sequence_length or count)
-            request = dataclasses.replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
-        request = dataclasses.replace(request, command=tuple(sys.argv))
+            request = replace(request, batch_sizes=(len(given),), sequence_lengths=(tokens,))
+        request = replace(request, command=tuple(sys.argv))
         self._num_runs, self._request, self._compared = num_runs, request, []
         plan = plan_profile(request, uuid7())
         self._found = profiled(plan, num_runs, default_database(), lambda message: None, texts=given)

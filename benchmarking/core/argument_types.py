@@ -14,6 +14,7 @@ from typing import TypeVar
 from benchmarking.core.command_line import clipped
 
 Value = TypeVar("Value", int, float)
+Reader = Callable[[str], float]
 MAX_INT = 2**31 - 1
 """Maximum of whole numbers in run files."""
 MAX_NUMBER = 1e15
@@ -70,13 +71,15 @@ def _named(text: str, form: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-positive_int = partial(_int, least=1)
-non_negative_int = partial(_int, least=0)
-positive_number = partial(_number, expected="takes a number above 0")
-non_negative_number = partial(_number, expected="takes a number from 0", from_0=True)
-positive_seconds = partial(_number, expected="takes seconds above 0, such as 90 or 2m", is_time=True)
-non_negative_seconds = partial(_number, expected="takes seconds from 0, such as 90 or 2m", is_time=True, from_0=True)
-tag = partial(_named, form="key=value")
+positive_int: Callable[[str], int] = partial(_int, least=1)
+non_negative_int: Callable[[str], int] = partial(_int, least=0)
+positive_number: Reader = partial(_number, expected="takes a number above 0")
+non_negative_number: Reader = partial(_number, expected="takes a number from 0", from_0=True)
+positive_seconds: Reader = partial(_number, expected="takes seconds above 0, such as 90 or 2m", is_time=True)
+non_negative_seconds: Reader = partial(
+    _number, expected="takes seconds from 0, such as 90 or 2m", is_time=True, from_0=True
+)
+tag: Callable[[str], tuple[str, str]] = partial(_named, form="key=value")
 
 
 def positive_ints(text: str) -> tuple[int, ...]:

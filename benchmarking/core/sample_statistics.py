@@ -44,7 +44,7 @@ MIN_LAUNCHES_FOR_BETWEEN = 3
 """With 2, the t interval has one degree of freedom and is 12.7 standard errors wide on either side."""
 
 SIGMA_PER_MAD = 1.4826
-"""Of a normal distribution."""
+"""Standard deviation of a normal distribution over its median absolute deviation."""
 MEDIAN_ERROR = 1.2533
 """sqrt(pi / 2): the standard error of a normal median over that of the mean."""
 IQR_ERROR = 1.17

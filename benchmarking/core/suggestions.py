@@ -67,17 +67,7 @@ WHERE = MappingProxyType(
 """Kind of name -> the command that lists all of them."""
 
 SERVERS = (
-    "vllm",
-    "sglang",
-    "tgi",
-    "triton",
-    "ollama",
-    "lmdeploy",
-    "tensorrt-llm",
-    "trt-llm",
-    "trtllm",
-    "mlc",
-    "openai",
+    *("vllm", "sglang", "tgi", "triton", "ollama", "lmdeploy", "tensorrt-llm", "trt-llm", "trtllm", "mlc", "openai"),
 )
 """Engines that are servers, which people name as runtimes."""
 

@@ -12,10 +12,10 @@ Cells that it had no time for enter the race later, if that is decided early.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -101,9 +101,7 @@ class Contender(Track):
     def settings_of(self, points: Sequence[Point], launch: int) -> Settings:
         settings = self.launch_settings or self.plan.settings
         share = len(points) / max(1, len(self.points_left(launch)))
-        return (
-            settings if settings.budget_s is None else dataclasses.replace(settings, budget_s=settings.budget_s * share)
-        )
+        return settings if settings.budget_s is None else replace(settings, budget_s=settings.budget_s * share)
 
     @property
     def seconds(self) -> float:
@@ -253,9 +251,9 @@ class Search:
         started = [self.tracks[name] for name in self.candidates if name in self._tried]
         for track in started:
             launches = 1 + max((measurement.launch for measurement in track.measurements), default=0)
-            track.plan = dataclasses.replace(
+            track.plan = replace(
                 track.plan,
-                settings=dataclasses.replace(track.plan.settings, launches=launches),
+                settings=replace(track.plan.settings, launches=launches),
             )
             self._runs[track.plan.run_id] = track.run(utc_now())
         paths = [track.file.write(self._runs[track.plan.run_id]) for track in started]
@@ -290,18 +288,16 @@ class Search:
                     f"--resume: {file.path} is not in this space: repeat the command of the search, and add --resume"
                 )
             self.tracks[name] = track = Contender.resume(file)
-            track.plan = dataclasses.replace(track.plan, cell=self.candidates[name].plan.cell)  # ours, not the file's
+            track.plan = replace(track.plan, cell=self.candidates[name].plan.cell)  # ours, not the file's
             self._tried.add(name)
             launches = 1 + max((measurement.launch for measurement in track.measurements), default=0)
             self._took_s[name] = track.build_s, (track.seconds - track.build_s) / launches
         for name, track in self.tracks.items():
             if name not in self._tried:
-                track.plan = dataclasses.replace(
+                track.plan = replace(
                     track.plan,
                     session_id=self.session_id,
-                    provenance=dataclasses.replace(
-                        track.plan.provenance, tags=found[self.session_id][0][1].provenance.tags
-                    ),
+                    provenance=replace(track.plan.provenance, tags=found[self.session_id][0][1].provenance.tags),
                 )
         self._replay()
         measured = {entrant.cell for entrant in self.race.entrants.values() if entrant.launches}
@@ -426,7 +422,7 @@ class Search:
                 budget_s = max(LEAST_LAUNCH_S, budget_s)
         calls_s, calls = (SHORT_S, 0) if number == 0 else self._later_calls(keys)
         base = self.candidates[name].plan
-        track.launch_settings = dataclasses.replace(
+        track.launch_settings = replace(
             base.settings,
             min_time_s=calls_s / 2,
             max_time_s=calls_s,
@@ -537,9 +533,9 @@ def _of_budget(message: str) -> str:
 def race_plan(candidate: Candidate, tags: dict[str, str]) -> Candidate:
     """The candidate with a plan of as many launches as a race has rounds, and the tags of the search."""
     plan = candidate.plan
-    settings = dataclasses.replace(plan.settings, launches=MOST_ROUNDS)
-    provenance = dataclasses.replace(plan.provenance, tags={**plan.provenance.tags, **tags})
-    return dataclasses.replace(candidate, plan=dataclasses.replace(plan, settings=settings, provenance=provenance))
+    settings = replace(plan.settings, launches=MOST_ROUNDS)
+    provenance = replace(plan.provenance, tags={**plan.provenance.tags, **tags})
+    return replace(candidate, plan=replace(plan, settings=settings, provenance=provenance))
 
 
 def _result(track: Track, label: str, launches: range) -> Result:

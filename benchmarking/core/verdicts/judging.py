@@ -61,6 +61,7 @@ from typing import Literal
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Metric
 from benchmarking.core.records import Result
+from benchmarking.core.sample_statistics import SIGMA_PER_MAD
 from benchmarking.core.student_t import cumulative, quantile
 from benchmarking.core.text import counted
 from benchmarking.core.verdicts.launches import MIN_ROUNDS, ROUNDS_TO_PROVE, rounds_words, why_not_proven
@@ -80,8 +81,6 @@ chance, five launches reach it 1 time in 100."""
 FAR_OFF, FAR_OFF_TIMES = 8.0, 2.0
 """Range of a level, in standard deviations by the median deviation, from which single sessions are far off (20 normal
 ones reach it 1 time in 75), and the factor by which the next one may exceed the range."""
-SD_OF_MEDIAN_ABSOLUTE = 1.4826
-"""Standard deviation of normal values by their median absolute deviation."""
 LEAST_DEVIATION = 0.002
 """Smaller deviations matter to nobody, as those of a coarse clock that repeats one value."""
 MOST_DIGITS = 9
@@ -119,7 +118,7 @@ class SessionScatter:
         largest = 0.0
         for stretch in filter(None, self.stretches):
             centre, width = median(stretch), max(stretch) - min(stretch)
-            deviation = SD_OF_MEDIAN_ABSOLUTE * median(abs(value - centre) for value in stretch)
+            deviation = SIGMA_PER_MAD * median(abs(value - centre) for value in stretch)
             is_far_off = width > FAR_OFF * max(deviation, LEAST_DEVIATION)
             largest = max(largest, width * (FAR_OFF_TIMES if is_far_off else 1.0))
         return largest
