@@ -149,7 +149,7 @@ TABLE = """
   -npp :: {LENGTHS}
 --osl --out-tokens --out-len --decode --decode-length --output-len --random-output-len --random-output --output-tokens
   --output-tokens-mean --n-gen --max-tokens --tokens --max-new-tokens --min-new-tokens --generate-tokens --gen-tokens
-  --num-new-tokens --num-tokens -ntg :: {OUTPUTS}
+  --num-new-tokens --num-tokens -ntg --generate-kwargs --generation-kwargs :: {OUTPUTS}
 --random-range-ratio --output-tokens-stddev --synthetic-input-tokens-stddev :: {VARIED}
 -n :: --iterations --new-tokens --num-requests --rounds --rows --once
 --batch --bs --batch-size --per-device-batch-size --n-parallel -b -npl :: --batch-sizes --batch-size --batch
@@ -162,7 +162,7 @@ TABLE = """
   concurrency=VALUE shows them, and --request-rate RATE ranks those with a rate; calls side by side are selected by
   --among concurrency=VALUE :: if --objective: {ALONE} :: calls at a time are benchhouse run MODEL --concurrency N, and
   requests in flight benchhouse load MODEL --concurrency N
---request-rate --request-rates :: --request-rate --request-rates :: if --objective: {ALONE} :: a load is benchhouse load
+--request-rate :: --request-rate --request-rates :: if --objective: {ALONE} :: a load is benchhouse load
   MODEL --request-rate R, and benchhouse recommend MODEL --request-rate R ranks what is stored
 --concurrent-requests --concurrencies --num-concurrent --num-users --users --vus --virtual-users --num-workers --nireq
   :: --concurrency :: benchhouse load MODEL --concurrency N has N requests in flight; recommend takes a --request-rate
@@ -183,8 +183,7 @@ TABLE = """
 --temperature --top-p --top-k --min-p --sampling-params --frequency-penalty --presence-penalty :: requests ask for
   temperature 0: one greedy answer of exactly --output-length tokens
 --header --headers -H :: requests have no other header than that of $OPENAI_API_KEY
---extra-body --extra-inputs --use-legacy-max-tokens :: requests have the same fields for every server, and no other
-  ones
+--extra-body --extra-inputs --use-legacy-max-tokens :: requests have the same fields for every server, and no other ones
 --insecure --no-verify --verify-ssl -k :: --ca-file --include :: every export is compared with the model in torch;
   there is no way around it
 --chat --apply-chat-template --chat-template :: chat completions are --endpoint chat
@@ -199,7 +198,8 @@ TABLE = """
   --request-formatter-kwargs :: {UNWANTED}
 --use-server-token-count :: tokens are those that the server reports, else those that it streams
 --slice-duration --measurement-mode --export-level :: every request is stored: benchhouse query reads it
---detect-saturation :: a level at which the queue only grows is invalid by itself
+--detect-saturation --over-saturation --stop-over-saturated --stability-percentage :: a level at which the queue only
+  grows is invalid by itself
 --performance-sample-count --mlperf :: --samples-per-query --scenario
 --steps --num-steps :: --num-runs --iterations --request-rates
 --ignore-eos :: requests always ask for exactly --output-length tokens
@@ -212,7 +212,7 @@ TABLE = """
 --api-key --key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
 # Model, device and precision.
 --models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}
---model --model-name --model-path --model-name-or-path --checkpoint :: {MODELS}
+--model --model-name --model-path --model-name-or-path --checkpoint -hf --hf-repo -hfr -hff --repo-id :: {MODELS}
 -m :: if --model-id: the model is the argument MODEL, or --model-id MODEL :: {MODELS} --note --description
 --dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in :: --precision
   --precisions :: benchhouse export-model MODEL --precision exports in a precision
@@ -220,7 +220,8 @@ TABLE = """
 --framework --execution-provider --ep --engine --library :: --runtime --runtimes
 --backend --service-kind :: --engine --runtime --runtimes
 --max-latency --target-latency --latency-limit --latency-budget --max-ttft --max-tpot --max-itl --max-e2e --max-memory
-  --memory-limit --max-p90 --max-p95 --max-p99 :: --limit :: {LIMITED}
+  --memory-limit --max-p90 --max-p95 --max-p99 --constraint --constraints --slo-ttft --slo-tpot --slo-itl --slo-e2e
+  --slo-latency --ttft-slo --tpot-slo --e2e-slo --ttft-limit --tpot-limit --e2e-limit :: --limit :: {LIMITED}
 --latency --memory --energy --power --throughput --ttft --tpot --itl --e2e --p50 --p90 --p95 --p99 --latency-p50
   --latency-p90 --latency-p95 --latency-p99 :: --limit :: if --metric: a metric is named by --metric, such as
   latency_median_ms :: {ALWAYS}
@@ -239,7 +240,6 @@ TABLE = """
 --int4 --load-in-4bit --w4a16 :: its precision is --precision int4
 --input-shape --input-shapes --shape --shapes --min-shapes --opt-shapes --max-shapes :: if --batch-sizes: sizes are
   --batch-sizes 1 --sequence-lengths 32; those of a graph are --dim NAME=48 :: --batch-sizes --batch-size
---generate-kwargs --generation-kwargs :: {OUTPUTS}
 --list-backends --list-engines :: --list-runtimes
 --machines --replicas --instances :: if --share: the machines that serve the rate are part of the answer
 --all-runtimes --all-engines --all-backends :: if --runtimes: every runtime that can run it is --runtimes all
@@ -266,7 +266,7 @@ TABLE = """
 --step --min --max :: if --find-rate: levels are a list, --request-rate 1,2,4;
   the highest rate is searched between two, --request-rate 1,32 --find-rate --limit LIMITS
 --words --input-words --prompt-words :: --input-length
---load-type --load-pattern --pattern --traffic-pattern :: --arrivals
+--load-type --load-pattern --pattern --traffic-pattern --request-rate-mode --rate-mode --arrival-process :: --arrivals
 --append :: every run is added to what is stored
 --knee :: the knee of four levels or more is marked in their table
 --sessions --num-sessions --conversations :: if --turns: conversations have --turns N requests each; how many there
@@ -276,7 +276,6 @@ TABLE = """
 --min-accuracy --max-accuracy-loss --accuracy-loss --max-accuracy-drop --accuracy-drop --max-quality-loss --quality-loss
   --max-loss :: if --objective: {LOSS} :: if --share: {LOSS} :: benchhouse recommend --max-kl and --min-agreement limit
   the loss of quality
---constraint --constraints :: --limit :: {LIMITED}
 # hyperfine, and gates of other tools.
 --parameter-list --parameter-scan -L -P :: a list of values is measured one after the other: --batch-sizes 1,2
 --min-runs :: --rounds --iterations :: {JUDGED_BY}
@@ -301,8 +300,7 @@ TABLE = """
 --compare-fail :: --fail-on :: {NO_THRESHOLD}
 --export-csv --output-csv --csv-file --to-csv :: stored results are written by benchhouse export --format csv
 --export-markdown --export-md :: --markdown :: stored results are written by benchhouse export --format markdown
---report --summary --summary-file :: --report --markdown :: benchhouse charts --report FILE writes one of what is
-  stored
+--report --summary --summary-file :: --report --markdown :: benchhouse charts --report FILE writes one of what is stored
 --exit-code --ci --strict --fail --fail-on --fail-on-regression --fail-if-slower --fail-on-slower --error-exitcode
   --gate :: --fail-on :: the exit code of benchhouse check says it: 1 for a regression; compare, ab and run
   --compare-to have --fail-on
@@ -331,8 +329,8 @@ TABLE = """
 --html :: --report :: benchhouse charts --report FILE.html writes a page of what is stored
 --format --output-format :: --markdown --json --junit
 --gpu-memory-utilization --max-model-len --max-num-batched-tokens --enable-chunked-prefill --swap-space --block-size
-  --scheduling-policy --mem-fraction-static --max-running-requests --chunked-prefill-size --max-num-seqs ::
-  {OF_SERVER}
+  --scheduling-policy --mem-fraction-static --max-running-requests --chunked-prefill-size --max-num-seqs
+  --backend-kwargs --backend-args :: {OF_SERVER}
 --enable-prefix-caching --no-enable-prefix-caching --disable-radix-cache :: --prefix-cache :: {OF_SERVER}
 --load-format --dummy-weights --no-weights --random-weights :: --weights
 --disable-detokenize --skip-tokenizer-init :: tokens are counted; what a runtime does is part of its time
@@ -353,10 +351,8 @@ TABLE = """
 --main-gpu -mg :: a GPU is chosen by --device cuda:1
 -sm :: --split-mode
 -ts :: --tensor-split
---request-rate-mode --rate-mode --arrival-process :: --arrivals
 -C --numactl --cpu-mask --cpu-range --cpus --cores --taskset :: --cpu-list
 -tb --threads-batch :: --batch-threads
--hf --hf-repo -hfr -hff --repo-id :: {MODELS}
 --delay --sleep --pause :: nothing waits between calls; --cold-cache empties the caches before each
 --no-warmup :: calls are counted once they are steady; the first call is a result of its own
 --tensor-parallel-size --tensor-parallel --tp --tp-size --pipeline-parallel-size --pp-size --num-gpus --num-shards
@@ -378,17 +374,16 @@ TABLE = """
 --output-file --output-path --result-filename --results-file --report-path --export-path --out -o :: --output
   --output-dir --save :: results go to stdout: add > FILE
 --result-dir --results-dir --artifact-dir --output-folder --outdir --save-dir --log-dir :: --output-dir
---save-result --save-results --save-detailed --store :: --save :: {STORED}
+--save-result --save-results --save-detailed --store --store-db --store-results --save-db --to-db :: --save :: {STORED}
 --output :: if --chart: pictures go to the folder --output-dir, those of --chart NAME or all; --report FILE.html is a
   page with all :: --markdown --junit --report :: {RESULT_FILES}
 -oe --json --save-json --json-output --json-file --output-json :: --json
---db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri --tracking-uri ::
-  --db-path
+--db --database --db-file --warehouse --db-url --connection --uri --store-uri --backend-store-uri --tracking-uri --into
+  :: --db-path
 --progress --show-progress :: progress is always shown: --quiet turns it off
 --disable-tqdm --no-progress --silent --quiet :: --quiet :: what it prints is on stdout: add > FILE
 --verbose --verbosity --debug -v :: --log-level :: BENCHHOUSE_TRACEBACK=1 in front shows tracebacks
---retries --retry --max-retries --num-retries :: nothing is tried again: a request or launch that fails counts as
-  failed
+--retries --retry --max-retries --num-retries :: nothing is tried again: a request or launch that fails counts as failed
 --resume --continue --skip-existing --skip-completed :: --resume :: unfinished runs are continued by benchhouse run
   --resume
 # Profilers.
@@ -405,7 +400,6 @@ TABLE = """
   without a selection; delete needs one, as in until=DATE, and alert set each ID
 --query --sql --command --statement --execute :: {STATEMENTS}
 -e :: --runtime --runtimes :: {STATEMENTS}
---into :: --db-path
 -q :: --request-rate --quiet :: {STATEMENTS}
 --readonly --read-only --ro :: benchhouse query and sql only read, and so does dashboard --read-only
 --tables --table --schema --dictionary --views :: --describe
@@ -438,13 +432,14 @@ TABLE = """
   hardware, method or improvement
 --assert --require --expect --criteria :: --limit
 --stages --levels :: --request-rates --concurrency
---clients --streams --slots --in-flight --inflight :: --concurrency
+--clients --streams --slots --in-flight --inflight --api-mode -api :: --concurrency
 --rpm --requests-per-minute :: rates are per second: --request-rate 2 is 120 requests a minute
 --system-prompt :: --shared-prefix
 --start --launch --docker --start-server --server-command --server-cmd :: --serve
 --health --health-check --healthcheck :: --start-timeout :: a server is up when its page /health answers
 --soak --spike --stress :: a long level is --duration 1h; bursts and ramps are --arrivals burst and ramp
---highest-rate --breaking-point :: --find-rate
+--highest-rate --breaking-point --adaptive-scale --adaptive --auto-rate --auto-tune-rate --binary-search --search-rate
+  --find-max-rate --max-throughput --saturate --autoscale :: --find-rate
 --ssl --tls --https :: an address that begins with https:// is encrypted; --ca-file FILE names its authority
 --proxy --http-proxy :: no proxy is used: its time would be part of every latency
 --raw --raw-output --samples-output :: every request and sample is stored: benchhouse query reads them
@@ -454,10 +449,6 @@ TABLE = """
   --target-percentile --slo-percentile :: --share :: {SHARE}
 --find-concurrency --max-concurrency-search :: the most requests in flight within limits are the last level that holds:
   --concurrency 1,2,4,8 --limit LIMITS; a rate is found by --find-rate
---slo-ttft --slo-tpot --slo-itl --slo-e2e --slo-latency --ttft-slo --tpot-slo --e2e-slo --ttft-limit --tpot-limit
-  --e2e-limit :: --limit :: {LIMITED}
---adaptive-scale --adaptive --auto-rate --auto-tune-rate --binary-search --search-rate --find-max-rate
-  --max-throughput --saturate --autoscale :: --find-rate
 --apply --deploy --write-config --save-config --use-best --export-config :: nothing is changed on this machine:
   benchhouse tune prints the lines that deploy what it found
 # Charts and pages.
@@ -498,14 +489,10 @@ TABLE = """
   :: --tag
 --launcher --isolation --process-isolation --device-isolation --isolated --fork --spawn :: each launch is a new
   process, alone on its device
---dry-run :: if --find-rate: a level takes --duration times --repetitions, and --find-rate up to 60 times that
-  :: if --no-alerts: nothing is measured without --confirm, nor stored with --no-alerts :: all arguments are
-  checked before a command begins; run, batch, benches, compare-runtimes, tune, quality,
-  import, merge, compact and delete have --dry-run
---backend-kwargs --backend-args :: {OF_SERVER}
+--dry-run :: if --find-rate: a level takes --duration times --repetitions, and --find-rate up to 60 times that :: if
+  --no-alerts: nothing is measured without --confirm, nor stored with --no-alerts :: all arguments are checked before a
+  command begins; run, batch, benches, compare-runtimes, tune, quality, import, merge, compact and delete have --dry-run
 --server-metrics --prometheus-url :: the server's own metrics are read at its address during each level by themselves
---over-saturation --stop-over-saturated --stability-percentage :: a level at which the queue only grows is invalid by
-  itself
 --ui --ui-type :: --quiet
 --variant --variants :: a variant is a configuration of a benchmark: --include NAME chooses benchmarks
 -dev :: --device --devices
@@ -527,7 +514,6 @@ TABLE = """
 --to --target-format :: if --find-rate: levels are a list, --request-rate 1,2,4 :: --format --output --output-dir
 --for :: --prefer {MODELS}
 --no-display-prompt --trtllm --trtexec :: --help-all lists every flag, --help-options those of a runtime
---api-mode -api :: --concurrency
 --infer-precision -ip :: --precision --precisions
 --io-binding :: --io-mode
 --sdpa-backend :: --attention :: set it in the configurations of your benchmarks
@@ -566,7 +552,6 @@ TABLE = """
 --yes :: nothing is asked
 --model-file --models-file --model-config :: --model-list
 --hardware-comparison --device-comparison --batch-size-comparison --all-charts :: --chart
---store-db --store-results --save-db --to-db :: --save :: {STORED}
 --list :: --list-devices --list-models --list-charts --list-formats --describe --dry-run :: benchhouse show lists what
   is stored, benchhouse run --list-models, --list-runtimes and --list-devices what can be measured
 --commit-id --git-commit --commit --branch-name --branch --commit-message :: if --worktree-a: {WORKTREE} :: commit and

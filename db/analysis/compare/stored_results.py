@@ -44,7 +44,8 @@ import numpy as np
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB, LOAD_RATES, Metric
 from benchmarking.core.records import canonical_hash
-from benchmarking.core.verdicts.judging import MIN_SESSIONS, SD_OF_MEDIAN_ABSOLUTE, SessionScatter
+from benchmarking.core.sample_statistics import SIGMA_PER_MAD
+from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value
@@ -516,7 +517,7 @@ def _levels(history: Sequence[float]) -> list[Sequence[float]]:
     if len(history) < MIN_SESSIONS:
         return [history]
     steps = np.abs(np.diff(np.log(np.asarray(history))))
-    if steps.max() <= CLIP_SD * SD_OF_MEDIAN_ABSOLUTE * float(np.median(steps)):
+    if steps.max() <= CLIP_SD * SIGMA_PER_MAD * float(np.median(steps)):
         return [history]
     cuts = [0, *change_indices(history), len(history)]
     return [history[start:end] for start, end in pairwise(cuts)]
@@ -525,7 +526,7 @@ def _levels(history: Sequence[float]) -> list[Sequence[float]]:
 def _clipped(differences: Sequence[Floats]) -> list[Floats]:
     """The differences, with a few outliers clipped."""
     sizes = np.abs(np.concatenate(differences))
-    limit = CLIP_SD * SD_OF_MEDIAN_ABSOLUTE * float(np.median(sizes))
+    limit = CLIP_SD * SIGMA_PER_MAD * float(np.median(sizes))
     outliers = int((sizes > limit).sum())
     if outliers > max(1.0, MAX_CLIPPED * len(sizes)) or limit == 0:
         return list(differences)
