@@ -49,7 +49,7 @@ from benchmarking.core.untrusted.redaction import from_home, redacted, without_s
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan, Machine, foreign_code
 from benchmarking.sweep.run import command_session, journal, spool
-from benchmarking.sweep.run.command_session import database
+from benchmarking.sweep.run.command_session import Ingest, database
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def run(
 
 
 def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    from benchmarking.batch.batch_run import Batch, Manifest
+    from benchmarking.batch.batch_run import Manifest
 
     session_id = uuid7()
     plans = cell_plans.plans(arguments, (NAME, *argv), session_id, target.machine)
@@ -132,14 +132,8 @@ def _start(target: Target, arguments: argparse.Namespace, argv: Sequence[str]) -
             ingest = database(info.db_path, arguments.lock_timeout, quiet=arguments.quiet)
         command_session.note_choices(plans)
         manifest = Manifest.create(folder, info, plans)
-        batch = Batch(
-            *(folder, manifest, ingest),
-            quiet=arguments.quiet,
-            device_wait_s=arguments.lock_timeout,
-            cluster=target.cluster,
-        )
         try:
-            return _measure_and_show(batch, target, arguments)
+            return _measure_and_show(manifest, ingest, target, arguments)
         finally:
             manifest.release()
 
@@ -162,7 +156,7 @@ def _estimate(plans: Sequence[CellPlan], arguments: argparse.Namespace) -> Estim
 def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Continue the newest unfinished batch in the folder, or the one with this command's settings. A batch that may not
     be continued is refused before a cluster is started for it."""
-    from benchmarking.batch.batch_run import Batch, Manifest, unfinished
+    from benchmarking.batch.batch_run import Manifest, unfinished
     from benchmarking.sweep.run.supervisor import check_location
 
     folder = Path(arguments.output_dir)
@@ -190,13 +184,7 @@ def _resume(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             ingest = database(absolute_database(db_path), arguments.lock_timeout, quiet=arguments.quiet)
         devices = arguments.devices or device_kinds(manifest.cells)
         with open_target(arguments, devices) as target, lean_cache(is_lean=arguments.lean_cache, say=note):
-            batch = Batch(
-                *(manifest.path.parent, manifest, ingest),
-                quiet=arguments.quiet,
-                device_wait_s=arguments.lock_timeout,
-                cluster=target.cluster,
-            )
-            return _measure_and_show(batch, target, arguments)
+            return _measure_and_show(manifest, ingest, target, arguments)
     finally:
         manifest.release()
 
@@ -226,11 +214,18 @@ def _find_manifest(paths: Sequence[Path], argv: Sequence[str]) -> Manifest:
     )
 
 
-def _measure_and_show(batch: Batch, target: Target, arguments: argparse.Namespace) -> int:
+def _measure_and_show(manifest: Manifest, ingest: Ingest | None, target: Target, arguments: argparse.Namespace) -> int:
     """Start or resume a batch, and show its results."""
+    from benchmarking.batch.batch_run import Batch
     from benchmarking.sweep.show.compared_runtimes import comparison_text
     from benchmarking.sweep.show.report import scaling_text
 
+    batch = Batch(
+        *(manifest.path.parent, manifest, ingest),
+        quiet=arguments.quiet,
+        device_wait_s=arguments.lock_timeout,
+        cluster=target.cluster,
+    )
     with _logging(batch):
         try:
             summarised = batch.resume(target.machine, vars(arguments)) if arguments.resume else batch.start()
