@@ -31,14 +31,7 @@ from typing import Any
 from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
-from benchmarking.core.command_line import (
-    Parser,
-    choice,
-    command,
-    default_database,
-    note,
-    notes,
-)
+from benchmarking.core.command_line import Parser, choice, command, default_database, note, notes
 from benchmarking.core.command_names import as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
@@ -265,12 +258,8 @@ def run_comparison(
         print(json.dumps({**sides, "comparison": found.comparison.document}, indent=2, ensure_ascii=False))
     else:
         for one in arms:
-            where = "" if one.folder is None else f" (in {one.folder})"
-            print(
-                f"- {one.name}: {markdown_code(one.typed + where)}"
-                if output.markdown
-                else f"{one.name}  {one.typed}{where}"
-            )
+            line = one.typed if one.folder is None else f"{one.typed} (in {one.folder})"
+            print(f"- {one.name}: {markdown_code(line)}" if output.markdown else f"{one.name}  {line}")
         print(f"\n{found.comparison.text}")
     if output.output_dir is not None:
         selections = [f"tag.ab={found.name},tag.ab_side={letter}" for letter in LETTERS]
@@ -310,7 +299,15 @@ def measure_and_compare(
     runs: dict[Letter, list[str]] = {letter: [] for letter in LETTERS}
     code, rounds, started = EXIT_OK, 0, monotonic()
     format_flags = ["--json"] if output.json else ["--markdown"] if output.markdown else []
-    with _working_folder(output, name, keep_partial=keep_partial) as folder:
+    with ExitStack() as stack:  # the working folder of the sides is in the output folder, if there is one
+        if output.output_dir is not None:
+            spool.prepare(output.output_dir)
+            keep_folder = _keep_after_error if keep_partial else held_folder
+            folder = stack.enter_context(keep_folder(output.output_dir / f"ab-{name}"))
+        else:
+            folder = stack.enter_context(temporary_folder("benchhouse-ab"))
+            if keep_partial:
+                stack.enter_context(_keep_after_error(folder, f"benchhouse-ab-{name}"))
         db_path = output.db_path if output.output_dir is not None else str(folder / "compared.duckdb")
         ingest = command_session.database(db_path, output.lock_timeout_s, quiet=True)
         say = notes(quiet=output.quiet)
@@ -330,17 +327,8 @@ def measure_and_compare(
             words = [] if output.description is None else ["--description", output.description]
             quiet = [*(["--anonymous"] if output.anonymous else []), *(["--quiet"] if output.quiet else [])]
             wait = [] if output.lock_timeout_s is None else ["--lock-timeout", f"{output.lock_timeout_s:g}"]
-            code = max(
-                code,
-                measure_in_turns(
-                    arms,
-                    turns,
-                    part,
-                    {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS},
-                    say,
-                    name,
-                ),
-            )
+            further = {letter: [*tags, "--tag", f"ab_side={letter}", *words, *wait, *quiet] for letter in LETTERS}
+            code = max(code, measure_in_turns(arms, turns, part, further, say, name))
             for letter in LETTERS:
                 for path in _collect_run_files(part, letter, output):
                     ingest(path)
@@ -380,24 +368,6 @@ def _collect_run_files(folder: Path, letter: Letter, output: OutputOptions) -> l
 
 
 @contextmanager
-def _working_folder(output: OutputOptions, name: str, *, keep_partial: bool) -> Iterator[Path]:
-    """The working folder of the sides, in the output folder if there is one. With `keep_partial` it is kept after an
-    error if it has results."""
-    if output.output_dir is not None:
-        spool.prepare(output.output_dir)
-        keep_folder = _keep_after_error if keep_partial else held_folder
-        with keep_folder(output.output_dir / f"ab-{name}") as folder:
-            yield folder
-        return
-    with temporary_folder("benchhouse-ab") as temporary:
-        if not keep_partial:
-            yield temporary
-            return
-        with _keep_after_error(temporary, f"benchhouse-ab-{name}") as folder:
-            yield folder
-
-
-@contextmanager
 def _keep_after_error(folder: Path, name: str | None = None) -> Iterator[Path]:
     """The folder, deleted at the end. After an error it is kept if it has results, under another name if given."""
     try:
@@ -432,12 +402,7 @@ def _run_id(path: Path) -> str:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        usage="%(prog)s A [B] [flags]",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=NAME, usage="%(prog)s A [B] [flags]", description=__doc__, epilog=EXAMPLES)
     sides = parser.add_argument_group("sides")
     sides.add_argument("a", metavar="A", help="command line of the baseline, in quotes")
     sides.add_argument(
@@ -494,14 +459,10 @@ def add_measurement_flags(group: argparse._ArgumentGroup) -> None:
     )
 
 
-COMPARE_TO = "--compare-to"
+COMPARE_TO, INTERLEAVE = "--compare-to", "--interleave"
 MOST_POINTS = 4
 """Maximum points listed in an advice; the rest are counted."""
-
-INTERLEAVE = "--interleave"
-
 HOST_KEYS = ("cpu_model", "cpu_cores", "cpu_threads", "numa_nodes", "memory_class_bytes")
-
 """The parts of a hardware id that describe the machine rather than its device."""
 
 
@@ -543,10 +504,8 @@ def show_comparison(
     """Shows the runs as before, then their comparison with the stored run, whose exit code is appended to `codes`."""
     # Selected by id, because "latest" is the new run by then.
     stored_before = stored_runs(arguments.compare_to, arguments.db_path)
-    stored, points = (
-        [run.run_id for run in stored_before],
-        {point.label for run in stored_before for point in run.points},
-    )
+    stored = [run.run_id for run in stored_before]
+    points = {point.label for run in stored_before for point in run.points}
     typed = name = arguments.compare_to
     if not any(run_id.startswith(typed) for run_id in stored):
         # With ids by which each can be selected: a UUIDv7's first two groups are its time in milliseconds.
@@ -615,12 +574,8 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
     recorded = runs[-1].hashed_keys
     differing = [name for name in HOST_KEYS if name in recorded and recorded[name] != machine[name]]
     if differing:
-        differences = "; ".join(
-            f"{name}: {json.dumps(recorded[name])} / {json.dumps(machine[name])}" for name in differing
-        )
-        raise UsageError(
-            f"{INTERLEAVE}: the stored run is from another machine ({differences}): run this command there"
-        )
+        values = "; ".join(f"{name}: {json.dumps(recorded[name])} / {json.dumps(machine[name])}" for name in differing)
+        raise UsageError(f"{INTERLEAVE}: the stored run is from another machine ({values}): run this command there")
     positions = {position for position, word in enumerate(argv) if word in (COMPARE_TO, FLAG)}
     dropped = positions | {position + 1 for position in positions}
     own = [
