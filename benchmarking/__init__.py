@@ -34,20 +34,17 @@ __all__ = [
 ]
 
 HOMES = {
-    "BenchmarkConfig": "benchmarking.benches",
-    "BenchmarkRunner": "benchmarking.benches.runner",
-    "CPUMonitor": "benchmarking.measure.monitor",
-    "CustomMetric": "benchmarking.benches",
-    "DeviceMonitor": "benchmarking.measure.monitor",
-    "GPUMonitor": "benchmarking.measure.monitor",
-    "MLRuntimeProfiler": "benchmarking.commands.ml_runtime_profiler",
-    "ModelBenchmark": "benchmarking.benches",
-    "TimingResult": "benchmarking.measure.timing",
-    "benchmark_model": "benchmarking.api",
-    "benchmark_script": "benchmarking.api",
-    "create_config_variants": "benchmarking.benches",
-    "flush_memory": "benchmarking.measure.memory",
-    "measure_file": "benchmarking.api",
+    name: module
+    for module, names in {
+        "benchmarking.benches": "BenchmarkConfig CustomMetric ModelBenchmark create_config_variants",
+        "benchmarking.benches.runner": "BenchmarkRunner",
+        "benchmarking.measure.monitor": "CPUMonitor DeviceMonitor GPUMonitor",
+        "benchmarking.commands.ml_runtime_profiler": "MLRuntimeProfiler",
+        "benchmarking.measure.timing": "TimingResult",
+        "benchmarking.api": "benchmark_model benchmark_script measure_file",
+        "benchmarking.measure.memory": "flush_memory",
+    }.items()
+    for name in names.split()
 }
 """Public name -> its module."""
 

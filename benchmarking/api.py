@@ -23,16 +23,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import default_runtime, device_named, names_with, processor, runtime_of_device_alias
 from benchmarking.core.provenance import provenance, utc_now, uuid7
-from benchmarking.core.records import (
-    PRECISIONS,
-    Cell,
-    Device,
-    Json,
-    LaunchLoad,
-    Precision,
-    Run,
-    Scalar,
-)
+from benchmarking.core.records import PRECISIONS, Cell, Device, Json, LaunchLoad, Precision, Run, Scalar
 from benchmarking.core.settings import takes_settings
 from benchmarking.devices.support.select import probe_all
 from benchmarking.measure.context import Settings

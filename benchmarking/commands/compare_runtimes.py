@@ -117,12 +117,7 @@ def _compared() -> tuple[str, ...]:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        usage="%(prog)s MODEL [flags]",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=NAME, usage="%(prog)s MODEL [flags]", description=__doc__, epilog=EXAMPLES)
     flags.add_named_model(parser.add_argument_group("model"))
     hardware = parser.add_argument_group("device and runtime")
     flags.add_device(hardware)

@@ -19,12 +19,7 @@ from pathlib import Path
 from benchmarking.builds.store import CACHE_VARIABLE
 from benchmarking.core.argument_types import positive_int
 from benchmarking.core.child_process import environment_variable
-from benchmarking.core.command_line import (
-    Parser,
-    command,
-    note,
-    notes,
-)
+from benchmarking.core.command_line import Parser, command, note, notes
 from benchmarking.core.errors import EXIT_OK, NotInstalledError, UnsupportedError, UsageError
 from benchmarking.core.plugins import check_measuring, export_runtimes, how_to_install, is_installed, processor
 from benchmarking.core.records import Cell, Point

@@ -120,12 +120,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        usage="%(prog)s MODEL [flags]",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=NAME, usage="%(prog)s MODEL [flags]", description=__doc__, epilog=EXAMPLES)
     model = parser.add_argument_group("model")
     flags.add_named_model(model)
     flags.add_graph_inputs(model)

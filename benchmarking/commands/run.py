@@ -176,12 +176,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command
 
 
 def _parser(name: str = NAME) -> Parser:
-    parser = Parser(
-        prog=name,
-        usage="%(prog)s MODEL [flags]",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=name, usage="%(prog)s MODEL [flags]", description=__doc__, epilog=EXAMPLES)
     model = parser.add_argument_group("model")
     what = "name on the Hugging Face hub, local folder, or a name from --list-models"
     add_model_id(model, what, is_needed=False)

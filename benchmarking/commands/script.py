@@ -255,12 +255,7 @@ def _results_text(runs: Sequence[Run], page: Page) -> str:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog=NAME,
-        usage="%(prog)s SCRIPT[::HASH,HASH] ... [flags]",
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=NAME, usage="%(prog)s SCRIPT[::HASH,HASH] ... [flags]", description=__doc__, epilog=EXAMPLES)
     scripts = parser.add_argument_group("scripts")
     scripts.add_argument(
         "script",

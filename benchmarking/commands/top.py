@@ -51,11 +51,7 @@ HOW_TO_START = (
 @command(NAME, only_prints=True)
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    parser = Parser(
-        prog=NAME,
-        description=__doc__,
-        epilog=EXAMPLES,
-    )
+    parser = Parser(prog=NAME, description=__doc__, epilog=EXAMPLES)
     parser.add_argument(
         "--interval",
         type=positive_seconds,

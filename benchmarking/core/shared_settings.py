@@ -149,23 +149,10 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 )
 """What can be limited -> its units, in the one that values are returned in."""
 
-EXAMPLES: Mapping[str, str] = MappingProxyType(
-    {
-        "ttft": "500ms",
-        "tpot": "50ms",
-        "e2e": "2s",
-        "latency": "20ms",
-        "latency_p95": "50ms",
-        "memory": "2GB",
-        "throughput": "100/s",
-        "energy": "5J",
-        "kl": "0.02",
-        "perplexity_increase": "1%",
-        "agreement": "99%",
-        **dict.fromkeys(("exact_match", "choice_accuracy", "accuracy"), "90%"),
-        "latency_p90": "40ms",
-        "latency_p99": "80ms",
-    }
+EXAMPLES = (
+    *("ttft:500ms", "tpot:50ms", "e2e:2s", "latency:20ms", "latency_p95:50ms", "memory:2GB", "throughput:100/s"),
+    *("energy:5J", "kl:0.02", "perplexity_increase:1%", "agreement:99%", "exact_match:90%", "choice_accuracy:90%"),
+    *("accuracy:90%", "latency_p90:40ms", "latency_p99:80ms"),
 )
 """A limit of each kind, those that most people set first."""
 LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
@@ -254,7 +241,7 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
                 hint += _only_side(lowered, colon, names)
             if lowered.isidentifier():  # without a value
                 ours = _known_name(lowered, names)
-                hint = _elsewhere(lowered, names) if ours is None else f": write {ours}:{EXAMPLES[ours]}"
+                hint = _elsewhere(lowered, names) if ours is None else f": write {_example([ours])}"
             if part[:1].isdigit():
                 unit = part.lstrip("0123456789.")
                 fitting = [one for one in ("e2e", "latency", *names) if one in names and unit in UNITS[one]]
@@ -320,4 +307,4 @@ def _known_name(name: str, names: Collection[str]) -> str | None:
 
 
 def _example(names: Collection[str]) -> str:
-    return ",".join([f"{name}:{value}" for name, value in EXAMPLES.items() if name in names][:MOST_EXAMPLES])
+    return ",".join([limit for limit in EXAMPLES if limit.partition(":")[0] in names][:MOST_EXAMPLES])
