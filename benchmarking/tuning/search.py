@@ -128,11 +128,6 @@ class Configuration:
     def key(self) -> str:
         return f"{self.candidate.name}, {self.point.label}"
 
-    @property
-    def entrant(self) -> Entrant:
-        """It as the race knows it."""
-        return Entrant(key=self.key, cell=self.candidate.name)
-
 
 class Search:
     """A search: its race, the runs of its cells, and its budget."""
@@ -158,7 +153,7 @@ class Search:
         self.tracks: dict[str, Contender] = {
             name: Contender.start(folder, candidate.plan) for name, candidate in self.candidates.items()
         }
-        self.race = Race([configuration.entrant for configuration in self.configurations.values()])
+        self.race = Race([Entrant(key=key, cell=one.candidate.name) for key, one in self.configurations.items()])
         self.session_id = space.candidates[0].plan.session_id
         self._say, self._device_wait_s = say, device_wait_s
         self._observer = _Builds(say)
