@@ -161,12 +161,10 @@ LIMITED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "measures it, benchhouse recommend MODEL --request-rate RATE --limit e2e:2s ranks what is stored",
         "accuracy exact_match choice_accuracy": "it is of evaluations that are imported: benchhouse recommend MODEL "
         "--limit accuracy:90% ranks by them",
-        "throughput rps qps tps": (
-            "a rate of requests is --request-rate; benchhouse load --find-rate finds the highest within the limits"
-        ),
-        "error_rate errors error failures failure_rate success_rate": (
-            "a request that fails is outside each limit, which 99 % must meet"
-        ),
+        "throughput rps qps tps": "a rate of requests is --request-rate; benchhouse load --find-rate finds the "
+        "highest within the limits",
+        "error_rate errors error failures failure_rate success_rate": "a request that fails is outside each limit, "
+        "which 99 % must meet",
         "cost price": "it is optimized: benchhouse tune --objective cost, recommend --prefer cost, with --price FILE",
         "goodput": "99 % of the requests must meet each limit of benchhouse load, as in --limit ttft:500ms,e2e:2s",
         "agreement kl perplexity_increase memory energy": "it is of calls: benchhouse tune MODEL --limit "

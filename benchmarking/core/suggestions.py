@@ -76,15 +76,12 @@ FASTEST = ("best", "fastest", "optimal", "quickest")
 """What people ask for where a runtime is named."""
 NOT_MEASURED: Mapping[str, str] = MappingProxyType(
     {
-        "torchscript torch-script torch.jit jit script": (
-            "TorchScript, which torch.compile replaced: that is --runtime compiled; exported graphs run in onnxruntime"
-        ),
-        "tensorflow tf keras tflite jax flax xla coreml tvm paddle": (
-            "no runtime here: benchhouse benches measures code of your own, benchhouse import FILE stores its results"
-        ),
-        "deepspeed accelerate optimum ipex bettertransformer": (
-            "PyTorch with settings of its own: benchhouse script FILE measures the models that your code calls"
-        ),
+        "torchscript torch-script torch.jit jit script": "TorchScript, which torch.compile replaced: that is "
+        "--runtime compiled; exported graphs run in onnxruntime",
+        "tensorflow tf keras tflite jax flax xla coreml tvm paddle": "no runtime here: benchhouse benches measures "
+        "code of your own, benchhouse import FILE stores its results",
+        "deepspeed accelerate optimum ipex bettertransformer": "PyTorch with settings of its own: benchhouse script "
+        "FILE measures the models that your code calls",
     }
 )
 """Engines that people name as runtimes -> what to do instead."""
@@ -194,28 +191,23 @@ COMMANDS_MEANT: Mapping[str, str] = MappingProxyType(
             "benchhouse run MODEL measures a model on this machine"
         ),
         "hyperfine": "two commands are compared by benchhouse ab 'COMMAND' 'COMMAND'",
-        "pytest pytest-benchmark asv pyperf": (
-            "its result files are stored by benchhouse import FILE, and judged by benchhouse check"
-        ),
-        "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity": (
-            "quality against eager float32 is measured by benchhouse run MODEL --quality"
-        ),
-        "quantize optimize": (
-            "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune MODEL"
-        ),
+        "pytest pytest-benchmark asv pyperf": "its result files are stored by benchhouse import FILE, and judged by "
+        "benchhouse check",
+        "lm-eval lm_eval lm-evaluation-harness eval evaluate accuracy perplexity": "quality against eager float32 is "
+        "measured by benchhouse run MODEL --quality",
+        "quantize optimize": "a precision is chosen by benchhouse run MODEL --precision int8, or by benchhouse tune "
+        "MODEL",
         "bench benchmark": "benchhouse run MODEL measures a model, benchhouse benches your own benchmarks",
         "gpu gpus cpu cpus": "benchhouse run --list-devices shows what is here, --device of a command chooses one",
         "watch monitor": "benchhouse top watches the sweeps that run on this machine",
         "report": "benchhouse charts --report FILE writes one, batch --report one of its runs, publish a site",
-        "github-action github-actions github gitlab jenkins ci": (
-            "benchhouse check --github gates the newest results; ab needs no history"
-        ),
+        "github-action github-actions github gitlab jenkins ci": "benchhouse check --github gates the newest results; "
+        "ab needs no history",
         "baseline": "every stored result is one: benchhouse check judges the newest by the earlier ones, benchhouse ab "
         "measures two commands, and benchhouse run --compare-to SELECTION judges against stored results",
         "compare-to": "it is a flag: benchhouse run MODEL --compare-to SELECTION",
-        "triage accept ack acknowledge intended approve": (
-            "alerts are triaged by benchhouse alert set ID intended --note WHY; benchhouse alert list shows their ids"
-        ),
+        "triage accept ack acknowledge intended approve": "alerts are triaged by benchhouse alert set ID intended "
+        "--note WHY; benchhouse alert list shows their ids",
         "serve": "benchhouse dashboard shows the warehouse, benchhouse load --url tests a server that runs",
         "verify validate": "benchhouse setup --verify checks the warehouse, benchhouse check the newest results",
         "backup": "it is a flag: benchhouse setup --backup FILE",
@@ -354,12 +346,10 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
 
 WITHIN_LIMITS: Mapping[str, str] = MappingProxyType(
     {
-        "ttft time_to_first_token tpot itl": (
-            "it has a limit, such as --limit ttft:200ms, within which the best is chosen"
-        ),
-        "accuracy quality kl perplexity agreement": (
-            "quality has a limit, as in --limit agreement:99%,kl:0.02, within which the best is chosen"
-        ),
+        "ttft time_to_first_token tpot itl": "it has a limit, such as --limit ttft:200ms, within which the best is "
+        "chosen",
+        "accuracy quality kl perplexity agreement": "quality has a limit, as in --limit agreement:99%,kl:0.02, within "
+        "which the best is chosen",
         "memory vram ram": "memory has a limit, as in --limit memory:2GB, within which the best is chosen",
     }
 )
@@ -375,9 +365,8 @@ VALUES_ELSEWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "trace torch pytorch nsys nsight chrome perfetto tensorboard cprofile layers operators kernels memory": (
                 "benchhouse profile MODEL shows where the time goes"
             ),
-            "sweep synchronous concurrent throughput constant poisson": (
-                "a load is benchhouse load MODEL, at each of --request-rate or --concurrency"
-            ),
+            "sweep synchronous concurrent throughput constant poisson": "a load is benchhouse load MODEL, at each of "
+            "--request-rate or --concurrency",
         },
     }
 )
