@@ -212,11 +212,7 @@ def _parser(name: str = NAME) -> Parser:
     instead.add_argument(
         "--list-devices", action="store_true", help="list all kinds of devices, and why any was not found"
     )
-    instead.add_argument(
-        "--list-runtimes",
-        action="store_true",
-        help="list all runtimes, and which packages any lacks",
-    )
+    instead.add_argument("--list-runtimes", action="store_true", help="list all runtimes, and which packages any lacks")
     instead.add_argument("--list-models", action="store_true", help="list the models in the catalog and in the cache")
     instead.add_argument(
         "--calibrate-device",

@@ -246,10 +246,7 @@ class Search:
         started = [self.tracks[name] for name in self.candidates if name in self._tried]
         for track in started:
             launches = 1 + max((measurement.launch for measurement in track.measurements), default=0)
-            track.plan = replace(
-                track.plan,
-                settings=replace(track.plan.settings, launches=launches),
-            )
+            track.plan = replace(track.plan, settings=replace(track.plan.settings, launches=launches))
             self._runs[track.plan.run_id] = track.run(utc_now())
         paths = [track.file.write(self._runs[track.plan.run_id]) for track in started]
         if ingest is not None and paths:
