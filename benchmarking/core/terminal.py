@@ -236,11 +236,12 @@ class State:
 
 class Display:
     """Progress on a stream (stderr by default): on a terminal, a bar with the time left and the current activity below
-    it; elsewhere, only the lines written with `say`."""
+    it; elsewhere, only the lines written with `say`; if it is quiet, nothing."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = unguarded(sys.stderr) if stream is None else stream
-        self.is_drawn = can_rewrite(self._stream)
+        self._is_quiet = quiet
+        self.is_drawn = not quiet and can_rewrite(self._stream)
         self._drawn_s = -REDRAW_S
         self._lines = ""
         self._bar: tuple[Live, Progress] | None = None
@@ -287,6 +288,8 @@ class Display:
 
     def say(self, line: str) -> None:
         """Print a permanent line, above the bar if there is one."""
+        if self._is_quiet:
+            return
         text = visible(without_secrets(line))
         if self._bar is not None:
             from rich.text import Text
@@ -301,16 +304,3 @@ class Display:
         if self._bar is not None:
             self._bar[0].stop()
             self._bar = None
-
-
-class NoDisplay(Display):
-    """Shows nothing."""
-
-    def show(self, state: State, *, immediate: bool = True) -> None:
-        pass
-
-    def say(self, line: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass

@@ -26,7 +26,7 @@ from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, UsageError
 from benchmarking.core.provenance import naive_utc
 from benchmarking.core.storage_paths import check_database, database_exists, is_lake
 from benchmarking.core.tables import Table, table_text
-from benchmarking.core.terminal import Display, NoDisplay, State, stdout_page
+from benchmarking.core.terminal import Display, State, stdout_page
 from benchmarking.core.text import counted, listed
 from db.commands.arguments import add_database, add_labels, add_shared, command_parser, open_to_read, print_json
 from db.connection import database_files
@@ -165,7 +165,7 @@ def _import(arguments: argparse.Namespace, again: list[str]) -> list[Imported]:
     from benchmarking.core.run_file import MAX_RAW
     from db.importers.support.importing import GivenValues, files_in, import_files
 
-    display = Display() if not arguments.json else NoDisplay()
+    display = Display(quiet=arguments.json)
     is_many = len(arguments.files) > 1 or any(path.is_dir() for path in arguments.files)
     own = set() if is_lake(arguments.db_path) else set(database_files(arguments.db_path).values())
     files = [(path, is_given) for path, is_given in files_in(arguments.files) if os.path.realpath(path) not in own]

@@ -24,7 +24,7 @@ from benchmarking.core.provenance import this_process
 from benchmarking.core.records import Cell, Measurement, Point, to_json
 from benchmarking.core.tables import table_of, table_text
 from benchmarking.core.temporary import FOLDER
-from benchmarking.core.terminal import Display, NoDisplay, State
+from benchmarking.core.terminal import Display, State
 from benchmarking.core.text import counted, duration, listed, number
 from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import Live, Settings
@@ -92,7 +92,7 @@ class Progress(Observer):
     ) -> None:
         self._tracks = list(tracks)
         self._is_turn = is_turn
-        self._display = NoDisplay() if quiet else Display(stream)
+        self._display = Display(stream, quiet=quiet)
         self._point_began_s = time.monotonic()
         self._timed: list[PointTime] = []
         self._launched_s = self._point_began_s
@@ -161,7 +161,7 @@ class Progress(Observer):
         self._display.say(message)
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
-        if isinstance(self._display, Display) and self._display.is_drawn:
+        if self._display.is_drawn:
             self._machines = machines_text(machines)
             self._show("", immediate=False)
 
