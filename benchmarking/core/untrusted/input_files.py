@@ -365,55 +365,48 @@ class _Reader:
 
     def counted(self, node: Any) -> tuple[Node, int]:
         """Our node, and the number of values in it."""
+        line: int = node.start_mark.line + 1
         if id(node) in self._nodes:
             known = self._nodes[id(node)]
             if known is None:
-                self._refuse(node.start_mark.line + 1, "an alias contains itself")
+                self._refuse(line, "an alias contains itself")
             return known
         self._nodes[id(node)] = None
-        line = node.start_mark.line + 1
-        content, size = self._content(node, line)
-        counted = Node(content=content, path=self._path, line=line), size
-        self._nodes[id(node)] = counted
-        return counted
-
-    def _content(self, node: Any, line: int) -> tuple[Content, int]:
-        """The content and the number of values in it."""
+        content: Content
+        total = 1
         if node.id == "scalar":
-            return self._scalar(node, line), 1
-        if node.tag not in CONTAINERS:
+            content = self._scalar(node, line)
+        elif node.tag not in CONTAINERS:
             self._refuse(line, f"takes plain lists and mappings: got {node.tag}")
-        if node.id == "mapping":
+        elif node.id == "mapping":
             # The keys of the mapping, then those of mappings merged by "<<", which have lower precedence.
             explicit: dict[str, Node] = {}
             merged: dict[str, Node] = {}
             lines: dict[str, int] = {}
-            total = 1
             for key, value in node.value:
                 key_line: int = key.start_mark.line + 1
                 if not isinstance(key.value, str):
                     self._refuse(key_line, "a key must be a word")
                 if key.value in lines:
-                    self._refuse(
-                        key_line, f"{_short(key.value, plain=True)} is there already, in line {lines[key.value]}"
-                    )
+                    name = _short(key.value, plain=True)
+                    self._refuse(key_line, f"{name} is there already, in line {lines[key.value]}")
                 lines[key.value] = key_line
-                name = key.value
                 found, size = self.counted(value)
                 total = self._added(total, size, line)
                 if key.tag == MERGE:  # one or several mappings, of which earlier ones take precedence
                     for one in reversed(found.items()):
                         merged |= one.mapping("<<")
                 else:
-                    explicit[name] = found
-            return {**merged, **explicit}, total
-        items: list[Node] = []
-        total = 1
-        for one in node.value:
-            item, size = self.counted(one)
-            items.append(item)
-            total = self._added(total, size, line)
-        return items, total
+                    explicit[key.value] = found
+            content = {**merged, **explicit}
+        else:
+            content = []
+            for one in node.value:
+                item, size = self.counted(one)
+                content.append(item)
+                total = self._added(total, size, line)
+        self._nodes[id(node)] = counted = Node(content=content, path=self._path, line=line), total
+        return counted
 
     def _scalar(self, node: Any, line: int) -> Content:
         text: str = node.value
