@@ -174,12 +174,13 @@ def _run_git(
     git = program("git")
     if git is None:
         return None
+    outer = {name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")}
     folders = {"GIT_DIR": str(git_folder), "GIT_WORK_TREE": str(tree)}
     return run_program(
         (git, *arguments),
         input_text=input_text,
         limit_s=limit_s,
-        env={**without_git(os.environ), **folders, **variables, **OUTSIDE},
+        env={**outer, **folders, **variables, **OUTSIDE},
         folder=tree,
     )
 
@@ -208,25 +209,15 @@ OUTSIDE = {
 """Environment of git: no configuration except from the command line, no writing, and no remotes."""
 
 
-def without_git(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not name.upper().startswith("GIT_")}
-
-
 def safe_settings(paths: RepositoryPaths, empty: Path) -> tuple[str, ...]:
     """Arguments with the relevant, safe settings of the repository, and no others."""
     ours = ("core.fsmonitor=false", f"core.hooksPath={empty}", f"core.attributesFile={os.devnull}")
     words = [word for setting in ours for word in ("-c", setting)]
-    git = program("git")
-    config = paths.common / "config"
-    if git is None or not config.is_file():
+    if not (config := paths.common / "config").is_file():
         return tuple(words)
-    done = run_program(
-        (git, "config", "--file", str(config), "--no-includes", "--null", "--list"),
-        limit_s=TIME_LIMIT_S,
-        env={**without_git(os.environ), **OUTSIDE},
-        folder=empty,
-    )
-    for entry in done.stdout.split("\0") if done.exit_code == 0 else ():
+    listing = ("config", "--file", str(config), "--no-includes", "--null", "--list")
+    done = _run_git(listing, empty, empty, TIME_LIMIT_S)
+    for entry in done.stdout.split("\0") if done is not None and done.exit_code == 0 else ():
         name, _, value = entry.partition("\n")
         if name in SAFE_SETTINGS and SAFE_VALUE.fullmatch(value):
             words += ["-c", f"{name}={value}"]
