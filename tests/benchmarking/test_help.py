@@ -13,6 +13,7 @@ from benchmarking import cli
 from benchmarking.core.child_process import module_command, start
 from benchmarking.core.command_line import parser_of
 from benchmarking.core.errors import EXIT_FAILED
+from benchmarking.core.help_texts import help_text
 
 COMMANDS = (
     "run_hardware_benchmark",
@@ -79,7 +80,7 @@ def test_help_has_fewer_than_60_lines_and_help_all_has_every_flag(command, monke
     monkeypatch.setenv("COLUMNS", "80")  # what it is taken for where output is no terminal
     parser = parser_of(command)
     assert len(parser.format_help().splitlines()) < 60
-    full = parser.format_full_help()
+    full = help_text(parser, everything=True, details=parser.details)
     shown = [one for one in parser._actions if one.help != argparse.SUPPRESS]
     assert [one.option_strings for one in shown if one.option_strings and one.option_strings[-1] not in full] == []
     hidden = [one for one in shown if one.option_strings and one.option_strings[-1] not in parser.format_help()]
