@@ -29,7 +29,7 @@ from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.command_session import Ingest, finish_run, store_run
-from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, closing, sweep
+from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, sweep
 from benchmarking.sweep.show.compared_runtimes import condensed
 from benchmarking.sweep.show.progress import cell_name, observed
 
@@ -111,7 +111,7 @@ class Batch:
     def start(self) -> BatchSummary:
         """Measure all cells. Raises KeyboardInterrupt after saving everything measured, and StorageError."""
         LOG.info("batch %s of %d cells started in %s", self.manifest.info.session_id, len(self._cells), self.folder)
-        return self._measure([Track.start(self.folder, plan) for plan in self.manifest.plans])
+        return self._measure([Track(plan, self.folder) for plan in self.manifest.plans])
 
     def resume(self, machine: Machine, arguments: Mapping[str, object] | None = None) -> BatchSummary:
         """Resume: store what was finished, finish what was started, start the rest. `arguments` are the command's
@@ -149,13 +149,13 @@ class Batch:
                     pending = summaries.pending_summary(plans[run_id])
                     self._cells[run_id] = dataclasses.replace(pending, status="stored", stored=True)
                 else:
-                    tracks.append(Track.start(self.folder, _refreshed(plans[run_id], machine)))
+                    tracks.append(Track(_refreshed(plans[run_id], machine), self.folder))
             return self._measure(tracks)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")
         try:
-            with closing(tracks), observed(tracks, quiet=self._quiet) as observer:
+            with observed(tracks, quiet=self._quiet) as observer:
                 self._observer = Recorder(observer)
                 self._sweep(tracks, self._observer, self._finish, device_wait_s=self._device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError) as error:

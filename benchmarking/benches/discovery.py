@@ -19,7 +19,6 @@ import importlib.util
 import inspect
 import json
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +26,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 from benchmarking.benches.model_benchmark import (
     FIELD_ALIASES,
@@ -42,7 +42,7 @@ from benchmarking.benches.model_benchmark import (
     resolve_aliases,
     timed_by,
 )
-from benchmarking.core.child_process import run_module
+from benchmarking.core.child_process import claimed_stdout, run_module
 from benchmarking.core.errors import BenchhouseError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import from_json, to_json
@@ -323,21 +323,16 @@ def _list_benches(files: Sequence[Path], given: Mapping[str, Any]) -> Discovery:
 
 def main() -> int:
     """List the benchmarks of each file on stdin. The output of the files themselves goes to stderr."""
-    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    answer_line = partial(print, file=claimed_stdout(), flush=True)
     question = json.load(sys.stdin)
     for path in map(Path, question["files"]):
-        _write(stdout, {"importing": str(path)})
+        answer_line(json.dumps({"importing": str(path)}))
         try:
-            _write(stdout, {"benches": list(_benches_in(path, question["given"]))})
+            answer: dict[str, Any] = {"benches": list(_benches_in(path, question["given"]))}
         except BenchhouseError as error:
-            _write(stdout, {"error": str(error)})
+            answer = {"error": str(error)}
+        answer_line(json.dumps(answer))
     return 0
-
-
-def _write(stdout: IO[str], answer: dict[str, Any]) -> None:
-    stdout.write(json.dumps(answer) + "\n")
-    stdout.flush()
 
 
 def _benches_in(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +21,14 @@ from benchmarking.benches.discovery import Bench
 from benchmarking.benches.model_benchmark import BenchmarkConfig
 from benchmarking.benches.runner import BenchPlanning, plan_benches
 from benchmarking.core import plugins
-from benchmarking.core.child_process import ChildError, run_module_json
+from benchmarking.core.child_process import ChildError, claimed_stdout, run_module_json
 from benchmarking.core.command_line import note
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import names_with
-from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, Run, dumps, from_json, to_json
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Device, Precision, Run, dumps, from_json
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import number, visible
@@ -94,11 +93,9 @@ def find_sizes(device: Device, precisions: tuple[Precision, ...]) -> Sizes:
 
 def main() -> int:
     """Answer the request on stdin. The output of libraries goes to stderr."""
-    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    stdout = claimed_stdout()
     request = from_json(SizeRequest, json.load(sys.stdin))
-    stdout.write(json.dumps(to_json(search_sizes(request.device, request.precisions))))
-    stdout.flush()
+    print(dumps(search_sizes(request.device, request.precisions)), file=stdout, flush=True)
     return 0
 
 

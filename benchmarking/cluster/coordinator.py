@@ -317,9 +317,7 @@ class ClusterSweep:
             "points continue as a separate run"
         )
         if rest:
-            rest_track = Track.start(
-                track.folder, dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={})
-            )
+            rest_track = Track(dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={}), track.folder)
             rest_track.begin()  # saved before the other run ends, or these points would be lost with it
             self._observer.added(rest_track)
             self._begin(rest_track)

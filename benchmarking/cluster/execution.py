@@ -15,7 +15,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -44,7 +44,7 @@ from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.spool import Record
-from benchmarking.sweep.run.supervisor import Observer, Track, closing, run_launch
+from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.workloads.support.given_modules import given_module, has_inputs
 from benchmarking.workloads.support.graph_file import choices_of
 from benchmarking.workloads.support.resolve import resolve
@@ -242,7 +242,7 @@ def execute(topic: str, text: str) -> None:
         plan = adapt_plan(order.plan, _context)
         is_accepted = True
         track = WorkerTrack.open(plan, order, _context.folder, reporter)
-        with closing([track]):
+        with closing(track):
             track.begin()
             for launch in order.launches:
                 run_launch(track, launch, reporter, order.device_wait_s)

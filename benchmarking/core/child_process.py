@@ -8,6 +8,7 @@ this module comes first on its module path. Programs are found in absolute folde
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -246,6 +247,16 @@ def kill_tree(pid: int) -> None:
         for one in [process, *process.children(recursive=True)]:
             with suppress(psutil.Error):
                 one.kill()
+
+
+def claimed_stdout() -> IO[str]:
+    """The pipe to the parent, protected from what prints in this process: file descriptor 1 becomes a second stderr,
+    where each line appears immediately."""
+    private = os.dup(1)
+    os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    return os.fdopen(private, "w", encoding="utf-8")
 
 
 def at_end_of_stdin(act: Callable[[], object]) -> None:

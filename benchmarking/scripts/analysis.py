@@ -6,16 +6,14 @@ writes the answer as JSON to stdout. Output of the script goes to stderr, which 
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
-from benchmarking.core.child_process import run_module
+from benchmarking.core.child_process import claimed_stdout, run_module
 from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, dumps, from_json
@@ -156,17 +154,13 @@ def choose(analysis: Analysis, hashes: Sequence[str]) -> tuple[int, ...]:
 
 def main() -> int:
     """Answer the request on stdin."""
-    home = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what the script prints is in the log before its traceback
+    home = claimed_stdout()  # what the script prints is in the log before its traceback
     request = from_json(ScriptRequest, json.load(sys.stdin), "request")
     try:
         answer = dumps(analysed(request))
     except UsageError as error:
         answer = json.dumps({REFUSED: str(error)})
-    home.write(answer + "\n")
-    home.flush()
+    print(answer, file=home, flush=True)
     return 0
 
 

@@ -151,7 +151,7 @@ class Search:
         self.candidates = {candidate.name: candidate for candidate in space.candidates}
         Contender.reference_s = max(LEAST_REFERENCE_S, REFERENCE_SHARE * budget_s)
         self.tracks: dict[str, Contender] = {
-            name: Contender.start(folder, candidate.plan) for name, candidate in self.candidates.items()
+            name: Contender(candidate.plan, folder) for name, candidate in self.candidates.items()
         }
         self.race = Race([Entrant(key=key, cell=one.candidate.name) for key, one in self.configurations.items()])
         self.session_id = space.candidates[0].plan.session_id

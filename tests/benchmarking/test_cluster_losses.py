@@ -124,7 +124,7 @@ def sweep(tmp_path):
             finished.append(finish_run(track).run)
 
         spool.prepare(folder)
-        track = Track.start(folder, planned(launches))
+        track = Track(planned(launches), folder)
         with observed([track], quiet=True) as shown:
             ClusterSweep(cluster, offers_of(script, other), spread=launches > 1)([track], shown, finish)
         return cluster.orders, finished

@@ -80,7 +80,7 @@ def unfinished(folder: Path) -> tuple[Path, Path]:
     grid = {"batch_sizes": (1,), "sequence_lengths": (32,), "weights": "random", "settings": quick}
     plan = plan_cell(Request(model_id="tiny-bert", device="null", **grid), session)
     (runs := folder / "unfinished").mkdir()
-    track = Track.start(runs, plan)
+    track = Track(plan, runs)
     sweep([track], Observer())
     about = BatchInfo(
         session_id=session, command=("batch",), started_at="2026-01-02T03:04:05Z", db_path=None, report="report.md"

@@ -38,7 +38,7 @@ def rewrites(folder: Path) -> str:
         sequence_lengths=(128, 512),
         settings=settings("standard"),
     )
-    track = Track.start(folder, plan_cell(request, uuid7()))
+    track = Track(plan_cell(request, uuid7()), folder)
     observer = LiveObserver(Progress([track], quiet=True), [track])
     progress.REWRITE_S = 0.0
     news = Live(phase="measure", calls=40, elapsed_s=1.0, median_ms=12.3, low_ms=12.1, high_ms=12.5)

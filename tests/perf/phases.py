@@ -102,7 +102,7 @@ def main() -> int:
     phases.seconds["start and plan"] = begun_s = time.time() - psutil.Process().create_time()
     start_s = time.monotonic() - begun_s
     with tempfile.TemporaryDirectory() as folder:
-        track = Track.start(Path(folder), plan_cell(request, uuid7()))
+        track = Track(plan_cell(request, uuid7()), Path(folder))
         sweep([track], phases, lambda done: None)
         phases.stop_worker()
         database(str(Path(folder) / "new.db"), None, quiet=True)(finish_run(track).path)

@@ -115,7 +115,7 @@ def run_plans(
 
     with spool.opened_folder(output_dir) as folder:
         note_choices(plans)
-        tracks = [Track.start(folder, plan) for plan in plans]
+        tracks = [Track(plan, folder) for plan in plans]
         return _measure(
             *(tracks, output_dir is not None, ingest, show, device_wait_s),
             finished=finished,
@@ -126,12 +126,12 @@ def run_plans(
 
 def measure_plans(plans: Sequence[CellPlan], executor: Executor | None = None) -> tuple[Run, ...]:
     """The runs of plans that are measured together; nothing is saved or printed."""
-    from benchmarking.sweep.run.supervisor import Track, closing
+    from benchmarking.sweep.run.supervisor import Track
     from benchmarking.sweep.show.progress import observed
 
     with spool.opened_folder(None) as folder:
-        tracks = [Track.start(folder, plan) for plan in plans]
-        with closing(tracks), observed(tracks, quiet=True) as observer:
+        tracks = [Track(plan, folder) for plan in plans]
+        with observed(tracks, quiet=True) as observer:
             (executor or local_executor()).sweep(tracks, observer, lambda track: None)
         return tuple(track.run(utc_now()) for track in tracks)
 
@@ -145,12 +145,12 @@ def measure_qualities(
 ) -> None:
     """The quality of each plan, whose points are only what the model is loaded for; `done` is called with each,
     without secrets. Raises as `sweep` does."""
-    from benchmarking.sweep.run.supervisor import Track, closing, measure_quality
+    from benchmarking.sweep.run.supervisor import Track, measure_quality
     from benchmarking.sweep.show.progress import observed
 
     with spool.opened_folder(None) as folder:
-        tracks = [Track.start(folder, plan) for plan in plans]
-        with closing(tracks), observed(tracks, quiet=quiet) as observer:
+        tracks = [Track(plan, folder) for plan in plans]
+        with observed(tracks, quiet=quiet) as observer:
             for track in tracks:
                 track.begin()
                 found = measure_quality(track, observer, device_wait_s)
@@ -246,11 +246,14 @@ def _measure(
 
     After an interruption the partial files of the other runs hold everything that was measured.
     """
-    from benchmarking.sweep.run.supervisor import closing
     from benchmarking.sweep.show.progress import observed
 
-    finished_runs: list[Finished] = []
-    codes = [EXIT_OK]
+    executor, finished_runs, codes = executor or local_executor(), list[Finished](), [EXIT_OK]
+    places = {track.plan.run_id: place for place, track in enumerate(tracks)}
+
+    def as_planned(runs: Iterable[Run]) -> list[Run]:
+        """After those that were complete before; launches in turns end in any order."""
+        return sorted(runs, key=lambda run: places.get(run.run_id, -1))
 
     def keep(saved: Finished) -> None:
         finished_runs.append(saved)
@@ -264,23 +267,23 @@ def _measure(
 
     for file in completed:
         recover_finished(file, keep)
-    with closing(tracks), observed(tracks, quiet=show.quiet) as observer:
+    with observed(tracks, quiet=show.quiet) as observer:
 
         def done(track: Track) -> None:
             observer.close()
             finish_run(track, keep)
 
         try:
-            (executor or local_executor()).sweep(tracks, observer, done, device_wait_s=device_wait_s)
+            executor.sweep(tracks, observer, done, device_wait_s=device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError):
             observer.close()
             completed_ids = {saved.run.run_id for saved in finished_runs}
             started = [track for track in tracks if track.measurements and track.plan.run_id not in completed_ids]
-            runs = [*(saved.run for saved in finished_runs), *(track.run(utc_now()) for track in started)]
-            runs = _as_planned(runs, tracks)
+            done_runs = [saved.run for saved in finished_runs]
+            runs = as_planned([*done_runs, *(track.run(utc_now()) for track in started)])
             measured = sum(track.points_finished for track in tracks)
             total = sum(track.points_total for track in tracks)
-            flags = ("--resume", "--output-dir", str(tracks[0].folder), *(executor or local_executor()).flags)
+            flags = ("--resume", "--output-dir", str(tracks[0].folder), *executor.flags)
             again = shlex.join([*as_typed("run").split(" "), *flags])
             outcome = f"saved; continue with {again}" if saves else "not saved, since --save was not given"
             note(f"{measured} of {total} points measured: {outcome}")
@@ -290,14 +293,8 @@ def _measure(
                 _print(runs, show)
             interrupted(runs)
             raise
-    _print(_as_planned([saved.run for saved in finished_runs], tracks), show)
+    _print(as_planned(saved.run for saved in finished_runs), show)
     return max(codes)
-
-
-def _as_planned(runs: Sequence[Run], tracks: Sequence[Track]) -> list[Run]:
-    """Runs in the order of their plans, after those that were complete before; launches in turns end in any order."""
-    places = {track.plan.run_id: place for place, track in enumerate(tracks)}
-    return sorted(runs, key=lambda run: places.get(run.run_id, -1))
 
 
 def _print(runs: Sequence[Run], show: Show) -> None:
@@ -345,8 +342,10 @@ class Finished:
 def finish_run(track: Track, keep: Callable[[Finished], None] = lambda saved: None) -> Finished:
     """Write the run file, and delete the partial file after `keep`: a run whose storing is interrupted or killed is
     stored by --resume. Raises StorageError; the partial file then still holds everything."""
+    from benchmarking.sweep.run.supervisor import has_failures
+
     run = track.run(utc_now())
-    saved = Finished(run=run, path=track.file.write(run), has_failures=track.has_failures)
+    saved = Finished(run=run, path=track.file.write(run), has_failures=has_failures(track.measurements))
     keep(saved)
     track.file.remove()
     track.release()

@@ -60,7 +60,7 @@ def take_turn(
 
     Raises UsageError for invalid plans, StorageError if the folder cannot be written to.
     """
-    from benchmarking.sweep.run.supervisor import Track, closing, sweep_one_launch
+    from benchmarking.sweep.run.supervisor import Track, sweep_one_launch
     from benchmarking.sweep.show.progress import observed
 
     spool.prepare(folder)
@@ -69,9 +69,9 @@ def take_turn(
         completed = [file for file in files if file.run_file() is not None]
         finished = [recover_finished(file) for file in completed]
         unfinished = [Track.resume(file, arguments) for file in files if file not in completed]
-        tracks = unfinished if has_begun else [Track.start(folder, plan) for plan in plans()]
+        tracks = unfinished if has_begun else [Track(plan, folder) for plan in plans()]
         try:
-            with closing(tracks), observed(tracks, quiet=quiet, is_turn=True) as observer:
+            with observed(tracks, quiet=quiet, is_turn=True) as observer:
                 sweep_one_launch(
                     tracks, observer, lambda track: finished.append(finish_run(track)), device_wait_s=device_wait_s
                 )
@@ -274,15 +274,13 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
             f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command; a "
             "model is measured by benchhouse run MODEL"
         )
-    if not any(_may_be_ours(word) for word in words):
+    # A word names a command of ours, or a script or an interpreter that may run one, also after a program as taskset.
+    if not any(
+        os.sep in word or word.startswith("python") or word.endswith(".py") or any(name in word for name in OURS)
+        for word in words
+    ):
         raise UsageError(f"{letter.upper()}: {words[0]} writes {NOT_OURS}; a script that runs it is given by its path")
     return tuple(words)
-
-
-def _may_be_ours(word: str) -> bool:
-    """Whether a word names a command of ours, or a script or an interpreter that may run one, also after a program such
-    as taskset."""
-    return os.sep in word or word.startswith("python") or word.endswith(".py") or any(name in word for name in OURS)
 
 
 class TurnError(BenchhouseError):

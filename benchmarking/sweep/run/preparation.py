@@ -33,11 +33,10 @@ from benchmarking.sweep.run.process import (
     WorkerLostError,
     WorkerProcess,
     decode,
-    encode,
 )
 from benchmarking.sweep.run.quality_pass import quality_points, why_not_quality
 from benchmarking.sweep.run.reference import ReferenceMaker, has_reference, needs_reference
-from benchmarking.sweep.run.worker import Send, claim_stdout, end_with_supervisor, error_text, error_traceback
+from benchmarking.sweep.run.worker import Send, connect, error_text, error_traceback
 
 
 def needs_preparation(cell: Cell, quality: QualitySettings | None = None) -> bool:
@@ -157,15 +156,8 @@ def _with_quality(result: Preparation, message: QualityReferenced) -> Preparatio
 def main() -> int:
     """The process: does the job that is read from stdin."""
     gc.set_threshold(100_000, 50, 100)  # collecting imported and traced objects takes a tenth of an export's time
-    stdout = claim_stdout()
-    line = sys.stdin.readline()
-    end_with_supervisor()
+    send, line = connect()
     job: PreparationJob = decode(line)
-
-    def send(message: Message) -> None:
-        stdout.write(encode(message))
-        stdout.flush()
-
     try:
         is_done = make_all(job, send)
     except Exception as error:  # noqa: BLE001 - whatever an exporter raises must become a stored reason

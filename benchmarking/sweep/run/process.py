@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from benchmarking.core.child_process import ENDING_SIGNALS, kill_tree, module_command, start
 from benchmarking.core.errors import BenchhouseError, FormatError
@@ -355,19 +355,13 @@ class Tested:
 
 Answer = TypeVar("Answer", Profiled, Tested)
 """What a worker that does not measure answers."""
-OfPreparation = Preparing | Built | Referenced | QualityReferenced | Prepared
-
-OfMeasuring = PointStarted | Live | LaunchLoad | Measurement | QualityStarted | Quality
-Message = OfPreparation | OfMeasuring | LoadFailed | Profiled | Tested
-
+Message = (
+    (Preparing | Built | Referenced | QualityReferenced | Prepared)
+    | (PointStarted | Live | LaunchLoad | Measurement | QualityStarted | Quality)
+    | (LoadFailed | Profiled | Tested)
+)
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Job, ProfileJob, ScenarioJob, LoopJob, PreparationJob),
-        *(Preparing, Built, Referenced, QualityReferenced, Prepared),
-        *(PointStarted, Live, LaunchLoad, Measurement, QualityStarted, Quality),
-        *(LoadFailed, Profiled, Tested),
-    )
+    kind.__name__: kind for kind in (Job, ProfileJob, ScenarioJob, LoopJob, PreparationJob, *get_args(Message))
 }
 
 

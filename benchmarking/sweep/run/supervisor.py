@@ -10,8 +10,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -81,16 +80,6 @@ class Observer:
         """The sweep is over, or other output follows."""
 
 
-@contextmanager
-def closing(tracks: Sequence[Track]) -> Iterator[None]:
-    """At the end, the tracks are closed."""
-    try:
-        yield
-    finally:
-        for track in tracks:
-            track.close()
-
-
 def sweep(
     tracks: Sequence[Track],
     observer: Observer,
@@ -137,9 +126,9 @@ def sweep_one_launch(
     """
     for track in tracks:
         track.begin()
-        if (launch := track.next_launch) is not None:
-            run_launch(track, launch, observer, device_wait_s)
-        if track.next_launch is None:
+        if launches := track.open_launches():
+            run_launch(track, min(launches), observer, device_wait_s)
+        if not track.open_launches():
             done(track)
 
 
@@ -318,6 +307,7 @@ class Track:
         preparation: Preparation | None = None,
         quality: Quality | None = None,
     ) -> None:
+        """Without a file, a new track, whose file will be in `folder`."""
         self.plan = plan
         self.folder = folder
         self._file = file
@@ -333,11 +323,6 @@ class Track:
         """Total seconds of the workers so far, by launch."""
         self._retried: set[tuple[str, int]] = set()
         self._open: tuple[tuple[int, Point], ...] | None = None
-
-    @classmethod
-    def start(cls, folder: Path, plan: CellPlan) -> Self:
-        """A new track whose file will be in `folder`."""
-        return cls(plan, folder)
 
     @classmethod
     def resume(
@@ -443,11 +428,6 @@ class Track:
         return [point for _, point in self._open_items()]
 
     @property
-    def next_launch(self) -> int | None:
-        """The first launch with remaining points; None if the run is complete."""
-        return next((launch for launch, _ in self._open_items()), None)
-
-    @property
     def launches_left(self) -> int:
         """Workers still to be started, if none dies."""
         if self.plan.settings.point_per_process:
@@ -467,11 +447,6 @@ class Track:
     def points_total(self) -> int:
         """Number of points to measure, over all launches."""
         return self.plan.settings.launches * len(self.plan.runnable)
-
-    @property
-    def has_failures(self) -> bool:
-        """Whether any measurement failed."""
-        return has_failures(self.measurements)
 
     def run(self, finished_at: str) -> Run:
         """The run's record, from the results so far."""
@@ -516,17 +491,28 @@ def finished_run(
     """The record of a run, with the results of its launches and without secrets."""
     if plan.settings.quality is not None and quality is None:
         quality = without_quality(why_not_quality(plan.cell.workload) or f"{NOT_RUN}: no process got that far")
-    ended = plan.started_at, finished_at
-    results = with_peak(
-        plan.cell.workload, tuple(_result(plan, point, loads, measurements, ended) for point in plan.points)
+    cell, by_point = plan.cell, list[Result]()
+    about_all = (
+        *doubt_rules.about_environment(plan.environment, cell.device),
+        *doubt_rules.about_workload(cell.workload),
     )
+    for point in plan.points:
+        if point.label in plan.skipped:
+            why = plan.skipped[point.label]
+            by_point.append(Result(result_id=uuid7(), point=point, status="skipped", error=why))
+            continue
+        of_point = tuple(measured for measured in measurements if measured.point.label == point.label)
+        times = ((measured.started_at, measured.finished_at) for measured in of_point)
+        context = (*about_all, *doubt_rules.about_end((plan.started_at, finished_at), *times))
+        by_point.append(summarise(uuid7(), point, of_point, tuple(loads), context=context))
+    results = with_peak(cell.workload, tuple(by_point))
     failed = [result for result in results if result.status in ("failed", "timed_out")]
     error = None
     if failed:
         error = f"{len(failed)} of {len(results)} points failed; {failed[0].point.label}: {failed[0].error}"
     counts = (load.verified.get("parameter_count") for load in loads)
-    parameter_count = next((count for count in counts if isinstance(count, int)), plan.cell.workload.parameter_count)
-    workload = dataclasses.replace(plan.cell.workload, parameter_count=parameter_count)
+    parameter_count = next((count for count in counts if isinstance(count, int)), cell.workload.parameter_count)
+    workload = dataclasses.replace(cell.workload, parameter_count=parameter_count)
     measured = any(result.status == "ok" for result in results)
     run = Run(
         run_id=plan.run_id,
@@ -535,7 +521,7 @@ def finished_run(
         error=error,
         started_at=plan.started_at,
         finished_at=finished_at,
-        cell=dataclasses.replace(plan.cell, workload=workload),
+        cell=dataclasses.replace(cell, workload=workload),
         hardware=plan.hardware,
         provenance=plan.provenance,
         settings={**to_json(plan.settings), "timeout_s": plan.timeout_s},
@@ -546,19 +532,3 @@ def finished_run(
         quality=quality,
     )
     return redacted_record(run, anonymous=plan.is_anonymous)
-
-
-def _result(
-    plan: CellPlan,
-    point: Point,
-    loads: Sequence[LaunchLoad],
-    measurements: Sequence[Measurement],
-    ended: tuple[str, str],
-) -> Result:
-    if point.label in plan.skipped:
-        return Result(result_id=uuid7(), point=point, status="skipped", error=plan.skipped[point.label])
-    of_point = tuple(measured for measured in measurements if measured.point.label == point.label)
-    machine = doubt_rules.about_environment(plan.environment, plan.cell.device)
-    clock = doubt_rules.about_end(ended, *((measured.started_at, measured.finished_at) for measured in of_point))
-    context = (*machine, *doubt_rules.about_workload(plan.cell.workload), *clock)
-    return summarise(uuid7(), point, of_point, tuple(loads), context=context)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import gc
-import io
 import os
 import shlex
 import signal
@@ -16,11 +15,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import IO
+from contextlib import ExitStack, contextmanager
 
 from benchmarking.core import plugins
-from benchmarking.core.child_process import at_end_of_stdin
+from benchmarking.core.child_process import at_end_of_stdin, claimed_stdout
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
@@ -59,24 +57,17 @@ Send = Callable[[Message], None]
 
 def main() -> int:
     """Do the job read from stdin. Messages go to the original stdout, all other output to stderr."""
-    home = claim_stdout()
-    line = sys.stdin.readline()
+    send, line = connect()
     started_ns = time.monotonic_ns()
-    end_with_supervisor()
     job: Job = decode(line)
-    work(job, home, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
+    work(job, send, spawn_s=(started_ns - job.spawned_at_ns) / 1e9)
     gc.freeze()  # skips the final garbage collection, which takes a second with torch
     return 0
 
 
-def work(job: Job, home: IO[str], spawn_s: float) -> None:
+def work(job: Job, send: Send, spawn_s: float) -> None:
     """Load, then measure the points in order, until done, out of memory, or the device is lost; or profile or test
     them."""
-
-    def send(message: Message) -> None:
-        home.write(encode(message))
-        home.flush()
-
     try:
         stages = Stages(spawn_s)
         session, handle = load(job, stages, send)
@@ -84,7 +75,7 @@ def work(job: Job, home: IO[str], spawn_s: float) -> None:
         send(LoadFailed(error=error_text(error), traceback=error_traceback(error)))
         return
     if isinstance(job, ProfileJob | ScenarioJob | LoopJob):
-        send(profiled(job, session, handle) if isinstance(job, ProfileJob) else tested(job, session, handle))
+        send(answered(job, session, handle))
         session.close()
         handle.close()
         return
@@ -176,26 +167,22 @@ class Stages:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         start_ns = self._now_ns()
-        with without_gc() if name == "import" else nullcontext():
+        if name == "import":
+            # Scanning the permanent objects that imports create takes an eighth of the import time of torch and
+            # transformers: objects alive at the end are exempt from garbage collection.
+            gc.disable()
+        try:
             yield
+        finally:
+            if name == "import":
+                gc.freeze()
+                gc.enable()
         if self.handle is not None:
             self.handle.synchronize()
         self.seconds[name] = self.seconds.get(name, 0.0) + (self._now_ns() - start_ns) / 1e9
 
     def _now_ns(self) -> int:
         return time.perf_counter_ns() if self.handle is None else self.handle.now_ns()
-
-
-@contextmanager
-def without_gc() -> Iterator[None]:
-    """Inside, garbage collection is off, and objects alive at the end are exempt from it: scanning the permanent
-    objects that imports create takes an eighth of the import time of torch and transformers."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def load(job: Job, stages: Stages, send: Send) -> tuple[Session, DeviceHandle]:
@@ -303,23 +290,16 @@ def measure(
     return dataclasses.replace(measurement, metrics={**measurement.metrics, "time_to_ready_s": ready_s})
 
 
-def profiled(job: ProfileJob, session: Session, handle: DeviceHandle) -> Profiled:
-    """The profile of the job's point, or its failure with the reason."""
-    from benchmarking.sweep.run.profile_launch import profile_in_worker
-
-    try:
-        return Profiled(call=profile_in_worker(job, session, handle))
-    except Exception as error:  # noqa: BLE001 - whatever a model or profiler raises must become the command's error
-        return Profiled(error=error_text(error), traceback=error_traceback(error))
-
-
-def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -> Tested:
-    """The load test of the job's points by loadgen or a loop, or its failure with the reason."""
+def answered(job: ProfileJob | ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -> Profiled | Tested:
+    """The profile of the job's point, or the load test of its points by loadgen or a loop; or its failure with the
+    reason."""
     from benchmarking.measure.machine_state import Window
 
-    batch_size = job.points[0].batch_size
-    slots = batch_size if session.batches_calls else 1
     try:
+        if isinstance(job, ProfileJob):
+            from benchmarking.sweep.run.profile_launch import profile_in_worker
+
+            return Profiled(call=profile_in_worker(job, session, handle))
         with ExitStack() as opened:
 
             def operation_at(point: Point) -> Operation:
@@ -328,6 +308,8 @@ def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -
                 return operation
 
             if isinstance(job, LoopJob):
+                batch_size = job.points[0].batch_size
+                slots = batch_size if session.batches_calls else 1
                 batch_size //= slots
                 points = [dataclasses.replace(point, batch_size=batch_size) for point in job.points]
                 operations = [[operation_at(point) for point in points] for _ in range(slots)]
@@ -338,8 +320,9 @@ def tested(job: ScenarioJob | LoopJob, session: Session, handle: DeviceHandle) -
             operation, window = operation_at(point), Window(handle)
             requests, figures = run_scenario(operation, handle.synchronize, point, job.scenario, job.launch)
             return Tested(requests=requests, figures=figures, window=window.close())
-    except Exception as error:  # noqa: BLE001 - whatever a model raises costs this repetition and is stored
-        return Tested(error=error_text(error), traceback=error_traceback(error))
+    except Exception as error:  # noqa: BLE001 - whatever a model or profiler raises is the answer
+        kind = Profiled if isinstance(job, ProfileJob) else Tested
+        return kind(error=error_text(error), traceback=error_traceback(error))
 
 
 def _renamed(readings: Readings, name: str) -> Readings:
@@ -361,25 +344,25 @@ def error_text(error: Exception) -> str:
     return text if len(text) <= MAX_ERROR_CHARACTERS else text[: MAX_ERROR_CHARACTERS - 3] + "..."
 
 
-def claim_stdout() -> IO[str]:
-    """The pipe to the supervisor, protected from printing libraries: file descriptor 1 becomes a second stderr."""
-    private = os.dup(1)
-    os.dup2(2, 1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # output appears immediately with --log-level debug
-    return os.fdopen(private, "w", encoding="utf-8")
-
-
-def end_with_supervisor() -> None:
-    """End this process when stdin closes, which happens no matter how the supervisor ends.
+def connect() -> tuple[Send, str]:
+    """The function that sends messages to the supervisor, and the line with the job, once it has come. This process
+    then ends when stdin closes, which happens no matter how the supervisor ends.
 
     Ctrl-C is left to the supervisor. On Linux the kernel also kills the process, since a call that holds the GIL would
     block the watching thread.
     """
+    home = claimed_stdout()
+
+    def send(message: Message) -> None:
+        home.write(encode(message))
+        home.flush()
+
+    line = sys.stdin.readline()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     at_end_of_stdin(lambda: os._exit(1))
+    return send, line
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, TextIO
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TextIO
 
 from benchmarking.core.errors import BenchhouseError, StorageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -101,7 +101,8 @@ class Progress(Observer):
         self._loads_s: list[float] = []
         self._machines = ""
         """The table of a cluster, which is shown instead of the current point."""
-        self._left_s: float | None = None
+        self.left_s: float | None = None
+        """Estimated seconds left; None before the first point is finished."""
         self._next_estimate_s = 0.0
         self._began_s = self._point_began_s
         self._measured_s = 0.0
@@ -109,11 +110,6 @@ class Progress(Observer):
         self._warm_up_began_s: float | None = None
         """Seconds of a call of the current point, until one was measured."""
         self._has_warned = self._has_summarised = False
-
-    @property
-    def left_s(self) -> float | None:
-        """Estimated seconds left; None before the first point is finished."""
-        return self._left_s
 
     def preparing(self, track: Track, what: str) -> None:
         self._show(f"preparing {cell_name(track.plan.cell)}: {what}")
@@ -138,21 +134,42 @@ class Progress(Observer):
         self._show(text, immediate=live is None)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
-        seconds = time.monotonic() - self._point_began_s
-        if (timed := _timed(track, measurement, seconds)) is not None:
+        began_s, cell = time.monotonic(), track.plan.cell
+        seconds = began_s - self._point_began_s
+        calls, calls_s = timed_calls(measurement)
+        wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
+        if calls:
+            timed = PointTime(
+                track=track.plan.run_id,
+                model=cell.workload.model_id,
+                label=measurement.point.label,
+                work=work(measurement.point),
+                seconds=seconds,
+                calls=calls,
+                calls_s=min(seconds, calls_s),
+            )
             self._timed.append(timed)
-            wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
             self._measured_s += min(timed.calls_s, sum(sum(row.values) * row.inner_loops for row in wall) / 1e3)
-        began_s = time.monotonic()
         if began_s >= self._next_estimate_s or self._finished() == self._total():
             load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
             left_s = (load_s * other.launches_left + self._points_left_s(other) for other in self._tracks)
-            self._left_s = sum(left_s) if self._timed and not self._is_turn else None
+            self.left_s = sum(left_s) if self._timed and not self._is_turn else None
             self._next_estimate_s = next_scan_s(began_s, len(self._tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
-        self._show(f"{cell_name(track.plan.cell)}  {measurement.point.label}")
-        self._display.say(self._measured_text(track, measurement))
+        self._show(f"{cell_name(cell)}  {measurement.point.label}")
+        name = cell_name(cell) if len(self._tracks) > 1 else cell.workload.model_id
+        head = f"{self._finished()} of {self._total()} done"
+        parts = [head, name, measurement.point.label, _launch(track, measurement.launch)]
+        if measurement.status == "ok":
+            values = [value for row in wall for value in row.values]
+            median = f"{counted(len(values), 'call')}  median {number(statistics.median(values))} ms" if values else ""
+            doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
+            left = f"about {duration(self.left_s)} left" if self.left_s else ""
+            parts += [median or "no samples", *filter(None, (doubts and f"[{doubts}]", left))]
+        else:
+            parts.append(f"{measurement.status.replace('_', ' ')}: {measurement.error}")
+        self._display.say("  ".join(parts))
 
     def added(self, track: Track) -> None:
         self._tracks.append(track)
@@ -175,7 +192,7 @@ class Progress(Observer):
                 share = ""  # several machines measured at the same time
             points, times = len({(timed.track, timed.label) for timed in self._timed}), len(self._timed)
             each = f", measured {times} times," if times > points else ""
-            self._display.say(f"{_points(points)}{each} in {duration(wall_s)}{share}")
+            self._display.say(f"{counted(points, 'point')}{each} in {duration(wall_s)}{share}")
         self._display.close()
 
     def _estimate_from_warm_up(self, track: Track, point: Point, live: Live) -> None:
@@ -188,7 +205,7 @@ class Progress(Observer):
             call_s, self._warm_up_began_s = time.monotonic() - self._warm_up_began_s, None
             relative_work = sum(map(work, track.open_points())) / work(point)
             if self._warn_if_over_budget(track, (1 + UNTIMED_CALLS) * call_s * relative_work):
-                self._left_s = None if self._is_turn else (1 + UNTIMED_CALLS) * call_s * relative_work
+                self.left_s = None if self._is_turn else (1 + UNTIMED_CALLS) * call_s * relative_work
 
     def _warn_if_over_budget(self, track: Track, left_s: float) -> bool:
         """Warn once if even the minimum of calls exceeds the budget."""
@@ -202,8 +219,8 @@ class Progress(Observer):
             points = track.open_points()
             smaller = " (--batch-sizes 1)" if max(point.batch_size for point in points) > 1 else ""
             self._display.say(
-                f"slow: what remains, {_points(len(points))}, takes about {duration(left_s)} even with the minimum of "
-                f"calls, and {duration(max(0.0, room_s))} are left of the time budget of "
+                f"slow: what remains, {counted(len(points), 'point')}, takes about {duration(left_s)} even with the "
+                f"minimum of calls, and {duration(max(0.0, room_s))} are left of the time budget of "
                 f"{round(settings.budget_s, 1):g} s: measure fewer or smaller points{smaller}; those that do not fit "
                 "twice the budget are skipped"
             )
@@ -212,7 +229,7 @@ class Progress(Observer):
     def _show(self, text: str, *, immediate: bool = True) -> None:
         activity = self._machines or text
         self._display.show(
-            State(done=self._finished(), total=self._total(), unit="points", text=activity, left_s=self._left_s),
+            State(done=self._finished(), total=self._total(), unit="points", text=activity, left_s=self.left_s),
             immediate=immediate,
         )
 
@@ -221,20 +238,6 @@ class Progress(Observer):
 
     def _total(self) -> int:
         return sum(track.points_total for track in self._tracks)
-
-    def _measured_text(self, track: Track, measurement: Measurement) -> str:
-        name = cell_name(track.plan.cell) if len(self._tracks) > 1 else track.plan.cell.workload.model_id
-        head = f"{self._finished()} of {self._total()} done"
-        parts = [head, name, measurement.point.label, _launch(track, measurement.launch)]
-        if measurement.status != "ok":
-            return "  ".join([*parts, f"{measurement.status.replace('_', ' ')}: {measurement.error}"])
-        wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
-        values = [value for row in wall for value in row.values]
-        calls = counted(len(values), "call")
-        parts.append(f"{calls}  median {number(statistics.median(values))} ms" if values else "no samples")
-        doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
-        parts += [f"[{doubts}]"] if doubts else []
-        return "  ".join([*parts, *([f"about {duration(self._left_s)} left"] if self._left_s else [])])
 
     def _points_left_s(self, track: Track) -> float:
         """The estimated time of a track's open points, from earlier launches or scaled from the point of its model with
@@ -279,26 +282,6 @@ def machines_text(machines: Sequence[MachineProgress]) -> str:
     return table_text(table_of(MACHINES, machines)) if machines else ""
 
 
-def _points(count: int) -> str:
-    return f"{count} point{'s' * (count != 1)}"
-
-
-def _timed(track: Track, measurement: Measurement, seconds: float) -> PointTime | None:
-    """The time of a point; None if it has no samples."""
-    calls, calls_s = timed_calls(measurement)
-    if not calls:
-        return None
-    return PointTime(
-        track=track.plan.run_id,
-        model=track.plan.cell.workload.model_id,
-        label=measurement.point.label,
-        work=work(measurement.point),
-        seconds=seconds,
-        calls=calls,
-        calls_s=min(seconds, calls_s),
-    )
-
-
 def _launch(track: Track, launch: int) -> str:
     return f"launch {launch + 1}/{track.plan.settings.launches}"
 
@@ -306,21 +289,22 @@ def _launch(track: Track, launch: int) -> str:
 @contextmanager
 def observed(tracks: Sequence[Track], *, quiet: bool, is_turn: bool = False) -> Iterator[Observer]:
     """The observer that shows the progress of a sweep: on stderr unless quiet, and in its live status. At the end,
-    the status records how the sweep ended. In a turn of a comparison, nothing is said of the time left, of which the
-    other side takes a part."""
-    progress = Progress(tracks, quiet=quiet, is_turn=is_turn)
-    observer = LiveObserver(progress, tracks)
-    try:
-        yield observer
-    except BaseException as error:
-        state: Literal["interrupted", "failed"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        how = state if state == "interrupted" else f"ended by {type(error).__name__}"
-        observer.end(state, str(error) if isinstance(error, BenchhouseError) else how)
-        raise
-    else:
-        observer.end("finished", "finished")
-    finally:
-        progress.close()
+    the status records how the sweep ended, and the tracks are closed. In a turn of a comparison, nothing is said of the
+    time left, of which the other side takes a part."""
+    with ExitStack() as closed:
+        for track in reversed(tracks):
+            closed.callback(track.close)
+        progress = Progress(tracks, quiet=quiet, is_turn=is_turn)
+        observer = LiveObserver(progress, tracks)
+        closed.callback(progress.close)
+        try:
+            yield observer
+        except BaseException as error:
+            state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            how = state if state == "interrupted" else f"ended by {type(error).__name__}"
+            observer.write(str(error) if isinstance(error, BenchhouseError) else how, state)
+            raise
+        observer.write("finished", "finished")
 
 
 class LiveObserver(Observer):
@@ -339,7 +323,19 @@ class LiveObserver(Observer):
         }
         self._results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
-        self._constant_fields = {**self._redacted(_constant_fields(tracks)), "owner": to_json(this_process())}
+        # Devices of other machines are not sampled.
+        local_devices = [track.plan.cell.device for track in tracks if track.plan.cluster is None]
+        devices = {device.selector: device for device in local_devices}
+        folder = tracks[0].folder if tracks else None
+        is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
+        constant = {
+            "words": _sweep_words(tracks)[:MAX_TEXT],
+            "command": list(tracks[0].plan.provenance.command) if tracks else [],
+            "folder": str(folder.absolute()) if folder is not None and is_saved else None,
+            "devices": to_json(tuple(devices.values())[:MAX_DEVICES]),
+        }
+        cleaned = redacted(constant, anonymous=self._is_anonymous)
+        self._constant_fields = {**cleaned, "owner": to_json(this_process())}
         self._file: StatusFile | None = None
         try:
             self._file = StatusFile()
@@ -349,12 +345,12 @@ class LiveObserver(Observer):
 
     def preparing(self, track: Track, what: str) -> None:
         self._progress.preparing(track, what)
-        self._now(f"preparing {cell_name(track.plan.cell)}: {what}")
+        self.write(f"preparing {cell_name(track.plan.cell)}: {what}")
 
     def launch(self, track: Track, launch: int) -> None:
         self._progress.launch(track, launch)
         launch_text = f"launch {launch + 1} of {track.plan.settings.launches}"
-        self._now(f"loading {cell_name(track.plan.cell)}, {launch_text}")
+        self.write(f"loading {cell_name(track.plan.cell)}, {launch_text}")
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         self._progress.live(track, launch, point, live)
@@ -396,7 +392,7 @@ class LiveObserver(Observer):
                 else {},
             )
         )
-        self._now("measuring" if any(track.open_points() for track in self._tracks) else "storing the results")
+        self.write("measuring" if any(track.open_points() for track in self._tracks) else "storing the results")
 
     def added(self, track: Track) -> None:
         self._progress.added(track)
@@ -405,7 +401,7 @@ class LiveObserver(Observer):
 
     def waiting(self, message: str) -> None:
         self._progress.waiting(message)
-        self._now(message)
+        self.write(message)
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
         self._progress.machines(machines)
@@ -416,14 +412,10 @@ class LiveObserver(Observer):
     def close(self) -> None:
         self._progress.close()
 
-    def end(self, state: Literal["finished", "failed", "interrupted"], how: str) -> None:
-        """Record how the sweep ended."""
-        self._current, self._activity = None, how
-        self._write(state)
-
-    def _now(self, activity: str) -> None:
+    def write(self, activity: str, state: str = "running") -> None:
+        """Record what is done now that no point is measured, or how the sweep ended."""
         self._current, self._activity = None, activity
-        self._write()
+        self._write(state)
 
     def _write(self, state: str = "running") -> None:
         began_s = time.monotonic()
@@ -450,7 +442,7 @@ class LiveObserver(Observer):
             self._file.write(
                 {
                     **self._constant_fields,
-                    **self._redacted(changing),
+                    **redacted(changing, anonymous=self._is_anonymous),
                     "state": state,
                     "started_s": self._started_s,
                     "updated_s": time.time(),
@@ -469,26 +461,6 @@ class LiveObserver(Observer):
         """Continue the sweep without a live status."""
         self._file = None
         self._progress.waiting(f"no live status: {error}")
-
-    def _redacted(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """The content without secrets, and for an anonymous run without names of hosts and users."""
-        cleaned: dict[str, Any] = redacted(content, anonymous=self._is_anonymous)
-        return cleaned
-
-
-def _constant_fields(tracks: Sequence[Track]) -> dict[str, Any]:
-    """The fields that do not change during the sweep."""
-    # Devices of other machines are not sampled.
-    local_devices = [track.plan.cell.device for track in tracks if track.plan.cluster is None]
-    devices = {device.selector: device for device in local_devices}
-    folder = tracks[0].folder if tracks else None
-    is_saved = folder is not None and FOLDER.fullmatch(folder.name) is None
-    return {
-        "words": _sweep_words(tracks)[:MAX_TEXT],
-        "command": list(tracks[0].plan.provenance.command) if tracks else [],
-        "folder": str(folder.absolute()) if folder is not None and is_saved else None,
-        "devices": to_json(tuple(devices.values())[:MAX_DEVICES]),
-    }
 
 
 def _sweep_words(tracks: Sequence[Track]) -> str:

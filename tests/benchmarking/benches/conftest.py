@@ -55,7 +55,7 @@ def measure(plan, tmp_path):
     def measure_all(**fields):
         spool = tmp_path / "spool"
         spool.mkdir()
-        tracks = [Track.start(spool, one) for one in plan(**fields)]
+        tracks = [Track(one, spool) for one in plan(**fields)]
         sweep(tracks, Observer())
         return [track.run(utc_now()) for track in tracks]
 

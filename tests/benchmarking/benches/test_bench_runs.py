@@ -213,7 +213,7 @@ def test_a_deleted_benchmark_file_is_a_failed_load(write, plan, tmp_path):
     from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 
     path = write("one.py", logging(""))
-    track = Track.start(tmp_path, plan()[0])
+    track = Track(plan()[0], tmp_path)
     path.unlink()
     sweep([track], Observer())
     assert "one.py: No such file" in track.run(utc_now()).results[0].error

@@ -70,6 +70,6 @@ def null_track(make_run, tmp_path):
             timeout_s=60.0,
             points=tuple(Point(batch_size=size, sequence_length=32) for size in (1, 2)),
         )
-        return Track.start(tmp_path, plan)
+        return Track(plan, tmp_path)
 
     return make

@@ -98,7 +98,7 @@ def test_a_slow_machine_measures_every_point_with_fewer_calls(tmp_path, null_scr
         sequence_lengths=(32,),
         settings=replace(settings("quick"), budget_s=8.0),
     )
-    track, stream = Track.start(tmp_path, plan_cell(request, uuid7())), io.StringIO()
+    track, stream = Track(plan_cell(request, uuid7()), tmp_path), io.StringIO()
     shown = Progress([track], stream)
     sweep([track], shown)
     shown.close()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -366,7 +367,7 @@ def test_an_interrupted_command_that_saves_prints_what_it_measured_in_the_order_
 
 def test_an_unfinished_run_that_is_named_is_stored_with_what_is_measured_of_it(theirs, capsys):
     plan = null_plan(batch_sizes=(1, 2), settings=settings("quick", launches=3, iterations=3))
-    track = Track.start(theirs, plan)
+    track = Track(plan, theirs)
     track.begin()
     path = disown(track.file).path
     assert "nothing was measured" in refused(capsys, setup_benchmark_db.main, "--ingest", str(path))
@@ -387,7 +388,7 @@ def test_an_unfinished_run_that_is_named_is_stored_with_what_is_measured_of_it(t
 def test_an_interrupted_comparison_of_runtimes_writes_what_there_is(tmp_path, monkeypatch, capsys):
     def interrupted(plans, *_, interrupted, **__):
         with spool.opened_folder(None) as folder:
-            interrupted([Track.start(folder, plan).run(utc_now()) for plan in plans])
+            interrupted([Track(plan, folder).run(utc_now()) for plan in plans])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compare_runtimes.command_session, "run_plans", interrupted)
@@ -399,7 +400,7 @@ def test_an_interrupted_comparison_of_runtimes_writes_what_there_is(tmp_path, mo
 
 
 def test_the_file_of_another_run_is_not_overwritten(theirs, capsys, tmp_path):
-    first = Track.start(theirs, null_plan())
+    first = Track(null_plan(), theirs)
     sweep([first], Observer())
     other = finish_run(first).path
     partial = disown(PartialRun.create(theirs, null_plan()))
@@ -432,7 +433,7 @@ def samples(text):
 
 
 def test_a_partial_file_stays_until_its_run_file_has_been_read_back(theirs, monkeypatch):
-    track = Track.start(theirs, null_plan())
+    track = Track(null_plan(), theirs)
     sweep([track], Observer())
     write = journal.replace
     monkeypatch.setattr(journal, "replace", lambda path, text: write(path, text[:-100]))
@@ -444,7 +445,7 @@ def test_a_partial_file_stays_until_its_run_file_has_been_read_back(theirs, monk
 def test_a_contradicting_file_continues_after_its_consistent_beginning(theirs, tmp_path, capsys):
     """As two processes left it that resumed it at once, before files were locked."""
     plan = null_plan(settings=settings("quick", iterations=2, warmup_iterations=1, launches=2))
-    track = Track.start(theirs, plan)
+    track = Track(plan, theirs)
     sweep([track], Observer())
     partial = disown(track.file)
     lines = partial.path.read_text().splitlines(keepends=True)
@@ -487,8 +488,8 @@ def test_a_run_that_another_process_resumes_is_refused(theirs, capsys):
 
 
 def test_a_lock_ends_with_its_command_not_with_its_process(theirs):
-    track = Track.start(theirs, null_plan())
-    with supervisor.closing([track]):
+    track = Track(null_plan(), theirs)
+    with closing(track):
         track.begin()
         with pytest.raises(LockedError, match=f"in use by PID {os.getpid()}"):
             Track.resume(PartialRun(track.file.path))

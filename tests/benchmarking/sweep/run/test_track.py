@@ -34,7 +34,7 @@ def track(make_run, tmp_path):
             points=POINTS,
             skipped=dict.fromkeys(skipped, "too long"),
         )
-        return Track.start(tmp_path, plan)
+        return Track(plan, tmp_path)
 
     return make
 

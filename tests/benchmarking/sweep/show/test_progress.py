@@ -60,7 +60,7 @@ def sweep(monkeypatch, settings, call_s, **shown_as):
             one = budget.record(measurement(launch, point, own_s, calls), now)
             shown.measured(track, one)
             ends.append(clock.now_s)
-            estimates.append(shown._left_s)
+            estimates.append(shown.left_s)
     shown.close()
     return [(left_s, clock.now_s - end_s) for left_s, end_s in zip(estimates, ends, strict=True)], stream.getvalue()
 
