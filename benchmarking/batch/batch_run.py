@@ -99,7 +99,7 @@ class Batch:
         self._device_wait_s = device_wait_s
         self._on_cluster = cluster is not None
         self._sweep: Sweep = sweep if cluster is None else cluster
-        self._cells = {plan.run_id: summaries.pending_summary(plan) for plan in manifest.plans}
+        self._cells = {plan.run_id: summaries.summary_without_results(plan) for plan in manifest.plans}
         self._condensed: list[Run] = []
         self._next_write_s = 0.0
 
@@ -121,12 +121,14 @@ class Batch:
         self.manifest.claim()
         LOG.info("batch %s resumed", self.manifest.info.session_id)
         plans = {plan.run_id: plan for plan in self.manifest.plans}
-        with spool.held(partial_runs(self.folder, self.manifest)) as files:
+        session_id = self.manifest.info.session_id
+        unfinished_files = [(file, file.read().plan) for file in spool.unfinished(self.folder)]
+        own = [file for file, plan in unfinished_files if plan.run_id in plans or plan.session_id == session_id]
+        with spool.held(own) as files:
             partial = {file.read().plan.run_id: file for file in files}
             # Read afterwards, to contain the runs that another process has just finished.
             finished = run_files(self.folder)
             # Runs of the batch that are not in the manifest continue points on other hardware.
-            session_id = self.manifest.info.session_id
             saved = {run_id for run_id, path in finished.items() if spool.ids_in(path) == (run_id, session_id)}
             tracks = []
             for run_id in (*plans, *sorted((saved | partial.keys()) - plans.keys())):
@@ -146,10 +148,14 @@ class Batch:
                 elif file is not None:
                     tracks.append(Track.resume(file, arguments, on_cluster=self._on_cluster))
                 elif run_id in self.manifest.stored:
-                    pending = summaries.pending_summary(plans[run_id])
-                    self._cells[run_id] = dataclasses.replace(pending, status="stored", stored=True)
-                else:
-                    tracks.append(Track(_refreshed(plans[run_id], machine), self.folder))
+                    pending = summaries.summary_without_results(plans[run_id], "stored")
+                    self._cells[run_id] = dataclasses.replace(pending, stored=True)
+                else:  # with the current commit, versions and state of the machine
+                    plan = plans[run_id]
+                    old = plan.provenance
+                    provenance = machine.provenance(old.command, old.tags, old.description)
+                    now = dataclasses.replace(plan, provenance=provenance, environment=machine.environment)
+                    tracks.append(Track(now.anonymous() if plan.is_anonymous else now, self.folder))
             return self._measure(tracks)
 
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
@@ -197,17 +203,6 @@ class Batch:
         ended_s = time.monotonic()
         self._next_write_s = ended_s + WRITE_PAUSE * (ended_s - began_s)
         return written
-
-
-def _refreshed(plan: CellPlan, machine: Machine) -> CellPlan:
-    """A plan of an earlier process, with the current commit, versions and state of the machine."""
-    old = plan.provenance
-    now = dataclasses.replace(
-        plan,
-        provenance=machine.provenance(old.command, old.tags, old.description),
-        environment=machine.environment,
-    )
-    return now.anonymous() if plan.is_anonymous else now
 
 
 SUFFIX = ".manifest.jsonl"
@@ -322,19 +317,4 @@ def unfinished(folder: Path) -> Sequence[Path]:
 
 def run_files(folder: Path) -> dict[str, Path]:
     """The finished runs in a folder by run id."""
-    found = {}
-    for path in folder.glob("*.json"):
-        if (run_id := spool.run_id_in(path)) is not None:
-            found[run_id] = path
-    return found
-
-
-def partial_runs(folder: Path, manifest: Manifest) -> list[spool.PartialRun]:
-    """The unfinished runs of a batch in its folder. Raises FormatError for an invalid file."""
-    own = {plan.run_id for plan in manifest.plans}
-    found = []
-    for file in spool.unfinished(folder):
-        plan = file.read().plan
-        if plan.run_id in own or plan.session_id == manifest.info.session_id:
-            found.append(file)
-    return found
+    return {run_id: path for path in folder.glob("*.json") if (run_id := spool.run_id_in(path)) is not None}

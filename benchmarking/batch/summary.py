@@ -143,9 +143,27 @@ class BatchSummary:
     """For models with several numbers of threads; empty while the batch runs."""
 
 
-def pending_summary(plan: CellPlan) -> CellSummary:
-    """The summary of a cell without a run."""
-    return _empty_summary(plan.run_id, plan.cell, "pending")
+def summary_without_results(of: CellPlan | Run, status: CellState = "pending") -> CellSummary:
+    """The summary of a cell without results."""
+    from benchmarking.sweep.show.progress import cell_name
+
+    cell = of.cell
+    return CellSummary(
+        run_id=of.run_id,
+        name=cell_name(cell),
+        subject=cell.subject,
+        model_id=cell.workload.model_id,
+        family=cell.workload.family,
+        task=cell.workload.task,
+        weights=cell.workload.weights,
+        parameter_count=cell.workload.parameter_count,
+        device=cell.device.selector,
+        device_name=cell.device.name,
+        runtime=cell.runtime,
+        precision=cell.precision,
+        num_threads=cell.num_threads,
+        status=status,
+    )
 
 
 def cell_summary(run: Run, path: Path, *, stored: bool | None, why_not_stored: str | None = None) -> CellSummary:
@@ -172,7 +190,7 @@ def cell_summary(run: Run, path: Path, *, stored: bool | None, why_not_stored: s
                 errors.append(f"{result.point.label}: a launch failed: {evidence}")
     counts = Counter(result.status for result in run.results)
     return dataclasses.replace(
-        _empty_summary(run.run_id, run.cell, run.status),
+        summary_without_results(run, run.status),
         run_file=path.name,
         stored=stored,
         why_not_stored=why_not_stored,
@@ -227,28 +245,6 @@ def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _empty_summary(run_id: str, cell: Cell, status: CellState) -> CellSummary:
-    """The summary of a cell without results."""
-    from benchmarking.sweep.show.progress import cell_name
-
-    return CellSummary(
-        run_id=run_id,
-        name=cell_name(cell),
-        subject=cell.subject,
-        model_id=cell.workload.model_id,
-        family=cell.workload.family,
-        task=cell.workload.task,
-        weights=cell.workload.weights,
-        parameter_count=cell.workload.parameter_count,
-        device=cell.device.selector,
-        device_name=cell.device.name,
-        runtime=cell.runtime,
-        precision=cell.precision,
-        num_threads=cell.num_threads,
-        status=status,
-    )
-
-
 def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN) -> str:
     """A row per planned cell, the reasons for skipped points, each once, and the estimated time of all of them."""
     from benchmarking.sweep.show.progress import cell_name
@@ -256,6 +252,10 @@ def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN
     def time_text(plan: CellPlan) -> str:
         seconds = estimate.cells_s.get(plan.run_id)
         return "unknown" if seconds is None else duration(seconds)
+
+    def labels_text(plan: CellPlan) -> str:
+        labels = [point.label for point in plan.runnable]
+        return f"{len(labels)}: {' .. '.join(dict.fromkeys(labels[:1] + labels[-1:]))}"
 
     columns: list[Column[CellPlan]] = [
         Column(heading="model", text=lambda plan: plan.cell.subject, is_key=True),
@@ -266,7 +266,7 @@ def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN
         Column(heading="threads", text=lambda plan: _threads(plan.cell.num_threads), is_number=True, is_key=True),
         Column(heading="weights", text=lambda plan: plan.cell.workload.weights, is_key=True),
         Column(heading="launches", text=lambda plan: str(plan.settings.launches), is_number=True, is_key=True),
-        Column(heading="points", text=_labels),
+        Column(heading="points", text=labels_text),
         Column(heading="time", text=time_text),
     ]
     table = table_of(columns, plans, page)
@@ -325,11 +325,6 @@ def _validity(cell: CellSummary) -> str | None:
     """The worst validity of a cell's points; None without doubts."""
     doubts = [doubt for point in cell.points for doubt in point.doubts]
     return str(validity(doubts)) if doubts else None
-
-
-def _labels(plan: CellPlan) -> str:
-    labels = [point.label for point in plan.runnable]
-    return f"{len(labels)}: {labels[0]} .. {labels[-1]}" if len(labels) > 1 else f"{len(labels)}: {''.join(labels)}"
 
 
 CELL_COLUMNS: tuple[Column[CellSummary], ...] = (

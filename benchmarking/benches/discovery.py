@@ -22,7 +22,6 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -65,8 +64,10 @@ CONFIG_PARAMETERS = (*FIELDS, *FIELD_ALIASES, *OPTION_ALIASES)
 """Parameters whose defaults form a config."""
 EXTRA_PARAMETERS = ("config", "torch_device", "logger")
 """Further parameters of a timed function."""
-_requests: ContextVar[BenchRequests | None] = ContextVar("requests", default=None)
-_is_loading: ContextVar[bool] = ContextVar("is_loading", default=False)
+RECORDED: ContextVar[BenchRequests | None] = ContextVar("requests", default=None)
+"""The list in which a runner records requests instead of measuring; None if it is to measure."""
+IS_LOADING: ContextVar[bool] = ContextVar("is_loading", default=False)
+"""Whether a file of benchmarks is being imported, which must not measure."""
 
 
 class FunctionBenchmark(ModelBenchmark):
@@ -145,7 +146,7 @@ def requested_by(driver: Callable[..., Any], given: Mapping[str, Any]) -> tuple[
     parameters = inspect.signature(driver).parameters.values()
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     requests: BenchRequests = []
-    token = _requests.set(requests)
+    token = RECORDED.set(requests)
     try:
         named = {parameter.name for parameter in parameters}
         driver(**{name: value for name, value in given.items() if takes_all or name in named})
@@ -154,7 +155,7 @@ def requested_by(driver: Callable[..., Any], given: Mapping[str, Any]) -> tuple[
             raise
         return requests, f"{type(error).__name__}: {first_line(error)}"
     finally:
-        _requests.reset(token)
+        RECORDED.reset(token)
     return requests, None
 
 
@@ -163,26 +164,6 @@ class NoResults(dict[str, Any]):
 
     def __bool__(self) -> bool:
         return True
-
-
-def recorded_requests() -> BenchRequests | None:
-    """The list in which a runner records requests instead of measuring; None if it is to measure."""
-    return _requests.get()
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Inside, a file of benchmarks is being imported, which must not measure."""
-    token = _is_loading.set(True)
-    try:
-        yield
-    finally:
-        _is_loading.reset(token)
-
-
-def is_loading() -> bool:
-    """Whether a file of benchmarks is being imported."""
-    return _is_loading.get()
 
 
 WHAT_IS_A_BENCHMARK = (
@@ -247,7 +228,15 @@ def discover(
     Raises UsageError for a missing folder, for a file that cannot be imported (with the line), and when no benchmark
     remains.
     """
-    files = [path for path in _files(folder) if not _matches(exclude, _names_of_file(path, folder))]
+    root = folder.resolve()
+    if folder.is_file() and folder.suffix == ".py":
+        files = [root]
+    elif folder.is_dir():
+        every = ((path, path.relative_to(root).parts) for path in sorted(root.rglob("*.py")))
+        files = [path for path, parts in every if not any(part[0] in "._" for part in parts)]
+    else:
+        raise UsageError(f"--benches {folder}: no such folder or Python file: check the path")
+    files = [path for path in files if not _matches(exclude, _names_of_file(path, folder))]
     selected: list[Bench] = []
     left_out: dict[str, str] = {}
     listed = _list_benches(files, {**(given or {}), "enable_mock": enable_mock})
@@ -270,16 +259,6 @@ def discover(
             + (f" ({reasons})" if reasons else f" in it ({found}): {WHAT_IS_A_BENCHMARK}")
         )
     return Discovery(benches=tuple(selected), left_out=left_out)
-
-
-def _files(folder: Path) -> list[Path]:
-    if folder.is_file() and folder.suffix == ".py":
-        return [folder.resolve()]
-    if not folder.is_dir():
-        raise UsageError(f"--benches {folder}: no such folder or Python file: check the path")
-    root = folder.resolve()
-    files = sorted(root.rglob("*.py"))
-    return [path for path in files if not any(part[0] in "._" for part in path.relative_to(root).parts)]
 
 
 def _names_of_file(path: Path, folder: Path) -> tuple[str, ...]:
@@ -411,13 +390,15 @@ def load_module(path: Path) -> ModuleType:
     provide(path.parent)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look up a class's module by name
+    token = IS_LOADING.set(True)
     try:
-        with loading():
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except Exception as error:
         raise UsageError(f"{error_location(path, error)}: {type(error).__name__}: {error}") from error
+    finally:
+        IS_LOADING.reset(token)
     return module
 
 

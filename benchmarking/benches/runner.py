@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarking.benches.discovery import Bench, BenchRequest, NoResults, describe, is_loading, recorded_requests
+from benchmarking.benches.discovery import IS_LOADING, RECORDED, Bench, BenchRequest, NoResults, describe
 from benchmarking.benches.model_benchmark import BenchmarkConfig, ModelBenchmark, configs_of
 from benchmarking.core.errors import UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
@@ -81,14 +81,22 @@ class BenchmarkRunner:
         """
         kind = benchmark if isinstance(benchmark, type) else type(benchmark)
         configs = _by_name(kind, scenarios)
-        if (recorded := recorded_requests()) is not None:
+        if (recorded := RECORDED.get()) is not None:
             recorded.append(BenchRequest(kind=kind, configs=list(configs.values())))
             return NoResults()
-        if is_loading():
+        if IS_LOADING.get():
             raise UsageError('run_benchmark was called during import: put the call below if __name__ == "__main__":')
         self._has_gpu_metrics = collect_gpu_metrics
+        planning = BenchPlanning(
+            session_id=uuid7(), settings=self._settings, device=self._device, command=tuple(sys.argv)
+        )
+        machine, bench = Machine(), describe(kind, list(configs.values()))
+        benches = [replace(bench, configs=(config,)) for config in configs.values()]
+        plans = [plan for single in benches for plan in plan_benches([single], planning, machine)]
+        if commit_id is not None:
+            plans = [replace(plan, provenance=replace(plan.provenance, git_commit=commit_id)) for plan in plans]
         results: dict[str, ScenarioResult] = {}
-        for name, run in zip(configs, measure_plans(self._plans(kind, configs, commit_id)), strict=True):
+        for name, run in zip(configs, measure_plans(plans), strict=True):
             (result,) = run.results
             if result.status == "ok":
                 results[name] = ScenarioResult(run=run, result=result)
@@ -101,7 +109,7 @@ class BenchmarkRunner:
 
         Raises StorageError for a folder that cannot be written to.
         """
-        if (recorded := recorded_requests()) is not None:
+        if (recorded := RECORDED.get()) is not None:
             for request in recorded:
                 request.saved_as = request.saved_as or model_name
             return ""
@@ -113,20 +121,6 @@ class BenchmarkRunner:
         path = write_scenarios(self.output_dir, document)
         self.logger.info("results: %s", path)
         return str(path)
-
-    def _plans(
-        self, kind: type[ModelBenchmark], configs: Mapping[str, BenchmarkConfig], commit_id: str | None
-    ) -> tuple[CellPlan, ...]:
-        """A plan for each config."""
-        planning = BenchPlanning(
-            session_id=uuid7(), settings=self._settings, device=self._device, command=tuple(sys.argv)
-        )
-        machine, bench = Machine(), describe(kind, list(configs.values()))
-        benches = [replace(bench, configs=(config,)) for config in configs.values()]
-        plans = tuple(plan for single in benches for plan in plan_benches([single], planning, machine))
-        if commit_id is None:
-            return plans
-        return tuple(replace(plan, provenance=replace(plan.provenance, git_commit=commit_id)) for plan in plans)
 
 
 def write_scenarios(output_dir: Path, document: Mapping[str, Any]) -> Path:

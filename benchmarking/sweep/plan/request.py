@@ -332,25 +332,19 @@ def requested_points(request: Request, workload: Workload, family: WorkloadFamil
     axes = {"batch_size": batch_sizes, **of_family, **requested}
     axes |= {} if request.concurrency is None else {"concurrency": request.concurrency}
     points = grid(axes)
-    if request.sequence_lengths is None and "sequence_length" in axes:
-        possible = {point.sequence_length for point in points if family.check(workload, point) is None}
-        points = tuple(point for point in points if point.sequence_length in possible) or _longest_grid(axes, workload)
-    return points
-
-
-def _longest_grid(axes: Mapping[str, tuple[float, ...]], workload: Workload) -> tuple[Point, ...]:
-    """The grid of a model that is too short for every default length: its maximum, less the tokens to generate.
-
-    For a model that is long enough the whole grid, so that the actual problem is reported.
-    """
+    if request.sequence_lengths is not None or "sequence_length" not in axes:
+        return points
+    possible = {point.sequence_length for point in points if family.check(workload, point) is None}
+    if possible:
+        return tuple(point for point in points if point.sequence_length in possible)
     new_tokens = int(max(axes.get("new_tokens", ()), default=0))
     limit = workload.max_sequence_length
     if limit is None or min(axes["sequence_length"]) + new_tokens <= limit:
-        return grid(axes)
-    longest = limit - new_tokens
-    if longest < 1:
+        return points  # the model is long enough: the actual problem is reported
+    # The model is too short for every default length: its maximum, less the tokens to generate.
+    if limit - new_tokens < 1:
         raise UsageError(f"--new-tokens exceeds the limit of {limit} tokens of {workload.model_id}: generate fewer")
-    return grid({**axes, "sequence_length": (longest,)})
+    return grid({**axes, "sequence_length": (limit - new_tokens,)})
 
 
 ALL = "all"

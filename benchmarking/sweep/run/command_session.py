@@ -442,7 +442,11 @@ def database(db_path: str, lock_timeout_s: float | None, *, quiet: bool) -> Inge
     """
     if importlib.util.find_spec("duckdb") is None:
         note(WITHOUT_DUCKDB)
-        return _refuse
+
+        def refuse(*paths: Path) -> None:
+            raise StorageError(WITHOUT_DUCKDB)
+
+        return refuse
     wait_s = DATABASE_WAIT_S if lock_timeout_s is None else lock_timeout_s
     _ask("prepare", db_path, "--lock-timeout", f"{wait_s:g}")
 
@@ -499,7 +503,3 @@ def _ask(task: str, *arguments: str, accepted: Sequence[int] = (EXIT_OK,)) -> ch
     if done.exit_code not in accepted:
         raise StorageError(done.last_line or f"{SERVICE} {task} ended with exit code {done.exit_code}")
     return done
-
-
-def _refuse(*paths: Path) -> None:
-    raise StorageError(WITHOUT_DUCKDB)

@@ -55,17 +55,12 @@ class UnusableLockError(StorageError):
 
 
 @contextmanager
-def device_lock(
-    name: str | None, waiting: Callable[[str], None], limit_s: float = DEVICE_WAIT_S
-) -> Iterator[Doubt | None]:
-    """Hold the lock `name`; no lock for None. If it is taken, `waiting` is called once with a message about its holder.
+def device_lock(name: str, waiting: Callable[[str], None], limit_s: float = DEVICE_WAIT_S) -> Iterator[Doubt | None]:
+    """Hold the lock `name`. If it is taken, `waiting` is called once with a message about its holder.
 
     Yields a doubt if the lock excludes only other commands of this user, because that of all users is unusable. Raises
     LockedError if it is still taken after `limit_s`, StorageError if no folder is usable.
     """
-    if name is None:
-        yield None
-        return
     file_name = f"{NOT_IN_NAMES.sub('-', name)}.lock"
     if os.name == "nt":
         with _acquired_by_filelock(name, _shared_folder() / file_name, waiting, limit_s):
@@ -170,30 +165,20 @@ def _is_locked(descriptor: int, path: Path) -> bool:
     return True
 
 
-def _record(descriptor: int) -> tuple[int, float] | None:
-    """The process that holds the record lock, and since when in Unix seconds; None if the system does not report it."""
+def _holder(descriptor: int) -> str:
+    """A description of the process that holds the record lock: its user, command and since when, as far as known."""
     import fcntl
 
-    layout = RECORD_LOCK.get(sys.platform)
-    if layout is None:
-        return None
-    if sys.platform == "linux":
-        question = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    else:
-        question = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
-    try:
-        answer = struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
-    except OSError:
-        return None
-    kind, start, pid = (answer[i] for i in ((0, 2, 4) if sys.platform == "linux" else (3, 0, 2)))
-    return (pid, start / 1000) if kind != fcntl.F_UNLCK and pid > 0 else None
-
-
-def _holder(descriptor: int) -> str:
-    """A description of the holder: process, user, command and since when, as far as known."""
-    if (record := _record(descriptor)) is None:
+    kind, start_ms, pid = fcntl.F_UNLCK, 0, 0
+    if (layout := RECORD_LOCK.get(sys.platform)) is not None:
+        is_linux = sys.platform == "linux"
+        question = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) if is_linux else (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        with suppress(OSError):
+            answer = struct.unpack(layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(layout, *question)))
+            kind, start_ms, pid = (answer[i] for i in ((0, 2, 4) if is_linux else (3, 0, 2)))
+    if kind == fcntl.F_UNLCK or pid <= 0:  # the system does not report it
         return "another process (unknown PID)"
-    pid, since_s = record
+    since_s = start_ms / 1000
     since = f"since {time_text(since_s)}, for {duration(max(0.0, time.time() - since_s))}"
     try:
         process = psutil.Process(pid)

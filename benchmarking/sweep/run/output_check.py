@@ -81,16 +81,18 @@ class Check:
     @classmethod
     def of(cls, job: Job, point: Point) -> Check:
         """The check of a job's point."""
+        workload = job.cell.workload
+        is_of_this_process = is_given(workload) and workload.path is None  # so that no other one can load it
         digest = None if job.preparation is None else job.preparation.references.get(point.label)
         stand_in = None if job.preparation is None else job.preparation.stand_ins.get(point.label)
         return cls(
             precision=job.cell.precision,
-            family=job.cell.workload.family,
+            family=workload.family,
             digest=digest,
             why_not=None if digest is not None else _why_not(job, point),
             is_wanted=needs_reference(job.cell) or not has_reference(job.cell),
             point=dataclasses.replace(point, concurrency=1),
-            torch_workload=None if is_of_this_process(job.cell.workload) else torch_workload(job.cell.workload),
+            torch_workload=None if is_of_this_process else torch_workload(workload),
             stand_in=stand_in,
         )
 
@@ -172,11 +174,6 @@ class Check:
             result=PassResult(missing=dict.fromkeys(COLUMNS, why)),
             doubts=(doubt("not_compared", why=why),) if self.is_wanted else (),
         )
-
-
-def is_of_this_process(workload: Workload) -> bool:
-    """Whether the model was passed in this process, so that no other one can load it."""
-    return is_given(workload) and workload.path is None
 
 
 def _why_not(job: Job, point: Point) -> str:

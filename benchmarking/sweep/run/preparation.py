@@ -100,7 +100,9 @@ def prepare(
                         if message.ends_process:
                             break  # a fresh process makes the rest
                     elif isinstance(message, QualityReferenced) and result is not None:
-                        result = _with_quality(result, message)
+                        result = dataclasses.replace(
+                            result, quality_reference=message.digest, why_no_quality_reference=message.why_not
+                        )
                     elif isinstance(message, Prepared) and result is not None:
                         return result
                     else:
@@ -110,10 +112,10 @@ def prepare(
                 raise NotBuiltError(lost.load.error, lost.load.traceback) from None
             if result is None:
                 raise NotBuiltError(f"preparation failed: {lost}") from None
+            why = f"{FAILED}: preparing the reference: {lost}"
             made = {*result.references, *result.missing}
-            why = {p.label: f"{FAILED}: preparing the reference: {lost}" for p in remaining if p.label not in made}
-            result = dataclasses.replace(result, missing={**result.missing, **why})
-            return _with_quality(result, QualityReferenced(why_not=f"{FAILED}: preparing the reference: {lost}"))
+            missing = {**result.missing, **{point.label: why for point in remaining if point.label not in made}}
+            return dataclasses.replace(result, missing=missing, quality_reference=None, why_no_quality_reference=why)
         if result is not None:
             made = {*result.references, *result.missing}
             remaining = tuple(point for point in remaining if point.label not in made)
@@ -147,10 +149,6 @@ def _with_reference(result: Preparation, message: Referenced) -> Preparation:
             stand_ins={**result.stand_ins, **stand_in},
         )
     return dataclasses.replace(result, missing={**result.missing, message.label: message.why_not or FAILED})
-
-
-def _with_quality(result: Preparation, message: QualityReferenced) -> Preparation:
-    return dataclasses.replace(result, quality_reference=message.digest, why_no_quality_reference=message.why_not)
 
 
 def main() -> int:
@@ -191,24 +189,20 @@ def make_all(job: PreparationJob, send: Send) -> bool:
         send(result)
         if result.ends_process:
             return False
-    if job.quality is not None:
-        send(_quality_reference(job, job.quality, maker, send))
+    if job.quality is not None and not has_reference(job.cell):
+        why_not = f"{NOT_SUPPORTED}: a model in a file has no torch weights to compare with"
+        send(QualityReferenced(why_not=why_not))
+    elif job.quality is not None:
+        send(Preparing(what="the reference of the quality"))
+        try:
+            of_quality = QualityReferenced(digest=maker.quality_digest(job.quality))
+        except UnsupportedError as error:
+            of_quality = QualityReferenced(why_not=f"{NOT_SUPPORTED}: {error}")
+        except Exception as error:  # noqa: BLE001 - without a reference, fewer measures of quality are left
+            of_quality = QualityReferenced(why_not=f"{FAILED}: {error_text(error)}")
+        send(of_quality)
     maker.close()
     return True
-
-
-def _quality_reference(
-    job: PreparationJob, quality: QualitySettings, maker: ReferenceMaker, send: Send
-) -> QualityReferenced:
-    if not has_reference(job.cell):
-        return QualityReferenced(why_not=f"{NOT_SUPPORTED}: a model in a file has no torch weights to compare with")
-    send(Preparing(what="the reference of the quality"))
-    try:
-        return QualityReferenced(digest=maker.quality_digest(quality))
-    except UnsupportedError as error:
-        return QualityReferenced(why_not=f"{NOT_SUPPORTED}: {error}")
-    except Exception as error:  # noqa: BLE001 - without a reference, fewer measures of quality are left
-        return QualityReferenced(why_not=f"{FAILED}: {error_text(error)}")
 
 
 def _build(job: PreparationJob, store: BuildStore, send: Send) -> Mapping[str, Json]:

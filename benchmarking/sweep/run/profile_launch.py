@@ -12,7 +12,7 @@ Patterson, 2009).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -29,12 +29,11 @@ from benchmarking.core.profiles import (
     Breakdown,
     CallProfile,
     CallProfiler,
-    OperatorTime,
     Profile,
     ProfileSettings,
 )
 from benchmarking.core.provenance import utc_now, uuid7
-from benchmarking.core.records import NOT_SUPPORTED, Point
+from benchmarking.core.records import NOT_SUPPORTED
 from benchmarking.measure.doubt_rules import about_profiler, about_samples, about_window
 from benchmarking.measure.machine_state import Window
 from benchmarking.measure.timing import Stopwatch, quiet_gc
@@ -99,19 +98,14 @@ def with_bounds(
     flops_per_sec, bytes_per_sec = peaks.get(precision), peaks.get(COPY_RATE)
     if not flops_per_sec or not bytes_per_sec:
         return replace(breakdown, missing={**breakdown.missing, "bound": why_unknown})
-    operators = tuple(
-        replace(operator, bound=bound(operator, flops_per_sec, bytes_per_sec)) for operator in breakdown.operators
-    )
-    return replace(breakdown, operators=operators)
-
-
-def bound(operator: OperatorTime, flops_per_sec: float, bytes_per_sec: float) -> Bound | None:
-    """What limits an operator; None if its bytes were not counted. Operators without a FLOP formula do few FLOPs per
-    byte."""
-    if operator.bytes_accessed is None:
-        return None
-    of_flops, of_bytes = (operator.flops or 0.0) / flops_per_sec, operator.bytes_accessed / bytes_per_sec
-    return COMPUTE if of_flops > of_bytes else MEMORY
+    operators = []
+    for operator in breakdown.operators:
+        bound: Bound | None = None  # of one whose bytes were not counted
+        if operator.bytes_accessed is not None:  # operators without a FLOP formula do few FLOPs per byte
+            of_flops, of_bytes = (operator.flops or 0.0) / flops_per_sec, operator.bytes_accessed / bytes_per_sec
+            bound = COMPUTE if of_flops > of_bytes else MEMORY
+        operators.append(replace(operator, bound=bound))
+    return replace(breakdown, operators=tuple(operators))
 
 
 def profiler_of(runtime: str) -> str:
@@ -180,20 +174,17 @@ def profile_in_worker(job: ProfileJob, session: Session, handle: DeviceHandle) -
             raise UnsupportedError(
                 f"runtime {job.cell.runtime} has no profiler for {job.cell.subject} at {point.label}"
             )
-        tokenize, missing = _tokenizing(job, point, settings.texts)
+        # What tokenizes the given or built-in texts of a call; or why there is none.
+        workload, missing = job.cell.workload, dict[str, str]()
+        processing = open_processing(workload, lambda name: nullcontext())
+        if settings.texts and "text" in processing.processors:
+            length = point.sequence_length or workload.max_sequence_length
+            makers = [text_maker(processing.processors["text"], settings.texts, length)]
+        else:
+            inputs = processing.inputs(plugin_of(workload), workload, point)
+            makers = list(inputs.makers.values())
+            if not makers:
+                missing["tokenize"] = "; ".join(dict.fromkeys(inputs.why_not.values()))
+        tokenize = (lambda: 1e3 * seconds_to_make(makers)) if makers else None
         call = profile_point(operation, handle, profiler, settings.num_runs, tokenize)
         return dataclasses.replace(call, missing=missing, profiler=profiler_of(job.cell.runtime))
-
-
-def _tokenizing(job: ProfileJob, point: Point, texts: Sequence[str]) -> tuple[Tokenize | None, Mapping[str, str]]:
-    """The function that tokenizes the given or built-in texts of a call; or why there is none."""
-    workload = job.cell.workload
-    processing = open_processing(workload, lambda name: nullcontext())
-    if texts and "text" in processing.processors:
-        make = text_maker(processing.processors["text"], texts, point.sequence_length or workload.max_sequence_length)
-        return (lambda: 1e3 * seconds_to_make([make])), {}
-    inputs = processing.inputs(plugin_of(workload), workload, point)
-    makers = list(inputs.makers.values())
-    if not makers:
-        return None, {"tokenize": "; ".join(dict.fromkeys(inputs.why_not.values()))}
-    return (lambda: 1e3 * seconds_to_make(makers)), {}

@@ -24,18 +24,15 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarking.builds.store import BuildKey, BuildStore, model_parts
+from benchmarking.builds.store import BuildStore, model_parts
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation, Session
-from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, always_after
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.model_contracts import QualityKind
-from benchmarking.core.plugins import version_of
 from benchmarking.core.quality import (
     MIN_WINDOWS,
     OF_QUESTIONS,
@@ -72,7 +69,6 @@ from benchmarking.workloads.support.families import family_named, plugin_of
 from benchmarking.workloads.support.quality_inputs import (
     QuestionFile,
     QuestionTokens,
-    TextWindows,
     first_tokens,
     question_tokens,
     read_questions,
@@ -81,7 +77,7 @@ from benchmarking.workloads.support.quality_inputs import (
 )
 from benchmarking.workloads.support.synthetic_inputs import vocabulary_size
 
-FILE = "logits.npy"
+LOGITS = "logits.npy"
 SIZE_STEP = 32
 """Prompts and answers are padded to multiples of this many tokens, since some runtimes compile for every size."""
 KIND = "reference"
@@ -169,38 +165,12 @@ def quality_points(cell: Cell, settings: QualitySettings) -> tuple[Point, ...]:
     if settings.file is None or kind_of(workload) != "text":
         return (point,)
     try:
-        return point, question_point(workload, read_questions(settings.file), size_step(cell))
+        tokens, _ = _tokens(workload, read_questions(settings.file))
+        step, limit = size_step(cell), workload.max_sequence_length
+        context, scored = max((call_size(len(one.prompt), one.most_new, step, limit) for one in tokens), key=sum)
+        return point, Point(batch_size=1, sequence_length=context, new_tokens=scored)
     except Exception:  # noqa: BLE001 - whatever a tokenizer raises costs the scores, not the build
         return (point,)
-
-
-def logits_key(cell: Cell, windows: TextWindows) -> BuildKey:
-    """Everything that the reference's logits of a text depend on. `cell` is the reference's own."""
-    parts: dict[str, Json] = {
-        **model_parts(cell.workload),
-        "device": cell.device.selector,
-        "mode": dict(cell.runtime_mode),
-        "windows": windows.digest,
-        "versions": {name: version_of(name) for name in ("torch", "transformers")},
-    }
-    return BuildKey(kind=KIND, parts=parts)
-
-
-def write_logits(session: Session, windows: TextWindows, folder: Path) -> Mapping[str, Json]:
-    """Write the reference's logits of all scored tokens (windows x scored x vocabulary, float32) to a build's folder.
-    A file that is mapped into memory, since it may be larger than it."""
-    operation = session.operation(Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored))
-    begin_s, file = time.perf_counter(), None
-    with always_after(operation.close):
-        for index, window in enumerate(windows.tokens):
-            logits = operation.next_token_logits(window)
-            if file is None:
-                shape = (len(windows.tokens), *logits.shape)
-                file = np.lib.format.open_memmap(folder / FILE, mode="w+", dtype=np.float32, shape=shape)
-            file[index] = logits
-    assert file is not None
-    file.flush()
-    return {"call_s": time.perf_counter() - begin_s, "shapes": {"logits": list(file.shape)}}
 
 
 def measured_quality(
@@ -258,7 +228,7 @@ def _text_quality(
     windows = text_windows(workload, settings)
     expected: np.ndarray | None = None
     if reference is not None:
-        expected = np.load(BuildStore().root / KIND / reference / FILE, mmap_mode="r", allow_pickle=False)
+        expected = np.load(BuildStore().root / KIND / reference / LOGITS, mmap_mode="r", allow_pickle=False)
     operation = session.operation(Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored))
     begin_s, scores = time.perf_counter(), list[WindowScores]()
     with always_after(operation.close):
@@ -307,18 +277,17 @@ def _output_quality(
     got, wanted = arrays[name], expected[name]
     if got.shape != wanted.shape:
         raise BenchhouseError(f"{name} has shape {got.shape}, the reference's {wanted.shape}")
-    if kind == "embeddings":
-        got, wanted = _pooled(got), _pooled(wanted)
+    if kind == "embeddings":  # the mean over an input's positions, of inputs x positions x width; pooled ones stay
+        got, wanted = (states.reshape(len(states), -1, states.shape[-1]).mean(axis=1) for states in (got, wanted))
     how: dict[str, Json] = {
         "kind": kind,
         "windows": len(got),
         "point": point.label,
         "seconds": time.perf_counter() - begin_s,
     }
-    inputs = inputs_of(workload, kind, point)
-    if kind == "tokens":
-        return _quality(kind, token_values(got, wanted, end_tokens(workload.config)), inputs, how, None)
-    return _quality(kind, OUTPUT_VALUES[kind](got, wanted), inputs, how, None)
+    is_text = kind == "tokens"
+    values = token_values(got, wanted, end_tokens(workload.config)) if is_text else OUTPUT_VALUES[kind](got, wanted)
+    return _quality(kind, values, inputs_of(workload, kind, point), how, None)
 
 
 def inputs_of(workload: Workload, kind: QualityKind, point: Point) -> str:
@@ -339,12 +308,6 @@ def end_tokens(config: Mapping[str, Json]) -> frozenset[int]:
     return frozenset(one for ids in found for one in (ids if isinstance(ids, list) else [ids]) if isinstance(one, int))
 
 
-def _pooled(states: np.ndarray) -> np.ndarray:
-    """The mean over an input's positions of hidden states, inputs x positions x width; pooled ones stay."""
-    pooled: np.ndarray = states.reshape(len(states), -1, states.shape[-1]).mean(axis=1)
-    return pooled
-
-
 def _quality(
     kind: QualityKind,
     found: Mapping[str, QualityValue],
@@ -353,7 +316,11 @@ def _quality(
     why_no_reference: str | None,
 ) -> Quality:
     """The record of what was found; infinite values are missing."""
-    values = {name: one for name, one in found.items() if math.isfinite(one.value)}
+    values = {
+        name: dataclasses.replace(one, by_window=one.by_window if all(map(math.isfinite, one.by_window)) else ())
+        for name, one in found.items()
+        if math.isfinite(one.value)
+    }
     missing: dict[str, str] = {}
     for name in METRICS_OF[kind]:
         if name in values:
@@ -366,31 +333,12 @@ def _quality(
             missing[name] = why_no_reference
         else:
             missing[name] = TOO_FEW_SAMPLES
-    return Quality(
-        inputs=inputs,
-        values={
-            name: dataclasses.replace(one, by_window=one.by_window if all(map(math.isfinite, one.by_window)) else ())
-            for name, one in values.items()
-        },
-        missing=missing,
-        how=how,
-    )
-
-
-def reopened(session: Session, cell: Cell, handle: DeviceHandle, settings: QualitySettings) -> Session:
-    """The session, opened again for the point of the quality if its runtime loads a model for its points."""
-    runtime = plugins.runtime(cell.runtime)
-    if not runtime.opens_for_points:
-        return session
-    points = quality_points(cell, settings)
-    session.close()
-    return runtime.open(cell, handle, lambda name: nullcontext(), points)
+    return Quality(inputs=inputs, values=values, missing=missing, how=how)
 
 
 def size_step(cell: Cell) -> int:
     """What the lengths of the questions' calls are multiples of: 1 in an engine, which takes any."""
-    runtime = plugins.runtime(cell.runtime)
-    return 1 if runtime.opens_for_points else SIZE_STEP
+    return 1 if plugins.runtime(cell.runtime).opens_for_points else SIZE_STEP
 
 
 QUESTIONS_MAX_S = 240.0
@@ -404,15 +352,6 @@ DEFINITIONS: Mapping[str, str] = {
 Predicted = Callable[[list[int], int, int], "np.ndarray"]
 """(tokens, start, count) -> log-probabilities (count x vocabulary) of the tokens at `start` and after it, by the tokens
 before each of them."""
-
-
-def question_point(workload: Workload, file: QuestionFile, step: int) -> Point:
-    """The largest point of the calls that the questions need. Raises UnsupportedError if the model can take none of
-    them."""
-    tokens, _ = _tokens(workload, file)
-    sizes = (call_size(len(token.prompt), token.most_new, step, workload.max_sequence_length) for token in tokens)
-    context, scored = max(sizes, key=sum)
-    return Point(batch_size=1, sequence_length=context, new_tokens=scored)
 
 
 def call_size(start: int, count: int, step: int, limit: int | None) -> tuple[int, int]:
@@ -462,27 +401,14 @@ def question_quality(session: Session, workload: Workload, file: QuestionFile, *
             asked = index + 1
     for one in questions[asked:]:
         left_out[one.question.line] = f"not asked within {QUESTIONS_MAX_S:g} s"
-    return _answers_quality(file, questions, scores, left_out, time.perf_counter() - begin_s)
-
-
-def _answers_quality(
-    file: QuestionFile,
-    questions: Sequence[QuestionTokens],
-    scores: Mapping[str, Sequence[float]],
-    left_out: Mapping[int, str],
-    seconds: float,
-) -> Quality:
-    values, missing = dict[str, QualityValue](), dict[str, str]()
+    seconds = time.perf_counter() - begin_s
+    values = dict[str, QualityValue]()
     for metric, of_metric in scores.items():
-        if not of_metric:
-            missing[metric] = TOO_FEW_SAMPLES
-            continue
-        content = [question.question.content for question in questions if question.question.metric == metric]
+        content = [one.question.content for one in questions if one.question.metric == metric]
         inputs = canonical_hash({"definition": DEFINITIONS[metric], "questions": content})
-        value = share_value(of_metric, len(of_metric))
-        values[metric] = QualityValue(
-            value=value.value, low=value.low, high=value.high, by_window=value.by_window, inputs=inputs
-        )
+        if of_metric:
+            values[metric] = dataclasses.replace(share_value(of_metric, len(of_metric)), inputs=inputs)
+    missing = {metric: TOO_FEW_SAMPLES for metric in scores if metric not in values}
     named = sorted({**file.left_out, **left_out}.items())
     how: dict[str, Json] = {
         "file": file.name,

@@ -8,22 +8,24 @@ runtimes.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 
 from benchmarking.builds.store import BuildKey, BuildStore, model_parts
 from benchmarking.core import plugins
 from benchmarking.core.contracts import Session
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_device_lost
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, always_after, is_device_lost
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import ns_to_s
 from benchmarking.core.plugins import default_runtime, has, processor, version_of
 from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, Cell, Json, Point, Rebuild, StandIn
 from benchmarking.devices.support.handles import parts
-from benchmarking.sweep.run.quality_pass import kind_of, logits_key, quality_point, write_logits
+from benchmarking.sweep.run.quality_pass import LOGITS, kind_of, quality_point
 from benchmarking.workloads.support.exported_folder import torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.footprint import Fit, parameter_count
@@ -101,15 +103,21 @@ def reference_key(cell: Cell, point: Point) -> BuildKey:
     """Everything that the outputs of a reference depend on. `cell` is the reference's own; concurrency has no part in
     it."""
     parts: dict[str, Json] = {
-        **model_parts(cell.workload),
         "point": dataclasses.replace(point, concurrency=1).label,
-        "device": cell.device.selector,
-        "mode": dict(cell.runtime_mode),
         "inputs_version": INPUTS_VERSION,
-        "versions": {name: version_of(name) for name in ("torch", "transformers")},
         **({"inputs": inputs_digest(cell.workload, point)} if is_given(cell.workload) else {}),
     }
-    return BuildKey(kind=KIND, parts=parts)
+    return _key(cell, parts)
+
+
+def _key(cell: Cell, parts: Mapping[str, Json]) -> BuildKey:
+    every: dict[str, Json] = {
+        **model_parts(cell.workload),
+        "device": cell.device.selector,
+        "mode": dict(cell.runtime_mode),
+        "versions": {name: version_of(name) for name in ("torch", "transformers")},
+    }
+    return BuildKey(kind=KIND, parts={**every, **parts})
 
 
 def load_reference(store: BuildStore, digest: str) -> dict[str, np.ndarray]:
@@ -123,17 +131,6 @@ def reference_flops(store: BuildStore, digest: str) -> float | None:
     build = store.find_digest(KIND, digest)
     flops = None if build is None else build.facts.get("flops")
     return float(flops) if isinstance(flops, int | float) else None
-
-
-def smaller(point: Point) -> Point:
-    """The point with a batch of one, and with fewer tokens where it has more than a small one needs."""
-    return dataclasses.replace(
-        point,
-        batch_size=1,
-        concurrency=1,
-        sequence_length=point.sequence_length and min(point.sequence_length, SMALL_SEQUENCE),
-        new_tokens=point.new_tokens and min(point.new_tokens, SMALL_NEW_TOKENS),
-    )
 
 
 def _tokens(point: Point) -> int:
@@ -159,7 +156,6 @@ class ReferenceMaker:
         self._rebuild = rebuild
         limits_s = (MAX_S, own_s, None if timeout_s is None else timeout_s / 2)
         self._limit_s = min(value for value in limits_s if value is not None)
-        self._fit: Fit | None = None
         self._session: Session | None = None
         self._handle: DeviceHandle | None = None
 
@@ -167,7 +163,13 @@ class ReferenceMaker:
         """The smaller point whose reference stands for a point's own, where that would exceed the memory or, as the
         time of the smaller one shows, the time limit; None where the point's own exists or can be made. Raises what
         `digest` raises."""
-        small = smaller(point)
+        small = dataclasses.replace(
+            point,
+            batch_size=1,
+            concurrency=1,
+            sequence_length=point.sequence_length and min(point.sequence_length, SMALL_SEQUENCE),
+            new_tokens=point.new_tokens and min(point.new_tokens, SMALL_NEW_TOKENS),
+        )
         if small == dataclasses.replace(point, concurrency=1) or is_given(self._cell.workload):
             return None
         if self._rebuild != "always" and self._store.find(reference_key(self._cell, point)) is not None:
@@ -187,13 +189,11 @@ class ReferenceMaker:
         place, limit = self._cell.device.selector, f"{self._limit_s:.3g} s"
         return StandIn(point=small, why=f"it would take about {estimate_s:.0f} s on {place}, limited to {limit}")
 
-    @property
+    @cached_property
     def _fit_here(self) -> Fit:
         """The memory that was free before the model was loaded, into which each point must fit: a system that runs out
         of memory may kill any process."""
-        if self._fit is None:
-            self._fit = Fit.of(self._cell)
-        return self._fit
+        return Fit.of(self._cell)
 
     def digest(self, point: Point) -> str:
         """The digest of the point's reference, which is built if missing. Raises what the model raises, and
@@ -208,12 +208,24 @@ class ReferenceMaker:
         if kind_of(self._cell.workload) != "text":
             return self.digest(quality_point(self._cell.workload, quality))
         windows = text_windows(self._cell.workload, quality)
-        point = Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored)
-        build, _ = self._store.get(
-            logits_key(self._cell, windows),
-            lambda folder: write_logits(self._opened(point), windows, folder),
-            self._rebuild,
-        )
+
+        def write_logits(folder: Path) -> Mapping[str, Json]:
+            """Of all scored tokens, windows x scored x vocabulary; mapped into memory, since they may exceed it."""
+            point = Point(batch_size=1, sequence_length=windows.context, new_tokens=windows.scored)
+            operation = self._opened(point).operation(point)
+            begin_s, file = time.perf_counter(), None
+            with always_after(operation.close):
+                for index, window in enumerate(windows.tokens):
+                    logits = operation.next_token_logits(window)
+                    if file is None:
+                        shape = (len(windows.tokens), *logits.shape)
+                        file = np.lib.format.open_memmap(folder / LOGITS, mode="w+", dtype=np.float32, shape=shape)
+                    file[index] = logits
+            assert file is not None
+            file.flush()
+            return {"call_s": time.perf_counter() - begin_s, "shapes": {"logits": list(file.shape)}}
+
+        build, _ = self._store.get(_key(self._cell, {"windows": windows.digest}), write_logits, self._rebuild)
         return build.digest
 
     def has_lost_device(self, error: Exception) -> bool:

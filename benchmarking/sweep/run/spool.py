@@ -23,7 +23,6 @@ from pathlib import Path
 from benchmarking.core.command_line import note
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import FormatError, StorageError, UsageError, storage_errors
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.quality import Quality
 from benchmarking.core.records import Cell, Json, LaunchLoad, Measurement, Preparation, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
@@ -46,18 +45,56 @@ MAX_NAME_LENGTH = 200
 """Maximum characters of a run file's name without its suffix; file systems allow 255 bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The content of an unfinished run."""
+    """The content of an unfinished run, from the first plan of its file on."""
 
-    plan: CellPlan
-    preparation: Preparation | None
-    """The latest one; None if there is none yet, or none is needed."""
-    loads: tuple[LaunchLoad, ...]
-    measurements: tuple[Measurement, ...]
-    quality: Quality | None
-    lines: int
-    """The lines of the file that it was read from; the next one is damaged or contradicts them."""
+    def __init__(self, plan: CellPlan) -> None:
+        self.lines = 1
+        """The lines of the file that it was read from; the next one is damaged or contradicts them."""
+        self._begin(plan)
+
+    def _begin(self, plan: CellPlan) -> None:
+        self.plan = plan
+        self.preparation: Preparation | None = None
+        """The latest one; None if there is none yet, or none is needed."""
+        self.loads: tuple[LaunchLoad, ...] = ()
+        self.quality: Quality | None = None
+        self._measured: dict[tuple[str, int], Measurement] = {}
+        self._labels = {point.label for point in plan.points}
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        return tuple(self._measured.values())
+
+    def add(self, record: journal.Record, where: str) -> bool:
+        """Add a line; False if it contradicts the plan or an earlier line. Raises FormatError."""
+        planned = range(self.plan.settings.launches)
+        if PLAN in record:
+            self._begin(from_json(CellPlan, expanded(record[PLAN]), where))
+        elif "Preparation" in record:
+            self.preparation = from_json(Preparation, record["Preparation"], where)
+        elif "Quality" in record:
+            self.quality = from_json(Quality, record["Quality"], where)
+        elif "LaunchLoad" in record:
+            load = from_json(LaunchLoad, record["LaunchLoad"], where)
+            if load.launch not in planned:
+                return False
+            self.loads += (load,)
+        elif "Measurement" in record:
+            measured = from_json(Measurement, record["Measurement"], where)
+            key = (measured.point.label, measured.launch)
+            series = [(samples.launch, samples.phase, samples.metric) for samples in measured.samples]
+            is_consistent = (
+                measured.launch in planned
+                and measured.point.label in self._labels
+                and key not in self._measured
+                and len(set(series)) == len(series)
+                and all(launch == measured.launch for launch, *_ in series)
+            )
+            if is_consistent:
+                self._measured[key] = measured
+            return is_consistent
+        return True
 
 
 class PartialRun:
@@ -162,24 +199,13 @@ class PartialRun:
         """The longest beginning of the file whose lines are complete and consistent. Raises FormatError for a file
         without a plan, StorageError."""
         header, *records = journal.read(self.path, PARTIAL_FORMAT, PARTIAL_VERSION, "an unfinished benchhouse run")
-        content = _Content(from_json(CellPlan, expanded(header.get("plan")), f"{self.path}: plan"))
-        lines = 1
-        for record in records:
-            try:
-                is_consistent = content.add(record, f"{self.path}:{lines + 1}")
-            except FormatError:
-                break
-            if not is_consistent:
-                break
-            lines += 1
-        return Progress(
-            plan=content.plan,
-            preparation=content.preparation,
-            loads=tuple(content.loads),
-            measurements=tuple(content.measurements.values()),
-            quality=content.quality,
-            lines=lines,
-        )
+        progress = Progress(from_json(CellPlan, expanded(header.get("plan")), f"{self.path}: plan"))
+        with suppress(FormatError):
+            while progress.lines <= len(records) and progress.add(
+                records[progress.lines - 1], f"{self.path}:{progress.lines + 1}"
+            ):
+                progress.lines += 1
+        return progress
 
     def _check_place(self, run_id: str) -> None:
         if self.final_path.exists() and run_id_in(self.final_path) != run_id:
@@ -188,53 +214,6 @@ class PartialRun:
     def _storage_errors(self) -> AbstractContextManager[None]:
         advice = f"it holds everything measured so far: free some space, then {as_typed('run')} --resume"
         return storage_errors(f"cannot write to {self.path}", advice)
-
-
-class _Content:
-    """What the lines of a file say, from its first plan on."""
-
-    def __init__(self, plan: CellPlan) -> None:
-        self._begin(plan)
-
-    def _begin(self, plan: CellPlan) -> None:
-        self.plan = plan
-        self.preparation: Preparation | None = None
-        self.loads: list[LaunchLoad] = []
-        self.measurements: dict[tuple[str, int], Measurement] = {}
-        self.quality: Quality | None = None
-        self._labels = {point.label for point in plan.points}
-
-    def add(self, record: journal.Record, where: str) -> bool:
-        """Add a line; False if it contradicts the plan or an earlier line. Raises FormatError."""
-        if PLAN in record:
-            self._begin(from_json(CellPlan, expanded(record[PLAN]), where))
-        elif "Preparation" in record:
-            self.preparation = from_json(Preparation, record["Preparation"], where)
-        elif "Quality" in record:
-            self.quality = from_json(Quality, record["Quality"], where)
-        elif "LaunchLoad" in record:
-            load = from_json(LaunchLoad, record["LaunchLoad"], where)
-            if not self._is_planned(load.launch):
-                return False
-            self.loads.append(load)
-        elif "Measurement" in record:
-            measured = from_json(Measurement, record["Measurement"], where)
-            key = (measured.point.label, measured.launch)
-            series = [(samples.launch, samples.phase, samples.metric) for samples in measured.samples]
-            is_consistent = (
-                self._is_planned(measured.launch)
-                and measured.point.label in self._labels
-                and key not in self.measurements
-                and len(set(series)) == len(series)
-                and all(launch == measured.launch for launch, *_ in series)
-            )
-            if is_consistent:
-                self.measurements[key] = measured
-            return is_consistent
-        return True
-
-    def _is_planned(self, launch: int) -> bool:
-        return 0 <= launch < self.plan.settings.launches
 
 
 def run_id_in(path: Path) -> str | None:

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from benchmarking.core import plugins
 from benchmarking.core.child_process import at_end_of_stdin, claimed_stdout
@@ -107,14 +107,18 @@ def work(job: Job, send: Send, spawn_s: float) -> None:
 
 def quality(job: Job, settings: QualitySettings, session: Session, handle: DeviceHandle, send: Send) -> Session:
     """Send the quality of the loaded model. Returns the session, which may be a new one."""
-    from benchmarking.sweep.run.quality_pass import left_out, measured_quality, reopened, size_step
+    from benchmarking.sweep.run.quality_pass import left_out, measured_quality, quality_points, size_step
 
     workload, preparation = job.cell.workload, job.preparation
     reference = None if preparation is None else preparation.quality_reference
     why_not = None if preparation is None else preparation.why_no_quality_reference
     why_not = why_not or f"{NOT_RUN}: no reference was made"
+    runtime = plugins.runtime(job.cell.runtime)
     try:
-        session = reopened(session, job.cell, handle, settings)
+        if runtime.opens_for_points:
+            points = quality_points(job.cell, settings)
+            session.close()
+            session = runtime.open(job.cell, handle, lambda name: nullcontext(), points)
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
         send(left_out(workload, error))
     else:

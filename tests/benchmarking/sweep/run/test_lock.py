@@ -155,13 +155,11 @@ def test_a_killed_holder_leaves_no_lock(holder):
         assert messages == []
 
 
-def test_no_name_needs_no_lock_and_different_names_are_independent():
+def test_different_names_are_independent():
     messages, held = [], []
-    with device_lock(None, messages.append), device_lock(None, messages.append):
-        held.append("none")
     with device_lock("c", messages.append), device_lock("d", messages.append):
         held.append("two")
-    assert (held, messages) == (["none", "two"], [])
+    assert (held, messages) == (["two"], [])
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
