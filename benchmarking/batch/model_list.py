@@ -29,7 +29,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -92,19 +92,19 @@ def merged_settings(base: SettingValues, override: SettingValues) -> dict[str, A
     return merged
 
 
-def _list_of(read_item: Callable[[Node], Any], *, ordered: bool = False) -> Callable[[Node], tuple[Any, ...]]:
-    """A list, or a single item; `ordered` sorts it."""
+def _value(kind: Kind, node: Node) -> Any:
+    return kind.check(node.content, node.text)
 
-    def read_list(node: Node) -> tuple[Any, ...]:
-        items = [read_item(item) for item in node.items()]
-        if not items:
-            raise UsageError("is an empty list: remove it, or give a value")
-        if len(set(items)) != len(items):
-            duplicate = next(item for item in items if items.count(item) > 1)
-            raise UsageError(f"contains {duplicate!r} twice: remove one")
-        return tuple(sorted(items) if ordered else items)
 
-    return read_list
+def _values(kind: Kind, node: Node) -> tuple[Any, ...]:
+    """A list, or a single item."""
+    items = [_value(kind, item) for item in node.items()]
+    if not items:
+        raise UsageError("is an empty list: remove it, or give a value")
+    if len(set(items)) != len(items):
+        duplicate = next(item for item in items if items.count(item) > 1)
+        raise UsageError(f"contains {duplicate!r} twice: remove one")
+    return tuple(sorted(items) if kind.is_sorted else items)
 
 
 def _tags(node: Node) -> dict[str, str]:
@@ -132,18 +132,12 @@ def _grids(node: Node) -> tuple[dict[str, Any], ...]:
 @cache
 def readers() -> Mapping[str, Callable[[Node], Any]]:
     """How the value of each key is read."""
-    by_key: dict[str, Callable[[Node], Any]] = {}
-    for setting in MEASURING.values():
-        if setting.is_key:
-            read = _value_of(setting.kind)
-            by_key[setting.key] = _list_of(read, ordered=setting.kind.is_sorted) if setting.takes_list else read
-            if setting.kind is TAGS:
-                by_key[setting.key] = _tags
-    return {**by_key, **dict.fromkeys(runtime_options(), _value_of(TEXT)), "grids": _grids}
-
-
-def _value_of(kind: Kind) -> Callable[[Node], Any]:
-    return lambda node: kind.check(node.content, node.text)
+    by_key: dict[str, Callable[[Node], Any]] = {
+        setting.key: _tags if setting.kind is TAGS else partial(_values if setting.takes_list else _value, setting.kind)
+        for setting in MEASURING.values()
+        if setting.is_key
+    }
+    return {**by_key, **dict.fromkeys(runtime_options(), partial(_value, TEXT)), "grids": _grids}
 
 
 def help_text() -> str:
@@ -227,15 +221,15 @@ def select_entries(
     for pattern in include:
         if not any(fnmatchcase(entry.model_id, pattern) for entry in entries):
             raise UsageError(f"{location}: include: no model matches {pattern!r}")
-    left = [entry for entry in entries if not include or _matches(entry, include)]
-    left = [entry for entry in left if not _matches(entry, exclude)]
+    left = [
+        entry
+        for entry in entries
+        if not include or any(fnmatchcase(entry.model_id, pattern) for pattern in include)
+        if not any(fnmatchcase(entry.model_id, pattern) for pattern in exclude)
+    ]
     if not left:
         raise UsageError(f"{location}: include and exclude select none of {len(entries)} models")
     return tuple(left)
-
-
-def _matches(entry: Entry, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(entry.model_id, pattern) for pattern in patterns)
 
 
 def _check_unique(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -264,7 +258,8 @@ def _entry(node: Node, shared_settings: Mapping[str, Any], overrides: Sequence[t
 def _patterns(top: Mapping[str, Node], key: str) -> tuple[str, ...]:
     if key not in top:
         return ()
-    for node in top[key].items():
+    nodes = top[key].items()
+    for node in nodes:
         if not isinstance(node.content, str) or not node.content:
             node.refuse(f"{key} takes patterns of model ids: got {node.text}")
-    return tuple(str(node.content) for node in top[key].items())
+    return tuple(str(node.content) for node in nodes)

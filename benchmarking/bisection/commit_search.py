@@ -152,20 +152,16 @@ def changed_points(points: Sequence[PointChange]) -> dict[str, float]:
 
 def outcome(points: Sequence[PointChange], expected: Mapping[str, float]) -> tuple[Outcome, str | None]:
     """The outcome of a commit, and why it is skipped. `expected` is the change from GOOD to BAD by point."""
-    known = {point.point: point for point in points}
-    outcomes = [(name, _point_outcome(known.get(name), change)) for name, change in expected.items()]
-    if any(word == "bad" for _, word in outcomes):
+    outcomes = _outcomes(points, expected)
+    if "bad" in outcomes.values():
         return "bad", None
-    if all(word == "good" for _, word in outcomes):
-        return "good", None
-    reasons = [f"{name}: {word}" for name, word in outcomes if word not in ("bad", "good")]
-    return "skip", "; ".join(reasons)
+    reasons = [f"{name}: {word}" for name, word in outcomes.items() if word != "good"]
+    return ("skip", "; ".join(reasons)) if reasons else ("good", None)
 
 
 def is_inconclusive(points: Sequence[PointChange], expected: Mapping[str, float]) -> bool:
     """Whether more rounds may lead to a verdict on a commit."""
-    known = {point.point: point for point in points}
-    words = [_point_outcome(known.get(name), change) for name, change in expected.items()]
+    words = _outcomes(points, expected).values()
     return "bad" not in words and any(word.startswith(UNDECIDED) for word in words)
 
 
@@ -179,19 +175,24 @@ def endpoints_outcome(points: Sequence[PointChange]) -> tuple[Outcome, str | Non
     return "skip", "; ".join(reasons) or "no point was measured at both commits"
 
 
-def _point_outcome(point: PointChange | None, change: float) -> str:
-    """ "bad", "good", or why neither; a reason that more rounds may resolve starts with UNDECIDED."""
-    if point is None:
-        return "not measured"
-    if point.change is None or point.low is None or point.high is None:
-        return f"{point.verdict}: {point.reason}"
-    if point.is_changed and (point.change > 0) == (change > 0):
-        return "bad"
-    half = math.log1p(change) / 2
-    excludes_half = math.log1p(point.high) < half if change > 0 else math.log1p(point.low) > half
-    if point.is_changed or point.verdict == "equivalent" or excludes_half:
-        return "good"
-    return f"{UNDECIDED}: {point.change:+.1%} ({point.low:+.1%} .. {point.high:+.1%})"
+def _outcomes(points: Sequence[PointChange], expected: Mapping[str, float]) -> dict[str, str]:
+    """Expected point -> "bad", "good", or why neither; a reason that more rounds may resolve starts with UNDECIDED."""
+    known = {point.point: point for point in points}
+    outcomes = dict[str, str]()
+    for name, change in expected.items():
+        point, half = known.get(name), math.log1p(change) / 2
+        if point is None:
+            outcomes[name] = "not measured"
+        elif point.change is None or point.low is None or point.high is None:
+            outcomes[name] = f"{point.verdict}: {point.reason}"
+        elif point.is_changed and (point.change > 0) == (change > 0):
+            outcomes[name] = "bad"
+        else:
+            excludes_half = math.log1p(point.high) < half if change > 0 else math.log1p(point.low) > half
+            is_good = point.is_changed or point.verdict == "equivalent" or excludes_half
+            why_not = f"{UNDECIDED}: {point.change:+.1%} ({point.low:+.1%} .. {point.high:+.1%})"
+            outcomes[name] = "good" if is_good else why_not
+    return outcomes
 
 
 def step_line(number: int, step: Step) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarking.benches.discovery import Bench
 from benchmarking.benches.model_benchmark import BenchmarkConfig
@@ -231,7 +230,10 @@ class Outline:
 
 def outline(requested: str, machine: Machine | None = None) -> Outline:
     """The outline for the requested device. Raises UsageError for a device that torch cannot use."""
-    device = select(requested, _unsupported_reason, (Machine() if machine is None else machine).devices)
+    torch_devices = names_with(lambda kind: kind.runs_torch)
+    why_not = f"calibration needs torch, which runs on {', '.join(torch_devices)}"
+    devices = (Machine() if machine is None else machine).devices
+    device = select(requested, lambda device: None if device.type in torch_devices else why_not, devices)
     precisions = tuple(name for name in PRECISIONS if name in device.precisions)
     others = (name for name in device.precisions if name not in PRECISIONS)
     remarks: dict[str, str] = dict.fromkeys(others, f"{NOT_SUPPORTED}: torch has no matrix product in this precision")
@@ -256,39 +258,32 @@ def plan_calibration(
     if not sizes.cache_known:
         remarks["last-level cache"] = f"size unknown: assuming {sizes.cache_bytes / 1e6:.0f} MB"
     remarks |= sizes.missing
-    benches = []
-    for precision, matrices in sizes.matrices.items():
-        base = BenchmarkConfig(name=TASK, precision=precision)  # checked when it is made
-        benches.append(_bench("MatrixProduct", tuple(replace(base, axes={MATRIX_AXIS: size}) for size in matrices)))
+    measured: list[tuple[str, BenchmarkConfig, str, tuple[int, ...]]] = [
+        ("MatrixProduct", BenchmarkConfig(name=TASK, precision=precision), MATRIX_AXIS, matrices)
+        for precision, matrices in sizes.matrices.items()
+    ]
     if sizes.copies_bytes:
         base = BenchmarkConfig(name=TASK, options={"cache_bytes": sizes.cache_bytes})
-        benches.append(_bench("Copy", tuple(replace(base, axes={COPY_AXIS: size}) for size in sizes.copies_bytes)))
-    if not benches:
+        measured.append(("Copy", base, COPY_AXIS, sizes.copies_bytes))
+    if not measured:
         raise BenchhouseError(f"nothing can be measured on {device.selector}: {remarks}")
+    benches = [
+        Bench(
+            path=FILE,
+            class_name=class_name,
+            configs=tuple(replace(base, axes={axis: size}) for size in values),
+            devices=names_with(lambda kind: kind.runs_torch),
+            timed_by="benchhouse",
+            task=TASK,
+            is_mock=False,
+        )
+        for class_name, base, axis, values in measured
+    ]
     # A peak rate needs neither energy nor memory nor a long warm-up.
     warmup_s = min(planning.settings.warmup_max_time_s, WARMUP_MAX_TIME_S)
     settings = replace(planning.settings, energy_windows=0, memory_calls=1, warmup_max_time_s=warmup_s)
     plans = plan_benches(benches, replace(planning, device=requested, settings=settings), machine)
     return Calibration(device=device, plans=plans, remarks=remarks)
-
-
-def _unsupported_reason(device: Device) -> str | None:
-    torch_devices = names_with(lambda kind: kind.runs_torch)
-    if device.type not in torch_devices:
-        return f"calibration needs torch, which runs on {', '.join(torch_devices)}"
-    return None
-
-
-def _bench(class_name: str, configs: tuple[BenchmarkConfig, ...]) -> Bench:
-    return Bench(
-        path=FILE,
-        class_name=class_name,
-        configs=configs,
-        devices=names_with(lambda kind: kind.runs_torch),
-        timed_by="benchhouse",
-        task=TASK,
-        is_mock=False,
-    )
 
 
 HEADINGS = ("measured", "precision", "size", "median ms", "rate", "remarks")

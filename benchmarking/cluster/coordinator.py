@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
@@ -69,10 +70,7 @@ class ClusterMachine(Machine):
 
 def offered_text(offers: Mapping[str, Offer]) -> str:
     """The devices offered by a cluster: "2 x cpu, cuda:0"."""
-    counts: dict[str, int] = {}
-    for offer in offers.values():
-        for offered in offer.devices:
-            counts[offered.device.selector] = counts.get(offered.device.selector, 0) + 1
+    counts = Counter(offered.device.selector for offer in offers.values() for offered in offer.devices)
     parts = [f"{count} x {selector}" if count > 1 else selector for selector, count in sorted(counts.items())]
     return ", ".join(parts) or "nothing: it has no workers"
 

@@ -39,7 +39,6 @@ from benchmarking.core.records import (
     to_json,
 )
 from benchmarking.core.untrusted.redaction import expanded, redacted
-from benchmarking.devices.support.host import free_memory
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool
@@ -182,7 +181,7 @@ class WorkerContext:
             provenance=machine.provenance((), {}, None),
             environment=machine.environment,
             devices=tuple(
-                OfferedDevice(device=device, hardware=machine.hardware(device), free=free_memory(device))
+                OfferedDevice(device=device, hardware=machine.hardware(device), free=machine.free_memory(device))
                 for device in self.devices
             ),
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shlex
 import time
@@ -34,7 +35,6 @@ from benchmarking.cluster.scheduler import (
     WorkerRequirements,
     own_scratch_folder,
     preparation,
-    quiet_dask,
     remote_command,
     security,
     started_workers,
@@ -322,7 +322,6 @@ def slurm_jobs(
             )
             self._command_template = f"exec {shlex.join(words)}"
 
-    quiet_dask()
     with (
         temporary_folder(".tls", folder) as tls_folder,
         own_scratch_folder(),
@@ -354,7 +353,7 @@ def slurm_jobs(
             security=cluster.security,
             workers=1,
             limit_s=config.wait_s,
-            failure=Jobs(cluster, str(programs["squeue"]), folder, say).failure,
+            failure=jobs_failure(cluster, str(programs["squeue"]), folder, say),
         )
 
 
@@ -369,38 +368,33 @@ def certificate_files(folder: Path) -> Any:
     return security(argparse.Namespace(**{flag: str(path) for flag, path in files.items()}))
 
 
-class Jobs:
-    """The submitted jobs, as squeue shows them."""
+def jobs_failure(cluster: Any, squeue: str, folder: Path, say: Callable[[str], None]) -> Callable[[], str | None]:
+    """Returns why none of the submitted jobs will start a worker, as squeue shows them; None if one may. Says what they
+    are waiting for."""
+    polled_s, last_message, over_since_s = 0.0, "", math.inf
 
-    def __init__(self, cluster: Any, squeue: str, folder: Path, say: Callable[[str], None]) -> None:
-        self._cluster = cluster
-        self._squeue = squeue
-        self._folder = folder
-        self._say = say
-        self._polled_s = 0.0
-        self._last_message = ""
-        self._over_since_s: float | None = None
-
-    def failure(self) -> str | None:
-        """Why none of the jobs will start a worker; None if one may. Reports what they are waiting for."""
-        if time.monotonic() - self._polled_s < POLL_S:
+    def failure() -> str | None:
+        nonlocal polled_s, last_message, over_since_s
+        if time.monotonic() - polled_s < POLL_S:
             return None
-        self._polled_s = time.monotonic()
-        ids = sorted(job.job_id for job in list(self._cluster.workers.values()) if job.job_id)
+        polled_s = time.monotonic()
+        ids = sorted(job.job_id for job in list(cluster.workers.values()) if job.job_id)
         if not ids:  # Dask has them once all are submitted
             return None
-        output = run_program((self._squeue, "-h", "-j", ",".join(ids), "-o", "%T %r"), limit_s=PROGRAM_S).stdout
+        output = run_program((squeue, "-h", "-j", ",".join(ids), "-o", "%T %r"), limit_s=PROGRAM_S).stdout
         if states := sorted({line.strip().removesuffix(" None").lower() for line in output.splitlines()} - {""}):
-            self._over_since_s = None
-            if (message := f"slurm: waiting for a worker: {', '.join(states)}") != self._last_message:
-                self._last_message = message
-                self._say(message)
+            over_since_s = math.inf
+            if (message := f"slurm: waiting for a worker: {', '.join(states)}") != last_message:
+                last_message = message
+                say(message)
             return None
-        self._over_since_s = self._over_since_s or time.monotonic()
-        if time.monotonic() - self._over_since_s <= END_GRACE_S:
+        over_since_s = min(over_since_s, time.monotonic())
+        if time.monotonic() - over_since_s <= END_GRACE_S:
             return None
         for job_id in ids:
-            path = self._folder / f"benchhouse-{job_id}.err"
+            path = folder / f"benchhouse-{job_id}.err"
             if path.is_file() and (lines := path.read_text(errors="replace").strip().splitlines()):
                 return f"its jobs ended without starting a worker: {lines[-1]} ({path})"
-        return f"its jobs ended without starting a worker: their output is in {self._folder}"
+        return f"its jobs ended without starting a worker: their output is in {folder}"
+
+    return failure

@@ -176,11 +176,6 @@ class WorkerRequirements:
         return (*scripts, *(() if self.devices is None else ("--devices", ",".join(self.devices))))
 
 
-def quiet_dask() -> None:
-    """Silence Dask's messages about workers that we end or report ourselves."""
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
-
-
 def temporary_security(what: str) -> Any:
     """In-memory certificates for this command only, without which nothing can connect."""
     check_installed(what, ("cryptography",), INSTALL)
@@ -192,9 +187,10 @@ def temporary_security(what: str) -> Any:
 @contextmanager
 def own_scratch_folder() -> Iterator[None]:
     """Inside, Dask's schedulers have their scratch folder in one that is deleted at the end. In the temporary folder of
-    all users it would stay."""
+    all users it would stay. Dask's messages, about workers that we end or report ourselves, are silenced."""
     import dask
 
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     with temporary_folder("benchhouse-dask") as folder, dask.config.set({"temporary-directory": str(folder)}):
         yield
 
@@ -211,7 +207,6 @@ def started_workers(
     """
     from distributed import LocalCluster
 
-    quiet_dask()
     with (
         own_scratch_folder(),
         LocalCluster(
