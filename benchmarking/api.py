@@ -28,7 +28,7 @@ from benchmarking.core.settings import takes_settings
 from benchmarking.devices.support.select import probe_all
 from benchmarking.measure.context import Settings
 from benchmarking.scripts.analysis import Analysis
-from benchmarking.scripts.script_models import OF_TARGETS, Selection, analyse_all, split_arguments, targets
+from benchmarking.scripts.script_models import OF_TARGETS, Models, Selection, analyse_each, split_arguments, targets
 from benchmarking.sweep.plan.measuring_settings import CALLS, MEASURING, QUALITY, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import FIELDS, Request, plan_cell, plan_points, request_fields, runtime_named
@@ -186,7 +186,9 @@ def benchmark_script(
     selection = Selection(**{name: chosen[name] for name in ("devices", "runtimes", "precision")})
     selection.check(is_here=remote.cluster is None and not analyze_only)
     with _cache(chosen["cache_dir"], is_lean=chosen["lean_cache"]):
-        models = analyse_all(
+        models = Models()
+        for _ in analyse_each(
+            models,
             scripts,
             words,
             max_depth=max_depth,
@@ -194,7 +196,8 @@ def benchmark_script(
             sequence=None if sequence is None else str(sequence),
             batch_size=chosen["batch_size"],
             say=_silent,
-        )
+        ):
+            pass  # each is among the models
         if analyze_only:
             return ScriptReport(scripts=models.analyses, failures=tuple(models.failures))
         left_out: list[str] = []

@@ -317,4 +317,4 @@ def unfinished(folder: Path) -> Sequence[Path]:
 
 def run_files(folder: Path) -> dict[str, Path]:
     """The finished runs in a folder by run id."""
-    return {run_id: path for path in folder.glob("*.json") if (run_id := spool.run_id_in(path)) is not None}
+    return {ids[0]: path for path in folder.glob("*.json") if (ids := spool.ids_in(path)) is not None}

@@ -275,7 +275,7 @@ def plan_table(plans: Sequence[CellPlan], estimate: Estimate, page: Page = PLAIN
         for why, labels in points_by_reason(plan).items():
             skipped.setdefault(why, []).append(f"{cell_name(plan.cell)}: {', '.join(labels)}")
     below = ["", *(f"skipped: {'; '.join(where)}: {why}" for why, where in skipped.items())]
-    below += ["", estimate_text(plans, estimate)] if skipped else [estimate_text(plans, estimate)]
+    below += [*([""] if skipped else []), estimate_text(plans, estimate)]
     head = [", ".join(table.shared)] if table.shared else []
     above, notes = (wrapped("\n".join(lines), page.text_width) for lines in (head, below))
     return "\n".join([*([above] if above else []), table_text(table, page), notes])

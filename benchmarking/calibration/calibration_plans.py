@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarking.benches.discovery import Bench
 from benchmarking.benches.model_benchmark import BenchmarkConfig

@@ -38,7 +38,7 @@ from benchmarking.core.records import Cell
 from benchmarking.core.suggestions import meant_by, unknown_name
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import Machine
-from benchmarking.sweep.run.command_session import Executor, local_executor
+from benchmarking.sweep.run.command_session import Executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
@@ -253,13 +253,9 @@ class Target:
     """The flags that name it in another command."""
 
     @property
-    def executor(self) -> Executor:
-        """Where a session measures its plans."""
-        return (
-            local_executor()
-            if self.cluster is None
-            else Executor(sweep=self.cluster, is_cluster=True, flags=self.flags)
-        )
+    def executor(self) -> Executor | None:
+        """Where a session measures its plans; None for this machine."""
+        return None if self.cluster is None else Executor(sweep=self.cluster, is_cluster=True, flags=self.flags)
 
 
 def device_kinds(cells: Iterable[Cell]) -> tuple[str, ...]:

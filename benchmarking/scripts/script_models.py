@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarking.core.command_names import SCRIPTS, as_typed
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -133,14 +132,6 @@ class Models:
     def _keep(self, state: states.ScriptState) -> None:
         self._by_name[state.name] = state
         states.write(state)
-
-
-def analyse_all(targets: Sequence[Target], arguments: Sequence[str], **choices: Any) -> Models:
-    """The models of all scripts, as `analyse_each` finds them."""
-    models = Models()
-    for _ in analyse_each(models, targets, arguments, **choices):
-        pass
-    return models
 
 
 def analyse_each(

@@ -8,7 +8,7 @@ import argparse
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -75,31 +75,29 @@ def of_axis(axis: Axis) -> Setting:
     )
 
 
+_key = partial(Setting, is_key=True)
+_of_models = partial(_key, is_rare=True, applies=MODELS)
+_graph_input = partial(Setting, in_series=True, is_rare=True, applies=MODELS)
+
 MEASURING: Mapping[str, Setting] = MappingProxyType(
     {**SHARED}
     | table(
-        Setting(
+        _of_models(
             name="task",
             in_series=True,
-            is_rare=True,
             kind=WORD,
             metavar="TASK",
             help="Hugging Face task name",
             default_words="the model's own",
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _of_models(
             name="weights",
             in_series=True,
-            is_rare=True,
             kind=one_of(WEIGHTS_CHOICES, "kind of weights", python="WeightsChoice"),
             help="weights; auto means pretrained if available, else seeded random ones",
             default="auto",
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _key(
             name="device",
             in_series=True,
             takes_list=True,
@@ -108,9 +106,8 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             metavar="D",
             help=f"{', '.join(plugins.names(plugins.DEVICES))} or auto; D:N for number N",
             default=AUTO,
-            is_key=True,
         ),
-        Setting(
+        _key(
             name="runtime",
             in_series=True,
             takes_list=True,
@@ -118,10 +115,9 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             kind=replace(WORD, words=plugins.names(plugins.RUNTIMES)),
             metavar="R",
             help="eager, compiled, onnxruntime, openvino, ... (see run --list-runtimes)",
-            is_key=True,
             applies=frozenset({"model", "script"}),
         ),
-        Setting(
+        _key(
             name="precision",
             in_series=True,
             takes_list=True,
@@ -130,70 +126,53 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             kind=one_of(PRECISIONS, "precision", read=available, python="Precision"),
             help="precision",
             default="float32",
-            is_key=True,
         ),
-        Setting(
+        _of_models(
             name="num_threads",
             in_series=True,
-            is_rare=True,
             takes_list=True,
             kind=WHOLE,
             help="intra-op threads",
             default_words="the runtime's",
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _of_models(
             name="cpu_list",
             in_series=True,
-            is_rare=True,
             kind=TEXT,
             metavar="LIST",
             help="logical CPUs to run on, such as 0-3,8",
             default_words="all",
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _graph_input(
             name="dim",
-            in_series=True,
-            is_rare=True,
             kind=DIMENSIONS,
             help="size of a free dimension of an ONNX or OpenVINO file, or batch; repeatable",
             default={},
             default_words="guessed, printed",
             field="dims",
-            applies=MODELS,
         ),
-        Setting(
+        _graph_input(
             name="input",
-            in_series=True,
-            is_rare=True,
             kind=INPUT_VALUES,
             help="value of an input of such a file, as in sr=16000; repeatable",
             default={},
             default_words="random",
             field="input_values",
-            applies=MODELS,
         ),
-        Setting(
+        _graph_input(
             name="inputs",
-            in_series=True,
-            is_rare=True,
             kind=TEXT,
             metavar="FILE",
             help=".npz file with whole inputs by name",
             default_words="none",
             field="inputs_file",
-            applies=MODELS,
         ),
         *map(of_axis, AXES.values()),
-        Setting(
+        _key(
             name="profile",
             kind=one_of(PROFILES, "profile", python="ProfileName"),
             help="measurement profile, from fastest to most precise",
             default=DEFAULT_PROFILE,
-            is_key=True,
         ),
         Setting(
             name="iterations", kind=WHOLE, help="timed calls per launch", default_words="until precise", is_key=True
@@ -201,78 +180,64 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
         Setting(
             name="warmup_iterations", kind=COUNT, help="untimed calls before", default_words="until steady", is_key=True
         ),
-        Setting(
+        _key(
             name="launches",
             kind=WHOLE,
             help="fresh processes per point",
             default_words=", ".join(
                 (*(f"{one.launches} {name}" for name, one in PROFILES.items()), f"{ROUNDS_TO_PROVE} to compare")
             ),
-            is_key=True,
         ),
-        Setting(
+        _key(
             name="cold_cache",
             in_series=True,
             is_rare=True,
             kind=SWITCH,
             default=False,
             help="flush the device's last-level cache before each timed call",
-            is_key=True,
         ),
-        Setting(
+        _key(
             name="quality",
             kind=SWITCH,
             default=False,
             help="also measure quality against eager float32",
-            is_key=True,
             applies=MODELS,
         ),
-        Setting(
+        _of_models(
             name="quality_text",
-            is_rare=True,
             kind=TEXT,
             metavar="FILE",
             help="text file by which to measure the quality of text generation; implies --quality",
             default_words="public-domain prose in the package",
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _of_models(
             name="quality_windows",
-            is_rare=True,
             kind=WHOLE,
             help="windows of that text, each of 64 tokens with a context of 64, or inputs of other tasks; implies "
             "--quality",
             default_words=str(TEXT_WINDOWS),
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _of_models(
             name="quality_file",
-            is_rare=True,
             kind=TEXT,
             metavar="FILE",
             help="JSON Lines of prompts with an answer, and choices if any, to score too; implies --quality",
             default_words="none",
-            is_key=True,
-            applies=MODELS,
         ),
-        Setting(
+        _key(
             name="timeout",
             is_rare=True,
             kind=SECONDS,
             help="time limit in seconds for loading, and for each point of a launch",
             default=DEFAULT_TIMEOUT_S,
-            is_key=True,
             field="timeout_s",
         ),
-        Setting(
+        _key(
             name="skip_unsupported",
             is_rare=True,
             kind=SWITCH,
             default=False,
             help="record unsupported points as skipped, with the reason (default: refuse the run)",
-            is_key=True,
         ),
         Setting(
             name="cache_dir",
@@ -282,13 +247,12 @@ MEASURING: Mapping[str, Setting] = MappingProxyType(
             help="folder of cached artifacts",
             default_words=f"${CACHE_VARIABLE}, else the user's cache folder",
         ),
-        Setting(
+        _key(
             name="rebuild",
             is_rare=True,
             kind=one_of(REBUILDS, "rebuild", python="Rebuild"),
             help="when to rebuild cached artifacts: exports, engines and reference outputs",
             default="if_needed",
-            is_key=True,
             applies=frozenset({"model", "script"}),
         ),
         Setting(

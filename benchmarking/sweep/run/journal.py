@@ -45,11 +45,8 @@ Record = dict[str, Any]
 def opened(path: Path, mode: str, *, buffering: int = -1) -> IO[Any]:
     """The file, opened like by `open`, but never through a link; text is UTF-8. Raises OSError."""
     encoding = None if "b" in mode else "utf-8"
-
-    def without_links(name: str, flags: int) -> int:
-        return os.open(name, flags | NO_FOLLOWING, 0o666)
-
-    return open(path, mode, buffering, encoding=encoding, opener=without_links)
+    opener = lambda name, flags: os.open(name, flags | NO_FOLLOWING, 0o666)  # noqa: E731
+    return open(path, mode, buffering, encoding=encoding, opener=opener)
 
 
 class Hold:
@@ -71,7 +68,16 @@ def hold(path: Path) -> Hold | None:
     Raises LockedError, with the holder, while another process or another part of this one holds it; StorageError.
     """
     if sys.platform == "win32":
-        return _held_by_filelock(path) if path.exists() else None
+        from filelock import FileLock, Timeout
+
+        if not path.exists():
+            return None
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise _in_use(path) from None
+        return Hold(path, lock)
     try:
         file = opened(path, "rb+", buffering=0)  # writable, since network file systems lock no other files exclusively
     except FileNotFoundError:
@@ -236,17 +242,6 @@ def _lock(file: IO[Any], path: Path) -> None:
         owners = _owners(path)
         if owners and owners[-1].is_alive():
             raise _in_use(path) from error
-
-
-def _held_by_filelock(path: Path) -> Hold:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise _in_use(path) from None
-    return Hold(path, lock)
 
 
 def _in_use(path: Path) -> LockedError:

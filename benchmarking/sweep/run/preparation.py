@@ -95,14 +95,10 @@ def prepare(
                         say(message.what)
                     elif isinstance(message, Built):
                         result = Preparation(build=message.build)
-                    elif isinstance(message, Referenced) and result is not None:
+                    elif isinstance(message, Referenced | QualityReferenced) and result is not None:
                         result = _with_reference(result, message)
-                        if message.ends_process:
+                        if isinstance(message, Referenced) and message.ends_process:
                             break  # a fresh process makes the rest
-                    elif isinstance(message, QualityReferenced) and result is not None:
-                        result = dataclasses.replace(
-                            result, quality_reference=message.digest, why_no_quality_reference=message.why_not
-                        )
                     elif isinstance(message, Prepared) and result is not None:
                         return result
                     else:
@@ -115,7 +111,7 @@ def prepare(
             why = f"{FAILED}: preparing the reference: {lost}"
             made = {*result.references, *result.missing}
             missing = {**result.missing, **{point.label: why for point in remaining if point.label not in made}}
-            return dataclasses.replace(result, missing=missing, quality_reference=None, why_no_quality_reference=why)
+            return _with_reference(dataclasses.replace(result, missing=missing), QualityReferenced(why_not=why))
         if result is not None:
             made = {*result.references, *result.missing}
             remaining = tuple(point for point in remaining if point.label not in made)
@@ -140,7 +136,10 @@ def prepare_here(plan: CellPlan) -> Preparation:
     return result
 
 
-def _with_reference(result: Preparation, message: Referenced) -> Preparation:
+def _with_reference(result: Preparation, message: Referenced | QualityReferenced) -> Preparation:
+    if isinstance(message, QualityReferenced):
+        of_quality, why_not = message.digest, message.why_not
+        return dataclasses.replace(result, quality_reference=of_quality, why_no_quality_reference=why_not)
     if message.digest is not None:
         stand_in = {} if message.stand_in is None else {message.label: message.stand_in}
         return dataclasses.replace(

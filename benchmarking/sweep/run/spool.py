@@ -208,17 +208,12 @@ class PartialRun:
         return progress
 
     def _check_place(self, run_id: str) -> None:
-        if self.final_path.exists() and run_id_in(self.final_path) != run_id:
+        if self.final_path.exists() and (ids_in(self.final_path) or ("", ""))[0] != run_id:
             raise StorageError(f"{self.final_path} already exists and is not the run of {self.path}: move one of them")
 
     def _storage_errors(self) -> AbstractContextManager[None]:
         advice = f"it holds everything measured so far: free some space, then {as_typed('run')} --resume"
         return storage_errors(f"cannot write to {self.path}", advice)
-
-
-def run_id_in(path: Path) -> str | None:
-    """The id of the run in a run file, from its start; None for another file."""
-    return None if (ids := ids_in(path)) is None else ids[0]
 
 
 def ids_in(path: Path) -> tuple[str, str] | None:

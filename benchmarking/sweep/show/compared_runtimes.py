@@ -21,7 +21,7 @@ from benchmarking.core.text import counted, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE
 from benchmarking.core.verdicts.words import verdict_sentence
-from benchmarking.sweep.show.report import left_out
+from benchmarking.sweep.show.report import interval_text, is_ranked, left_out
 from benchmarking.workloads.support.families import is_given
 
 WORST_FIRST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
@@ -155,11 +155,11 @@ def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[
     }
     points: list[tuple[Result | None, Result, list[Result]]] = []
     for label, results in by_label.items():  # the baseline, the lowest median, and all
-        ranked = [result for run, result in results if _is_ranked(run, result)]
+        ranked = [result for run, result in results if is_ranked(run, result)]
         base = _result(baseline, label)
         if ranked:
             best = min(ranked, key=lambda result: result.metrics["latency_median_ms"])
-            points.append((base if base is not None and _is_ranked(baseline, base) else None, best, ranked))
+            points.append((base if base is not None and is_ranked(baseline, base) else None, best, ranked))
     over_base = [(base, one) for base, _, ranked in points if base is not None for one in ranked if one is not base]
     by_result = {pair[1].result_id: ratio for pair, ratio in zip(over_base, speedups(over_base), strict=True)}
     # The best and the baseline have one verdict, that of the sentence; only others are judged against the best.
@@ -197,12 +197,6 @@ def _points(labels: Iterable[str], runs: Sequence[Run], baseline: Run) -> tuple[
 
 def _result(run: Run, label: str) -> Result | None:
     return next((result for result in run.results if result.point.label == label), None)
-
-
-def _is_ranked(run: Run, result: Result) -> bool:
-    """Whether a result may be ranked: measured, not invalid, and on real hardware."""
-    is_sound = result.status == "ok" and result.validity != "invalid" and not run.is_simulated
-    return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
 
 
 def _entry(run: Run, result: Result, speedup: Speedup | None, *, is_fastest: bool) -> Entry:
@@ -268,18 +262,13 @@ def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:
         for place, entry in enumerate(point.entries)
     ]
     table = table_of(_COLUMNS, rows, page)
-    above, *below = (
-        wrapped(text, page.text_width) for text in (title(comparison), *remarks(comparison), *left_out(table))
-    )
-    return "\n".join([above, table_text(table, page), "", *below])
-
-
-def title(comparison: Comparison) -> str:
     where = comparison.device_name or comparison.device
-    return (
+    title = (
         f"{comparison.model_id} ({comparison.task}) on {where}, {comparison.precision}: "
         f"runtimes compared, speedup over {comparison.baseline}"
     )
+    above, *below = (wrapped(text, page.text_width) for text in (title, *remarks(comparison), *left_out(table)))
+    return "\n".join([above, table_text(table, page), "", *below])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,14 +334,6 @@ def _speedup(row: _Row) -> str | None:
     return None if row.entry.speedup is None else _times(row.entry.speedup.ratio)
 
 
-def _interval(row: _Row) -> str | None:
-    """The interval, followed by "(calls)" if it covers only the calls within the launches."""
-    ratio = row.entry.speedup
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return f"{_times(ratio.low)} .. {_times(ratio.high)}" + (" (calls)" if ratio.scope == "within" else "")
-
-
 def _error(row: _Row) -> str | None:
     if row.entry.is_reference:
         return "reference"
@@ -382,7 +363,7 @@ _COLUMNS: tuple[Column[_Row], ...] = (
         is_number=True,
     ),
     Column(heading="speedup", text=_speedup, is_number=True),
-    Column(heading="95 % interval", text=_interval, is_number=True),
+    Column(heading="95 % interval", text=lambda row: interval_text(row.entry.speedup, _times), is_number=True),
     Column(heading="error", text=_error, is_number=True),
     Column(
         heading="equal tokens",

@@ -356,16 +356,13 @@ class LiveObserver(Observer):
         self._progress.live(track, launch, point, live)
         if live is not None and time.monotonic() - self._written_s < REWRITE_S:
             return
+        names = () if live is None else ("phase", "calls", "median_ms", "low_ms", "high_ms")
         self._current = CurrentPoint(
             cell=cell_name(track.plan.cell),
             point=point.label,
             launch=launch + 1,
             launches=track.plan.settings.launches,
-            phase="" if live is None else live.phase,
-            calls=0 if live is None else live.calls,
-            median_ms=None if live is None else live.median_ms,
-            low_ms=None if live is None else live.low_ms,
-            high_ms=None if live is None else live.high_ms,
+            **{"phase": "", **{name: getattr(live, name) for name in names}},
         )
         self._activity = "measuring"
         self._write()

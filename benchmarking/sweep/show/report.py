@@ -7,7 +7,7 @@ Thread scaling is the speedup of each number of threads over the fewest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -285,21 +285,15 @@ def scalings(runs: Sequence[Run]) -> tuple[Scaling, ...]:
 
 def scaling_text(scaling: Scaling, page: Page = PLAIN) -> str:
     """The scaling as text: title, table and remarks."""
-    above, *below = (wrapped(text, page.text_width) for text in (title(scaling), *remarks(scaling)))
-    return "\n".join([above, table_text(table_of(_SCALING_COLUMNS, scaling.points, page), page), "", *below])
-
-
-def title(scaling: Scaling) -> str:
     where = scaling.device_name or scaling.device
-    return f"{scaling.model_id} on {where}, {scaling.runtime}, {scaling.precision}: scaling over threads"
-
-
-def remarks(scaling: Scaling) -> list[str]:
-    """Explanations of the terms in the table."""
-    notes = ["efficiency: speedup as a share of perfect scaling, where twice the threads take half the time"]
+    texts = [
+        f"{scaling.model_id} on {where}, {scaling.runtime}, {scaling.precision}: scaling over threads",
+        "efficiency: speedup as a share of perfect scaling, where twice the threads take half the time",
+    ]
     if any(point.speedup is not None and point.speedup.scope == "within" for point in scaling.points):
-        notes.append(CALLS_NOTE)
-    return notes
+        texts.append(CALLS_NOTE)
+    above, *below = (wrapped(text, page.text_width) for text in texts)
+    return "\n".join([above, table_text(table_of(_SCALING_COLUMNS, scaling.points, page), page), "", *below])
 
 
 def _threads(run: Run) -> int:
@@ -309,11 +303,11 @@ def _threads(run: Run) -> int:
 def _points(label: str, runs: Sequence[Run]) -> list[ScaledPoint]:
     """A point in each run; `runs` by their numbers of threads, ascending."""
     measured = [(run, result) for run in runs for result in run.results if result.point.label == label]
-    base = next(((run, result) for run, result in measured if _is_ranked(run, result)), None)
+    base = next(((run, result) for run, result in measured if is_ranked(run, result)), None)
     points = []
     for run, result in measured:
         speedup, efficiency = None, None
-        if base is not None and base[1] is not result and _is_ranked(run, result):
+        if base is not None and base[1] is not result and is_ranked(run, result):
             (speedup,) = speedups([(base[1], result)])
         if speedup is not None and base is not None:
             efficiency = speedup.ratio / (_threads(run) / _threads(base[0]))
@@ -330,16 +324,17 @@ def _points(label: str, runs: Sequence[Run]) -> list[ScaledPoint]:
     return points
 
 
-def _is_ranked(run: Run, result: Result) -> bool:
+def is_ranked(run: Run, result: Result) -> bool:
     """Whether a result may be compared: measured, not invalid, and on real hardware."""
-    return result.status == "ok" and result.validity != "invalid" and not run.is_simulated
+    is_sound = result.status == "ok" and result.validity != "invalid" and not run.is_simulated
+    return is_sound and result.metrics.get("latency_median_ms", 0.0) > 0
 
 
-def _scaling_interval(point: ScaledPoint) -> str | None:
-    ratio = point.speedup
+def interval_text(ratio: Speedup | None, shown: Callable[[float], str] = "{:#.3g}".format) -> str | None:
+    """The interval, followed by "(calls)" if it covers only the calls within the launches."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
-    return f"{ratio.low:#.3g} .. {ratio.high:#.3g}" + (" (calls)" if ratio.scope == "within" else "")
+    return f"{shown(ratio.low)} .. {shown(ratio.high)}" + (" (calls)" if ratio.scope == "within" else "")
 
 
 _scaling_column = partial(Column[ScaledPoint], is_number=True)
@@ -353,7 +348,7 @@ _SCALING_COLUMNS: tuple[Column[ScaledPoint], ...] = (
     _scaling_column(
         heading="speedup", text=lambda point: None if point.speedup is None else f"{point.speedup.ratio:#.3g}"
     ),
-    _scaling_column(heading="95 % interval", text=_scaling_interval),
+    _scaling_column(heading="95 % interval", text=lambda point: interval_text(point.speedup)),
     _scaling_column(
         heading="efficiency", text=lambda point: None if point.efficiency is None else f"{point.efficiency:.0%}"
     ),
