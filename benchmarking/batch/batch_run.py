@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import shlex
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,8 +31,9 @@ from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.command_session import Ingest, finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, sweep
-from benchmarking.sweep.show.compared_runtimes import condensed
+from benchmarking.sweep.show.compared_runtimes import comparisons, condensed
 from benchmarking.sweep.show.progress import cell_name, observed
+from benchmarking.sweep.show.report import scalings
 
 LOG = logging.getLogger(__name__)
 WRITE_PAUSE = 20
@@ -197,8 +199,19 @@ class Batch:
     def _write(self, status: BatchState) -> BatchSummary:
         began_s = time.monotonic()
         is_over = status != "running"
-        finished_at, runs = (utc_now(), self._condensed) if is_over else (None, [])
-        written = summaries.summary(self.manifest.info, self.cells, status, finished_at, runs)
+        info, runs = self.manifest.info, self._condensed if is_over else []
+        written = BatchSummary(
+            session_id=info.session_id,
+            command=info.command,
+            status=status,
+            started_at=info.started_at,
+            finished_at=utc_now() if is_over else None,
+            database=info.db_path,
+            cells_by_status=dict(Counter(cell.status for cell in self.cells)),
+            cells=self.cells,
+            comparisons=comparisons(runs),
+            scalings=scalings(runs),
+        )
         summaries.write(self.folder, written)
         ended_s = time.monotonic()
         self._next_write_s = ended_s + WRITE_PAUSE * (ended_s - began_s)

@@ -29,8 +29,8 @@ from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason, work
 from benchmarking.sweep.run import journal
-from benchmarking.sweep.show.compared_runtimes import Comparison, comparisons
-from benchmarking.sweep.show.report import Scaling, items_unit, scalings
+from benchmarking.sweep.show.compared_runtimes import Comparison
+from benchmarking.sweep.show.report import Scaling, items_unit
 
 FILE_NAME = "benchmark_summary.json"
 FORMAT = "benchhouse-batch-summary"
@@ -202,28 +202,6 @@ def cell_summary(run: Run, path: Path, *, stored: bool | None, why_not_stored: s
         points_skipped=counts["skipped"],
         errors=tuple(errors),
         points=tuple(points),
-    )
-
-
-def summary(
-    info: BatchInfo,
-    cells: Sequence[CellSummary],
-    status: BatchState,
-    finished_at: str | None,
-    runs: Sequence[Run] = (),
-) -> BatchSummary:
-    """The summary of the batch in its current state; `runs` are the runs to compare, empty while it runs."""
-    return BatchSummary(
-        session_id=info.session_id,
-        command=info.command,
-        status=status,
-        started_at=info.started_at,
-        finished_at=finished_at,
-        database=info.db_path,
-        cells_by_status=dict(Counter(cell.status for cell in cells)),
-        cells=tuple(cells),
-        comparisons=comparisons(runs),
-        scalings=scalings(runs),
     )
 
 

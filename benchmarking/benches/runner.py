@@ -189,7 +189,31 @@ def plan_benches(
         for config in bench.configs:
             cell = replace(config, batch_size=1, sequence_length=None, new_tokens=None, axes={})
             cells.setdefault(canonical_hash(cell), []).append(config)
-        plans += [_plan(bench, configs, planning, machine) for configs in cells.values()]
+        for configs in cells.values():
+            first, settings = configs[0], planning.settings
+            settings = replace(
+                settings,
+                fixed_iterations=_first(settings.fixed_iterations, first.iterations),
+                fixed_warmup_iterations=_first(settings.fixed_warmup_iterations, first.warmup_iterations),
+            )
+            request = Request(
+                model_id=first.name,
+                device=planning.device or first.device,
+                runtime=BENCH_RUNTIME.name,
+                precision=planning.precision or first.precision,
+                options={} if first.variant is None else {"variant": first.variant},
+                settings=settings,
+                timeout_s=planning.timeout_s,
+                skip_unsupported=planning.skip_unsupported,
+                command=planning.command,
+                tags={**first.tags, **planning.tags},
+                description=planning.description,
+            )
+            workload, points = workload_of(bench, first), ascending(config.point for config in configs)
+            try:
+                plans.append(plan_points(request, planning.session_id, workload, points, skipped={}, machine=machine))
+            except UsageError as error:
+                raise type(error)(f"benchmark {bench.label}, {first.name}: {error}") from error
     return tuple(plans)
 
 
@@ -224,32 +248,6 @@ def replaced_configs(
                     distinct.append(variant)
         updated.append(replace(bench, configs=tuple(distinct)))
     return tuple(updated)
-
-
-def _plan(bench: Bench, configs: Sequence[BenchmarkConfig], planning: BenchPlanning, machine: Machine) -> CellPlan:
-    first, settings = configs[0], planning.settings
-    request = Request(
-        model_id=first.name,
-        device=planning.device or first.device,
-        runtime=BENCH_RUNTIME.name,
-        precision=planning.precision or first.precision,
-        options={} if first.variant is None else {"variant": first.variant},
-        settings=replace(
-            settings,
-            fixed_iterations=_first(settings.fixed_iterations, first.iterations),
-            fixed_warmup_iterations=_first(settings.fixed_warmup_iterations, first.warmup_iterations),
-        ),
-        timeout_s=planning.timeout_s,
-        skip_unsupported=planning.skip_unsupported,
-        command=planning.command,
-        tags={**first.tags, **planning.tags},
-        description=planning.description,
-    )
-    points = ascending(config.point for config in configs)
-    try:
-        return plan_points(request, planning.session_id, workload_of(bench, first), points, skipped={}, machine=machine)
-    except UsageError as error:
-        raise type(error)(f"benchmark {bench.label}, {first.name}: {error}") from error
 
 
 def workload_of(bench: Bench, config: BenchmarkConfig) -> Workload:

@@ -234,24 +234,22 @@ def find(name: str) -> ScriptState | None:
 
 def all_states() -> tuple[ScriptState, ...]:
     """All readable states, sorted by name."""
-    return tuple(state for name in _names() if isinstance(state := _read(name), ScriptState))
+    return tuple(state for state in _all().values() if isinstance(state, ScriptState))
 
 
 def broken_states() -> dict[str, str]:
     """Name of an unreadable state -> the problem and what to do."""
-    return {name: str(why) for name in _names() if isinstance(why := _read(name), StorageError)}
+    return {name: str(why) for name, why in _all().items() if isinstance(why, StorageError)}
 
 
-def _names() -> list[str]:
-    root = states_folder()
-    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-
-
-def _read(name: str) -> ScriptState | StorageError | None:
-    try:
-        return find(name)
-    except StorageError as error:
-        return error
+def _all() -> dict[str, ScriptState | StorageError | None]:
+    root, found = states_folder(), dict[str, ScriptState | StorageError | None]()
+    for name in sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
+        try:
+            found[name] = find(name)
+        except StorageError as error:
+            found[name] = error
+    return found
 
 
 def named(name: str) -> ScriptState:

@@ -375,8 +375,7 @@ def end_early(path: Path) -> tuple[Path, str]:
             planned = progress.plan.settings.launches
             launches = 1 + max(measured.launch for measured in progress.measurements)
             plan = replace(progress.plan, settings=replace(progress.plan.settings, launches=launches))
-            contents = (progress.loads, progress.measurements, progress.preparation, progress.quality)
-            track = Track(plan, path.parent, file, *contents)
+            track = Track(plan, path.parent, file, *progress.records)
             points = f"{len(track.measurements)} of {planned * len(plan.runnable)} points measured"
             return finish_run(track).path, points
     raise StorageError(f"{path} was finished by another process in the meantime")

@@ -128,20 +128,20 @@ def arm(letter: Letter, typed: str, worktree: Path | None = None) -> Arm:
     The names run_hardware_benchmark, batch_benchmark and benchhouse refer to this installation. Raises UsageError for a
     line with unbalanced quotes, and for a program that does not exist.
     """
+    variables: dict[str, str] = {}
     try:
         words = shlex.split(typed)
+        while words and ASSIGNMENT.fullmatch(words[0]):
+            name, _, value = words.pop(0).partition("=")
+            variables[name] = value
+        if worktree is not None and not worktree.is_dir():
+            make = f"git worktree add {worktree} main"
+            raise UsageError(f"{worktree} is not a folder: give the path of a worktree, or make it: {make}")
+        program = _program(letter, words)
+    except UsageError as error:
+        raise UsageError(f"{letter.upper()}: {error}") from None
     except ValueError as error:
         raise UsageError(f"{letter.upper()}: {typed!r}: {error}") from None
-    variables: dict[str, str] = {}
-    while words and ASSIGNMENT.fullmatch(words[0]):
-        name, _, value = words.pop(0).partition("=")
-        variables[name] = value
-    if worktree is not None and not worktree.is_dir():
-        raise UsageError(
-            f"{letter.upper()}: {worktree} is not a folder: give the path of a worktree, or make it: git worktree add "
-            f"{worktree} main"
-        )
-    program = _program(letter, words)
     return Arm(letter=letter, words=program, typed=typed, environment=variables, folder=worktree and worktree.resolve())
 
 
@@ -225,61 +225,62 @@ def run_files(folder: Path, letter: Letter) -> list[Path]:
 
 def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     if not words:
-        raise UsageError(f"{letter.upper()}: no command: give benchhouse run with flags, or only flags")
-    if words[0].startswith("-"):
+        raise UsageError("no command: give benchhouse run with flags, or only flags")
+    first, is_ours = words[0], words[0] == "benchhouse"
+    if first.startswith("-"):
         return (*DEFAULT_COMMAND, *words)
-    command = words[1:] if words[0] == "benchhouse" else words
-    name = command[0].removesuffix(".py") if command else ""
-    if words[0] == "benchhouse" or shutil.which(words[0]) is None:
+    command = words[1:] if is_ours else words
+    name, is_missing = command[0].removesuffix(".py") if command else "", shutil.which(first) is None
+    if is_ours or is_missing:
         name = SHORT_NAMES.get(name, name)
     if name in COMMANDS:
         return (*COMMANDS[name], *command[1:])
-    if words[0] == "benchhouse" and command[:1] == ["benches"] and "--model" not in flags_in(command):
-        folder = [] if "--benches" in flags_in(command) else ["--benches"]
+    given = flags_in(command)
+    if is_ours and command[:1] == ["benches"] and "--model" not in given:
+        folder = [] if "--benches" in given else ["--benches"]
         folder += ["benches"] if folder and command[1:2] != ["benches"] else []
+        instead = shlex.join(("benchhouse", "batch", *folder, *in_our_words(command[1:], BENCH_WORDS)))
         raise UsageError(
-            f"{letter.upper()}: benchhouse benches cannot be measured in turns: write "
-            f"{shlex.join(('benchhouse', 'batch', *folder, *in_our_words(command[1:], BENCH_WORDS)))}, which measures "
-            "the same benchmarks"
+            f"benchhouse benches cannot be measured in turns: write {instead}, which measures the same benchmarks"
         )
-    if words[0] == "benchhouse" and command[:1] == ["load"] and "--url" in flags_in(command):
+    if is_ours and command[:1] == ["load"] and "--url" in given:
         line = shlex.join((*words, "--repetitions", "3", "--tag", f"side={letter}"))
         raise UsageError(
-            f"{letter.upper()}: ab starts what it measures, and this server runs already: run {line} and the line of "
-            "the other side five times in turns; benchhouse compare tag.side=a tag.side=b --across model judges them"
+            f"ab starts what it measures, and this server runs already: run {line} and the line of the other side five "
+            "times in turns; benchhouse compare tag.side=a tag.side=b --across model judges them"
         )
-    if words[0] == "benchhouse" and command[:1] == ["load"]:
+    if is_ours and command[:1] == ["load"]:
         raise UsageError(
-            f"{letter.upper()}: benchhouse load cannot be measured in turns: load --serve COMMAND --sweep NAME=A,B "
-            "--repetitions 3, run five times, measures two configurations of a server in turns, and benchhouse compare "
-            "serve_NAME=A serve_NAME=B judges them"
+            "benchhouse load cannot be measured in turns: load --serve COMMAND --sweep NAME=A,B --repetitions 3, run "
+            "five times, measures two configurations of a server in turns, and benchhouse compare serve_NAME=A "
+            "serve_NAME=B judges them"
         )
-    if words[0] == "benchhouse":
+    if is_ours:
         raise UsageError(
-            f"{letter.upper()}: {shlex.join(words[:2])} cannot be measured in turns: use benchhouse run "
-            "or benchhouse batch, or save the results of both commands and use benchhouse compare"
+            f"{shlex.join(words[:2])} cannot be measured in turns: use benchhouse run or benchhouse batch, or save the "
+            "results of both commands and use benchhouse compare"
         )
-    if words[0].endswith(".json"):
+    if first.endswith(".json"):
         raise UsageError(
-            f"{letter.upper()}: {words[0]} is no command, and ab launches both sides: benchhouse compare run=ID run=ID "
-            "compares stored runs, which benchhouse import FILE stores"
+            f"{first} is no command, and ab launches both sides: benchhouse compare run=ID run=ID compares stored runs, "
+            "which benchhouse import FILE stores"
         )
-    if COMMIT.fullmatch(words[0]) and shutil.which(words[0]) is None:
+    if is_missing and COMMIT.fullmatch(first):
         raise UsageError(
-            f"{letter.upper()}: {words[0]} is no command: two commits are compared in worktrees: git worktree add "
-            f"../base {words[0]}, then benchhouse ab 'benchhouse run MODEL' --worktree-a ../base"
+            f"{first} is no command: two commits are compared in worktrees: git worktree add ../base {first}, then "
+            "benchhouse ab 'benchhouse run MODEL' --worktree-a ../base"
         )
-    if shutil.which(words[0]) is None:
+    if is_missing:
         raise UsageError(
-            f"{letter.upper()}: {words[0]} does not exist or is not executable: check the command; a "
-            "model is measured by benchhouse run MODEL"
+            f"{first} does not exist or is not executable: check the command; a model is measured by benchhouse run "
+            "MODEL"
         )
     # A word names a command of ours, or a script or an interpreter that may run one, also after a program as taskset.
     if not any(
         os.sep in word or word.startswith("python") or word.endswith(".py") or any(name in word for name in OURS)
         for word in words
     ):
-        raise UsageError(f"{letter.upper()}: {words[0]} writes {NOT_OURS}; a script that runs it is given by its path")
+        raise UsageError(f"{first} writes {NOT_OURS}; a script that runs it is given by its path")
     return tuple(words)
 
 

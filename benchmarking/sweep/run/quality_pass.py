@@ -392,7 +392,12 @@ def question_quality(session: Session, workload: Workload, file: QuestionFile, *
             if index >= MIN_WINDOWS and time.perf_counter() - begin_s > QUESTIONS_MAX_S:
                 break
             if one.question.choices:
-                is_right = chooses_right(one, predicted)
+                sums = []
+                for choice in one.continuations:
+                    rows = predicted([*one.prompt, *choice], len(one.prompt), len(choice))
+                    sums.append(math.fsum(float(row[token]) for row, token in zip(rows, choice, strict=True)))
+                chosen = max(range(len(sums)), key=sums.__getitem__)
+                is_right = one.question.choices[chosen].strip() == one.question.answers[0]
             else:
                 longest = one.most_new if limit is None else min(one.most_new, limit - len(one.prompt))
                 decode = lambda made: str(tokenizer.decode(made, skip_special_tokens=True))  # noqa: E731
@@ -420,17 +425,6 @@ def question_quality(session: Session, workload: Workload, file: QuestionFile, *
         "seconds": seconds,
     }
     return Quality(inputs="", values=values, missing=missing, how={"questions": how})
-
-
-def chooses_right(tokens: QuestionTokens, predicted: Predicted) -> bool:
-    """Whether the right choice is the likeliest."""
-    sums = []
-    for choice in tokens.continuations:
-        rows = predicted([*tokens.prompt, *choice], len(tokens.prompt), len(choice))
-        sums.append(math.fsum(float(row[token]) for row, token in zip(rows, choice, strict=True)))
-    chosen = max(range(len(sums)), key=sums.__getitem__)
-    question = tokens.question
-    return question.choices[chosen].strip() == question.answers[0]
 
 
 def answers_exactly(

@@ -66,6 +66,11 @@ class Progress:
     def measurements(self) -> tuple[Measurement, ...]:
         return tuple(self._measured.values())
 
+    @property
+    def records(self) -> tuple[tuple[LaunchLoad, ...], tuple[Measurement, ...], Preparation | None, Quality | None]:
+        """What a `Track` begins with."""
+        return self.loads, self.measurements, self.preparation, self.quality
+
     def add(self, record: journal.Record, where: str) -> bool:
         """Add a line; False if it contradicts the plan or an earlier line. Raises FormatError."""
         planned = range(self.plan.settings.launches)

@@ -337,15 +337,7 @@ class Track:
         check_loaded_plan(progress.plan, arguments or {}, str(file.path))
         check_location(progress.plan, str(file.path), on_cluster=on_cluster)
         file.take_over(progress)
-        return cls(
-            progress.plan,
-            file.path.parent,
-            file,
-            progress.loads,
-            progress.measurements,
-            progress.preparation,
-            progress.quality,
-        )
+        return cls(progress.plan, file.path.parent, file, *progress.records)
 
     def begin(self) -> None:
         """Start the run, and create its file if there is none. Raises StorageError."""

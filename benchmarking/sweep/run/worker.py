@@ -24,7 +24,6 @@ from benchmarking.core.contracts import Operation, Session
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, always_after, is_device_lost, is_out_of_memory
 from benchmarking.core.provenance import utc_now
-from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import FAILED, NOT_RUN, NOT_SUPPORTED, LaunchLoad, Measurement, Point, Readings
 from benchmarking.devices.support.binding import affinity, bind, memory_by_node
 from benchmarking.devices.support.handles import open_device
@@ -98,33 +97,26 @@ def work(job: Job, send: Send, spawn_s: float) -> None:
             return  # leftovers in memory or on the device would affect the next points, which get a fresh process
         gc.collect()
         handle.empty_cache()
-    if job.with_quality and job.settings.quality is not None:
+    if job.with_quality and (settings := job.settings.quality) is not None:
+        from benchmarking.sweep.run.quality_pass import left_out, measured_quality, quality_points, size_step
+
         send(QualityStarted())
-        session = quality(job, job.settings.quality, session, handle, send)
+        workload, preparation = job.cell.workload, job.preparation
+        reference = None if preparation is None else preparation.quality_reference
+        why_not = None if preparation is None else preparation.why_no_quality_reference
+        why_not = None if reference else why_not or f"{NOT_RUN}: no reference was made"
+        runtime = plugins.runtime(job.cell.runtime)
+        try:
+            if runtime.opens_for_points:
+                points = quality_points(job.cell, settings)
+                session.close()
+                session = runtime.open(job.cell, handle, lambda name: nullcontext(), points)
+        except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
+            send(left_out(workload, error))
+        else:
+            send(measured_quality(session, workload, settings, reference, why_not, size_step(job.cell)))
     session.close()
     handle.close()
-
-
-def quality(job: Job, settings: QualitySettings, session: Session, handle: DeviceHandle, send: Send) -> Session:
-    """Send the quality of the loaded model. Returns the session, which may be a new one."""
-    from benchmarking.sweep.run.quality_pass import left_out, measured_quality, quality_points, size_step
-
-    workload, preparation = job.cell.workload, job.preparation
-    reference = None if preparation is None else preparation.quality_reference
-    why_not = None if preparation is None else preparation.why_no_quality_reference
-    why_not = why_not or f"{NOT_RUN}: no reference was made"
-    runtime = plugins.runtime(job.cell.runtime)
-    try:
-        if runtime.opens_for_points:
-            points = quality_points(job.cell, settings)
-            session.close()
-            session = runtime.open(job.cell, handle, lambda name: nullcontext(), points)
-    except Exception as error:  # noqa: BLE001 - whatever a runtime raises costs the quality, not the measured points
-        send(left_out(workload, error))
-    else:
-        why_not = None if reference else why_not
-        send(measured_quality(session, workload, settings, reference, why_not, size_step(job.cell)))
-    return session
 
 
 def skipped(job: Job, point: Point, why: str) -> Measurement:
