@@ -397,18 +397,17 @@ def estimate(plans: Sequence[CellPlan], earlier: Sequence[EarlierPoint]) -> Esti
             loads = [before.load_s for before in matching if before.load_s is not None]
             load_s = median(loads) if loads else 0.0
             load_count = len(plan.runnable) if plan.settings.point_per_process else min(1, len(plan.runnable))
-            points_s = sum(_point_s(point, plan.settings, matching) for point in plan.runnable)
-            cells_s[plan.run_id] = plan.settings.launches * (load_count * load_s + points_s)
+            launch_s = load_count * load_s
+            for point in plan.runnable:  # as measured before, else scaled from the nearest point
+                same = [_launch_s(before, plan.settings, 1.0) for before in matching if before.point == point.label]
+                if not same:
+                    _, scale, nearest = min(
+                        (abs(math.log(scale := work(point) / before.work)), scale, before) for before in matching
+                    )
+                    same = [_launch_s(nearest, plan.settings, scale)]
+                launch_s += median(same)
+            cells_s[plan.run_id] = plan.settings.launches * launch_s
     return Estimate(cells_s=cells_s, known_points=counts[0], scaled_points=counts[1], unknown_points=counts[2])
-
-
-def _point_s(point: Point, settings: Settings, matching: Sequence[EarlierPoint]) -> float:
-    """Seconds of a point in a launch: as measured before, else scaled from the nearest point."""
-    same = [before for before in matching if before.point == point.label]
-    if same:
-        return median(_launch_s(before, settings, 1.0) for before in same)
-    nearest = min(matching, key=lambda before: abs(math.log(before.work / work(point))))
-    return _launch_s(nearest, settings, work(point) / nearest.work)
 
 
 def _launch_s(before: EarlierPoint, settings: Settings, scale: float) -> float:

@@ -22,7 +22,7 @@ from benchmarking.measure.context import Live, settings
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run.supervisor import Track
 from benchmarking.sweep.show import progress
-from benchmarking.sweep.show.progress import LiveObserver, Progress
+from benchmarking.sweep.show.progress import LiveStatus, Progress
 
 REWRITES = 300
 ROUNDS, ROUND_S = 5, 10.0
@@ -39,7 +39,8 @@ def rewrites(folder: Path) -> str:
         settings=settings("standard"),
     )
     track = Track(plan_cell(request, uuid7()), folder)
-    observer = LiveObserver(Progress([track], quiet=True), [track])
+    observer = Progress([track], quiet=True)
+    observer.status = LiveStatus(observer)
     progress.REWRITE_S = 0.0
     news = Live(phase="measure", calls=40, elapsed_s=1.0, median_ms=12.3, low_ms=12.1, high_ms=12.5)
     spent = []

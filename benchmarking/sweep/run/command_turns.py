@@ -262,8 +262,8 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
         )
     if first.endswith(".json"):
         raise UsageError(
-            f"{first} is no command, and ab launches both sides: benchhouse compare run=ID run=ID compares stored runs, "
-            "which benchhouse import FILE stores"
+            f"{first} is no command, and ab launches both sides: benchhouse compare run=ID run=ID compares stored "
+            "runs, which benchhouse import FILE stores"
         )
     if is_missing and COMMIT.fullmatch(first):
         raise UsageError(

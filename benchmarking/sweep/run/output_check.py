@@ -45,13 +45,8 @@ from benchmarking.measure.point import CheckedOutput
 from benchmarking.measure.quality_measures import about_difference, compare
 from benchmarking.runtimes.support.torch.model_loading import load_model
 from benchmarking.sweep.run.process import Job
-from benchmarking.sweep.run.reference import (
-    has_reference,
-    is_reference,
-    load_reference,
-    needs_reference,
-    reference_flops,
-)
+from benchmarking.sweep.run.reference import KIND as REFERENCE
+from benchmarking.sweep.run.reference import has_reference, is_reference, load_reference, needs_reference
 from benchmarking.workloads.support.exported_folder import is_export, torch_workload
 from benchmarking.workloads.support.families import is_given, plugin_of
 from benchmarking.workloads.support.graph_file import format_of
@@ -159,12 +154,13 @@ class Check:
         """The measurement with the `flops` of the reference, if its own are missing and it is of the same point."""
         if self.digest is None or self.stand_in is not None or "flops" not in measurement.missing:
             return measurement
-        flops = reference_flops(BuildStore(), self.digest)
-        if flops is None:
+        build = BuildStore().find_digest(REFERENCE, self.digest)  # None if it was deleted
+        flops = None if build is None else build.facts.get("flops")
+        if not isinstance(flops, int | float):
             return measurement
         return dataclasses.replace(
             measurement,
-            metrics={**measurement.metrics, "flops": flops},
+            metrics={**measurement.metrics, "flops": float(flops)},
             missing={name: why for name, why in measurement.missing.items() if name != "flops"},
             extra={**measurement.extra, "flops_source": "reference"},
         )

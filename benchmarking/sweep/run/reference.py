@@ -126,13 +126,6 @@ def load_reference(store: BuildStore, digest: str) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def reference_flops(store: BuildStore, digest: str) -> float | None:
-    """Floating-point operations of the reference's call; None if they were not counted, or it was deleted."""
-    build = store.find_digest(KIND, digest)
-    flops = None if build is None else build.facts.get("flops")
-    return float(flops) if isinstance(flops, int | float) else None
-
-
 def _tokens(point: Point) -> int:
     """The tokens of a call; its items for a model without tokens. A call's work is about proportional to them."""
     return point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))

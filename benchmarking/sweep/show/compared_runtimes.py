@@ -110,6 +110,31 @@ def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Co
     labels = dict.fromkeys(result.point.label for run in measured for result in run.results)
     points = _points(labels, measured, baseline)
     cell = baseline.cell
+    ratios_of: dict[str, list[tuple[float, str, Speedup]]] = {}
+    doubtful: Counter[str] = Counter()
+    for point in points:
+        is_base_doubtful = any(entry.doubts for entry in point.entries if entry.runtime == cell.runtime)
+        for entry in point.entries:
+            if entry.speedup is not None and entry.runtime != cell.runtime:
+                ratios_of.setdefault(entry.runtime, []).append((entry.speedup.ratio, point.point, entry.speedup))
+                doubtful[entry.runtime] += is_base_doubtful or bool(entry.doubts)
+    summaries = []
+    for runtime, ratios in ratios_of.items():
+        best, worst = max(ratios, key=lambda item: item[0]), min(ratios, key=lambda item: item[0])
+        judgements = [speedup.judgement for *_, speedup in ratios]
+        summaries.append(
+            Summary(
+                runtime=runtime,
+                points=len(ratios),
+                geometric_mean=geometric_mean([ratio for ratio, *_ in ratios]),
+                best=best[0],
+                best_point=best[1],
+                worst=worst[0],
+                worst_point=worst[1],
+                doubtful=doubtful[runtime],
+                sentence=verdict_sentence(cell.runtime, runtime, judgements, METRICS[DEFAULT_METRIC]),
+            )
+        )
     return Comparison(
         model_id=cell.subject,
         task=cell.workload.task,
@@ -118,7 +143,7 @@ def compare(runs: Sequence[Run], refused: Mapping[str, str] | None = None) -> Co
         precision=cell.precision,
         baseline=cell.runtime,
         points=points,
-        summaries=_summaries(points, cell.runtime),
+        summaries=tuple(summaries),
         not_measured={**skipped, **(refused or {})},
     )
 
@@ -218,35 +243,6 @@ def _entry(run: Run, result: Result, speedup: Speedup | None, *, is_fastest: boo
         peak_memory_mb=next((metrics[name] for name in PEAK_MEMORY if name in metrics), None),
         is_fastest=is_fastest,
     )
-
-
-def _summaries(points: Sequence[PointComparison], baseline: str) -> tuple[Summary, ...]:
-    by_runtime: dict[str, list[tuple[float, str, Speedup]]] = {}
-    doubtful: Counter[str] = Counter()
-    for point in points:
-        is_base_doubtful = any(entry.doubts for entry in point.entries if entry.runtime == baseline)
-        for entry in point.entries:
-            if entry.speedup is not None and entry.runtime != baseline:
-                by_runtime.setdefault(entry.runtime, []).append((entry.speedup.ratio, point.point, entry.speedup))
-                doubtful[entry.runtime] += is_base_doubtful or bool(entry.doubts)
-    summaries = []
-    for runtime, ratios in by_runtime.items():
-        best, worst = max(ratios, key=lambda item: item[0]), min(ratios, key=lambda item: item[0])
-        judgements = [speedup.judgement for *_, speedup in ratios]
-        summaries.append(
-            Summary(
-                runtime=runtime,
-                points=len(ratios),
-                geometric_mean=geometric_mean([ratio for ratio, *_ in ratios]),
-                best=best[0],
-                best_point=best[1],
-                worst=worst[0],
-                worst_point=worst[1],
-                doubtful=doubtful[runtime],
-                sentence=verdict_sentence(baseline, runtime, judgements, METRICS[DEFAULT_METRIC]),
-            )
-        )
-    return tuple(summaries)
 
 
 def comparison_text(comparison: Comparison, page: Page = PLAIN) -> str:

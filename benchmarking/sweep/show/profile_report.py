@@ -128,30 +128,27 @@ def profile_text(profile: Profile, page: Page = PLAIN) -> str:
 def advice(profile: Profile) -> tuple[Advice, ...]:
     """What to try, as far as the profile has evidence for it and the advised command can run; an outlier among the
     parts of the model comes first."""
-    tips = (tip for adviser in ADVISERS for tip in adviser(profile))
-    return tuple(tip for tip in tips if not tip.changes or why_not_run(profile, tip.changes) is None)
-
-
-def why_not_run(profile: Profile, changes: Mapping[str, str]) -> str | None:
-    """None, or why the profiled command does not run with other flags, as found by its plan."""
-    cell = profile.run.cell
-    options = {name: value for name, value in changes.items() if name not in ("runtime", "precision")}
+    cell, tips = profile.run.cell, list[Advice]()
     machine = Machine()
     machine.devices[cell.device.type] = (cell.device,)
-    request = Request(
-        model_id=cell.workload.model_id,
-        device=cell.device.selector,
-        runtime=changes.get("runtime", cell.runtime),
-        precision=next(name for name in PRECISIONS if name == changes.get("precision", cell.precision)),
-        options=options,
-        num_threads=cell.num_threads,
-        settings=settings("quick"),
-    )
-    try:
-        plan_points(request, profile.run.session_id, cell.workload, (profile.point,), skipped={}, machine=machine)
-    except BenchhouseError as error:
-        return str(error)
-    return None
+    for tip in (tip for adviser in ADVISERS for tip in adviser(profile)):
+        if changes := tip.changes:
+            request = Request(
+                model_id=cell.workload.model_id,
+                device=cell.device.selector,
+                runtime=changes.get("runtime", cell.runtime),
+                precision=next(name for name in PRECISIONS if name == changes.get("precision", cell.precision)),
+                options={name: value for name, value in changes.items() if name not in ("runtime", "precision")},
+                num_threads=cell.num_threads,
+                settings=settings("quick"),
+            )
+            points, session_id = (profile.point,), profile.run.session_id
+            try:
+                plan_points(request, session_id, cell.workload, points, skipped={}, machine=machine)
+            except BenchhouseError:
+                continue
+        tips.append(tip)
+    return tuple(tips)
 
 
 def _times(profile: Profile) -> Table:

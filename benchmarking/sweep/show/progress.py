@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TextIO
@@ -85,12 +85,15 @@ class PointTime:
 
 
 class Progress(Observer):
-    """Shows the finished points, the current cell, its live median with its interval, and the time left."""
+    """Shows the finished points, the current cell, its live median with its interval, and the time left; and keeps the
+    live status, if there is one."""
+
+    status: LiveStatus | None = None
 
     def __init__(
         self, tracks: Sequence[Track], stream: TextIO | None = None, *, quiet: bool = False, is_turn: bool = False
     ) -> None:
-        self._tracks = list(tracks)
+        self.tracks = list(tracks)
         self._is_turn = is_turn
         self._display = Display(stream, quiet=quiet)
         self._point_began_s = time.monotonic()
@@ -112,11 +115,15 @@ class Progress(Observer):
         self._has_warned = self._has_summarised = False
 
     def preparing(self, track: Track, what: str) -> None:
-        self._show(f"preparing {cell_name(track.plan.cell)}: {what}")
+        text = f"preparing {cell_name(track.plan.cell)}: {what}"
+        self._show(text)
+        self._now(text)
 
     def launch(self, track: Track, launch: int) -> None:
         self._launched_s, self._is_loading = time.monotonic(), True
-        self._show(f"loading {cell_name(track.plan.cell)}, {_launch(track, launch)}")
+        text = f"loading {cell_name(track.plan.cell)}, launch {launch + 1}"
+        self._show(f"{text}/{track.plan.settings.launches}")
+        self._now(f"{text} of {track.plan.settings.launches}")
 
     def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
         if live is None:
@@ -132,6 +139,16 @@ class Progress(Observer):
             if live.median_ms is not None and live.low_ms is not None and live.high_ms is not None:
                 text += f" [{number(live.low_ms)}, {number(live.high_ms)}]"
         self._show(text, immediate=live is None)
+        if self.status is not None and (live is None or self.status.is_due):
+            names = () if live is None else ("phase", "calls", "median_ms", "low_ms", "high_ms")
+            current = CurrentPoint(
+                cell=cell_name(track.plan.cell),
+                point=point.label,
+                launch=launch + 1,
+                launches=track.plan.settings.launches,
+                **{"phase": "", **{name: getattr(live, name) for name in names}},
+            )
+            self._now("measuring", current)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         began_s, cell = time.monotonic(), track.plan.cell
@@ -152,35 +169,58 @@ class Progress(Observer):
             self._measured_s += min(timed.calls_s, sum(sum(row.values) * row.inner_loops for row in wall) / 1e3)
         if began_s >= self._next_estimate_s or self._finished() == self._total():
             load_s = statistics.fmean(self._loads_s) if self._loads_s else 0.0
-            left_s = (load_s * other.launches_left + self._points_left_s(other) for other in self._tracks)
+            left_s = (load_s * other.launches_left + self._points_left_s(other) for other in self.tracks)
             self.left_s = sum(left_s) if self._timed and not self._is_turn else None
-            self._next_estimate_s = next_scan_s(began_s, len(self._tracks))
+            self._next_estimate_s = next_scan_s(began_s, len(self.tracks))
         if self._timed and track.open_points():
             self._warn_if_over_budget(track, self._points_left_s(track))
         self._show(f"{cell_name(cell)}  {measurement.point.label}")
-        name = cell_name(cell) if len(self._tracks) > 1 else cell.workload.model_id
+        name = cell_name(cell) if len(self.tracks) > 1 else cell.workload.model_id
         head = f"{self._finished()} of {self._total()} done"
         parts = [head, name, measurement.point.label, _launch(track, measurement.launch)]
+        values = [value for row in wall for value in row.values]
+        doubts = [doubt.kind for doubt in measurement.doubts if doubt.severity != "info"]
         if measurement.status == "ok":
-            values = [value for row in wall for value in row.values]
             median = f"{counted(len(values), 'call')}  median {number(statistics.median(values))} ms" if values else ""
-            doubts = ", ".join(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")
             left = f"about {duration(self.left_s)} left" if self.left_s else ""
-            parts += [median or "no samples", *filter(None, (doubts and f"[{doubts}]", left))]
+            parts += [median or "no samples", *filter(None, (doubts and f"[{', '.join(doubts)}]", left))]
         else:
             parts.append(f"{measurement.status.replace('_', ' ')}: {measurement.error}")
         self._display.say("  ".join(parts))
+        if self.status is not None:
+            use = measurement.extra.get("usage")
+            used = use.items() if isinstance(use, dict) else ()
+            result = PointResult(
+                cell=cell_name(cell),
+                point=measurement.point.label,
+                launch=measurement.launch + 1,
+                status=measurement.status,
+                at_s=time.time(),
+                calls=len(values),
+                median_ms=statistics.median(values) if values else None,
+                error=None if measurement.error is None else measurement.error[:MAX_TEXT],
+                doubts=tuple(dict.fromkeys(doubts)),
+                use={name: float(value) for name, value in used if isinstance(value, int | float)},
+            )
+            self.status.results.appendleft(result)
+            self.status.failed[track.plan.run_id] += measurement.status != "ok"
+            self._now("measuring" if any(track.open_points() for track in self.tracks) else "storing the results")
 
     def added(self, track: Track) -> None:
-        self._tracks.append(track)
+        self.tracks.append(track)
 
     def waiting(self, message: str) -> None:
         self._display.say(message)
+        self._now(message)
 
     def machines(self, machines: Sequence[MachineProgress]) -> None:
         if self._display.is_drawn:
             self._machines = machines_text(machines)
             self._show("", immediate=False)
+        if self.status is not None:
+            self.status.machines = tuple(machines)[:MAX_MACHINES]
+            if self.status.is_due:
+                self.status.write()
 
     def close(self) -> None:
         """Clear the line; after the last point, print the share of timed calls in the total time."""
@@ -188,7 +228,7 @@ class Progress(Observer):
             self._has_summarised = True
             wall_s = max(0.0, time.monotonic() - self._began_s)
             share = f", {self._measured_s / wall_s:.0%} of it timed calls" if wall_s > 0 else ""
-            if any(track.plan.cluster is not None for track in self._tracks):
+            if any(track.plan.cluster is not None for track in self.tracks):
                 share = ""  # several machines measured at the same time
             points, times = len({(timed.track, timed.label) for timed in self._timed}), len(self._timed)
             each = f", measured {times} times," if times > points else ""
@@ -226,6 +266,11 @@ class Progress(Observer):
             )
         return self._has_warned
 
+    def _now(self, activity: str, current: CurrentPoint | None = None) -> None:
+        if self.status is not None:
+            self.status.activity, self.status.current = activity, current
+            self.status.write()
+
     def _show(self, text: str, *, immediate: bool = True) -> None:
         activity = self._machines or text
         self._display.show(
@@ -234,10 +279,10 @@ class Progress(Observer):
         )
 
     def _finished(self) -> int:
-        return sum(track.points_finished for track in self._tracks)
+        return sum(track.points_finished for track in self.tracks)
 
     def _total(self) -> int:
-        return sum(track.points_total for track in self._tracks)
+        return sum(track.points_total for track in self.tracks)
 
     def _points_left_s(self, track: Track) -> float:
         """The estimated time of a track's open points, from earlier launches or scaled from the point of its model with
@@ -295,33 +340,41 @@ def observed(tracks: Sequence[Track], *, quiet: bool, is_turn: bool = False) -> 
         for track in reversed(tracks):
             closed.callback(track.close)
         progress = Progress(tracks, quiet=quiet, is_turn=is_turn)
-        observer = LiveObserver(progress, tracks)
         closed.callback(progress.close)
         try:
-            yield observer
+            progress.status = LiveStatus(progress)
+            progress.status.write()
+        except StorageError as error:
+            progress.waiting(f"no live status: {error}")
+        state, how = "finished", "finished"
+        try:
+            yield progress
         except BaseException as error:
             state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             how = state if state == "interrupted" else f"ended by {type(error).__name__}"
-            observer.write(str(error) if isinstance(error, BenchhouseError) else how, state)
+            how = str(error) if isinstance(error, BenchhouseError) else how
             raise
-        observer.write("finished", "finished")
+        finally:
+            if progress.status is not None:
+                progress.status.activity, progress.status.current = how, None
+                progress.status.write(state)
 
 
-class LiveObserver(Observer):
-    """Writes the live status, and forwards all events to the progress display."""
+class LiveStatus:
+    """The file in which other commands watch a sweep."""
 
-    def __init__(self, progress: Progress, tracks: Sequence[Track]) -> None:
-        self._progress = progress
-        self._tracks = list(tracks)
+    def __init__(self, progress: Progress) -> None:
+        """Raises StorageError."""
+        self._progress, tracks = progress, progress.tracks
         self._started_s = time.time()
         self._written_s = self._next_write_s = 0.0
-        self._activity = "starting"
-        self._current: CurrentPoint | None = None
-        self._machines: tuple[MachineProgress, ...] = ()
-        self._failed = {
-            track.plan.run_id: sum(measured.status != "ok" for measured in track.measurements) for track in tracks
-        }
-        self._results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
+        self.activity = "starting"
+        self.current: CurrentPoint | None = None
+        self.machines: tuple[MachineProgress, ...] = ()
+        self.failed = Counter(
+            {track.plan.run_id: sum(measured.status != "ok" for measured in track.measurements) for track in tracks}
+        )
+        self.results: deque[PointResult] = deque(maxlen=MAX_RESULTS)
         self._is_anonymous = any(track.plan.is_anonymous for track in tracks)
         # Devices of other machines are not sampled.
         local_devices = [track.plan.cell.device for track in tracks if track.plan.cluster is None]
@@ -336,87 +389,18 @@ class LiveObserver(Observer):
         }
         cleaned = redacted(constant, anonymous=self._is_anonymous)
         self._constant_fields = {**cleaned, "owner": to_json(this_process())}
-        self._file: StatusFile | None = None
-        try:
-            self._file = StatusFile()
-        except StorageError as error:
-            self._disable(error)
-        self._write()
+        self._file = StatusFile()
 
-    def preparing(self, track: Track, what: str) -> None:
-        self._progress.preparing(track, what)
-        self.write(f"preparing {cell_name(track.plan.cell)}: {what}")
+    @property
+    def is_due(self) -> bool:
+        """Whether it may be rewritten while a point is measured."""
+        return time.monotonic() - self._written_s >= REWRITE_S
 
-    def launch(self, track: Track, launch: int) -> None:
-        self._progress.launch(track, launch)
-        launch_text = f"launch {launch + 1} of {track.plan.settings.launches}"
-        self.write(f"loading {cell_name(track.plan.cell)}, {launch_text}")
-
-    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        self._progress.live(track, launch, point, live)
-        if live is not None and time.monotonic() - self._written_s < REWRITE_S:
-            return
-        names = () if live is None else ("phase", "calls", "median_ms", "low_ms", "high_ms")
-        self._current = CurrentPoint(
-            cell=cell_name(track.plan.cell),
-            point=point.label,
-            launch=launch + 1,
-            launches=track.plan.settings.launches,
-            **{"phase": "", **{name: getattr(live, name) for name in names}},
-        )
-        self._activity = "measuring"
-        self._write()
-
-    def measured(self, track: Track, measurement: Measurement) -> None:
-        self._progress.measured(track, measurement)
-        self._failed[track.plan.run_id] += measurement.status != "ok"
-        wall = [row for row in measurement.samples if row.metric == LATENCY_WALL and row.phase == "measure"]
-        values = [value for samples in wall for value in samples.values]
-        use = measurement.extra.get("usage")
-        self._results.appendleft(
-            PointResult(
-                cell=cell_name(track.plan.cell),
-                point=measurement.point.label,
-                launch=measurement.launch + 1,
-                status=measurement.status,
-                at_s=time.time(),
-                calls=len(values),
-                median_ms=statistics.median(values) if values else None,
-                error=None if measurement.error is None else measurement.error[:MAX_TEXT],
-                doubts=tuple(dict.fromkeys(doubt.kind for doubt in measurement.doubts if doubt.severity != "info")),
-                use={name: float(value) for name, value in use.items() if isinstance(value, int | float)}
-                if isinstance(use, dict)
-                else {},
-            )
-        )
-        self.write("measuring" if any(track.open_points() for track in self._tracks) else "storing the results")
-
-    def added(self, track: Track) -> None:
-        self._progress.added(track)
-        self._tracks.append(track)
-        self._failed[track.plan.run_id] = 0
-
-    def waiting(self, message: str) -> None:
-        self._progress.waiting(message)
-        self.write(message)
-
-    def machines(self, machines: Sequence[MachineProgress]) -> None:
-        self._progress.machines(machines)
-        self._machines = tuple(machines)[:MAX_MACHINES]
-        if time.monotonic() - self._written_s >= REWRITE_S:
-            self._write()
-
-    def close(self) -> None:
-        self._progress.close()
-
-    def write(self, activity: str, state: str = "running") -> None:
-        """Record what is done now that no point is measured, or how the sweep ended."""
-        self._current, self._activity = None, activity
-        self._write(state)
-
-    def _write(self, state: str = "running") -> None:
+    def write(self, state: str = "running") -> None:
+        """Write the file again, unless it takes too long a share of the time of a running sweep. If that fails, the
+        sweep continues without it."""
         began_s = time.monotonic()
-        if self._file is None or (state == "running" and began_s < self._next_write_s):
+        if state == "running" and began_s < self._next_write_s:
             return
         self._written_s = began_s
         cells = [
@@ -424,16 +408,16 @@ class LiveObserver(Observer):
                 name=cell_name(track.plan.cell),
                 total=track.points_total,
                 done=track.points_finished,
-                failed=self._failed[track.plan.run_id],
+                failed=self.failed[track.plan.run_id],
             )
-            for track in self._tracks
+            for track in self._progress.tracks
         ]
         changing = {
-            "activity": self._activity[:MAX_TEXT],
-            "current": to_json(self._current),
+            "activity": self.activity[:MAX_TEXT],
+            "current": to_json(self.current),
             "cells": to_json(cells[:MAX_CELLS]),
-            "machines": to_json(self._machines),
-            "results": to_json(tuple(self._results)),
+            "machines": to_json(self.machines),
+            "results": to_json(tuple(self.results)),
         }
         try:
             self._file.write(
@@ -451,13 +435,9 @@ class LiveObserver(Observer):
                 }
             )
         except StorageError as error:
-            self._disable(error)
-        self._next_write_s = next_scan_s(began_s, len(self._tracks))
-
-    def _disable(self, error: StorageError) -> None:
-        """Continue the sweep without a live status."""
-        self._file = None
-        self._progress.waiting(f"no live status: {error}")
+            self._progress.status = None
+            self._progress.waiting(f"no live status: {error}")
+        self._next_write_s = next_scan_s(began_s, len(cells))
 
 
 def _sweep_words(tracks: Sequence[Track]) -> str:
