@@ -20,19 +20,17 @@ from benchmarking.batch import summary as summaries
 from benchmarking.batch.summary import BatchInfo, BatchState, BatchSummary, CellSummary
 from benchmarking.core.command_line import note
 from benchmarking.core.errors import FormatError, LockedError, UsageError, WorkersLostError, storage_errors
-from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import this_process, utc_now
-from benchmarking.core.records import Cell, Measurement, Point, Run, dumps, from_json, to_json
+from benchmarking.core.records import Cell, Measurement, Run, dumps, from_json, to_json
 from benchmarking.core.run_file import read_run
 from benchmarking.core.storage_paths import absolute_database, is_lake
 from benchmarking.core.untrusted.redaction import expanded, redacted
-from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.run.command_session import Ingest, finish_run, store_run
 from benchmarking.sweep.run.supervisor import Observer, Sweep, Track, sweep
 from benchmarking.sweep.show.compared_runtimes import comparisons, condensed
-from benchmarking.sweep.show.progress import cell_name, observed
+from benchmarking.sweep.show.progress import Progress, cell_name, observed
 from benchmarking.sweep.show.report import scalings
 
 LOG = logging.getLogger(__name__)
@@ -41,22 +39,16 @@ WRITE_PAUSE = 20
 cells, half of the time would otherwise be spent on summaries."""
 
 
-class Recorder(Observer):
-    """Logs launches and finished points, and forwards all events to another observer."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+class Recorder(Progress):
+    """Logs launches and finished points, too."""
 
     def preparing(self, track: Track, what: str) -> None:
         LOG.info("%s: preparing %s", cell_name(track.plan.cell), what)
-        self._observer.preparing(track, what)
+        super().preparing(track, what)
 
     def launch(self, track: Track, launch: int) -> None:
         LOG.info("%s: launch %d of %d", cell_name(track.plan.cell), launch + 1, track.plan.settings.launches)
-        self._observer.launch(track, launch)
-
-    def live(self, track: Track, launch: int, point: Point, live: Live | None) -> None:
-        self._observer.live(track, launch, point, live)
+        super().launch(track, launch)
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         where = f"{cell_name(track.plan.cell)}: {measurement.point.label}, launch {measurement.launch + 1}"
@@ -64,20 +56,11 @@ class Recorder(Observer):
             LOG.info("%s: ok", where)
         else:
             LOG.error("%s: %s: %s", where, measurement.status.replace("_", " "), measurement.error)
-        self._observer.measured(track, measurement)
-
-    def added(self, track: Track) -> None:
-        self._observer.added(track)
+        super().measured(track, measurement)
 
     def waiting(self, message: str) -> None:
         LOG.info(message)
-        self._observer.waiting(message)
-
-    def machines(self, machines: Sequence[MachineProgress]) -> None:
-        self._observer.machines(machines)
-
-    def close(self) -> None:
-        self._observer.close()
+        super().waiting(message)
 
 
 class Batch:
@@ -96,7 +79,7 @@ class Batch:
         self.folder = folder
         self.manifest = manifest
         self._ingest = ingest
-        self._observer = Recorder(Observer())
+        self._observer = Observer()
         self._quiet = quiet
         self._device_wait_s = device_wait_s
         self._on_cluster = cluster is not None
@@ -163,8 +146,7 @@ class Batch:
     def _measure(self, tracks: Sequence[Track]) -> BatchSummary:
         self._write("running")
         try:
-            with observed(tracks, quiet=self._quiet) as observer:
-                self._observer = Recorder(observer)
+            with observed(tracks, quiet=self._quiet, shown_by=Recorder) as self._observer:
                 self._sweep(tracks, self._observer, self._finish, device_wait_s=self._device_wait_s)
         except (KeyboardInterrupt, LockedError, WorkersLostError) as error:
             LOG.warning(str(error) or "interrupted")

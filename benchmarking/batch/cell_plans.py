@@ -24,7 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Workload, canonical_hash, to_json
 from benchmarking.core.settings import Values, add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
-from benchmarking.core.text import counted
+from benchmarking.core.text import counted, first_few
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import (
     MEASURING,
@@ -55,11 +55,7 @@ class PlanError(BenchhouseError):
         by_reason: dict[str, list[str]] = {}
         for name, error in errors:
             by_reason.setdefault(str(error), []).append(name)
-        reasons = []
-        for reason, cells in by_reason.items():
-            more = f" and {len(cells) - MAX_NAMES} more" if len(cells) > MAX_NAMES else ""
-            reasons.append(f"{', '.join(cells[:MAX_NAMES])}{more}: {reason}")
-        self.reasons = tuple(reasons)
+        self.reasons = tuple(f"{first_few(cells, MAX_NAMES)}: {reason}" for reason, cells in by_reason.items())
         is_usage = any(isinstance(error, UsageError) for _, error in errors)
         self.exit_code = EXIT_USAGE if is_usage else EXIT_FAILED
         super().__init__(f"nothing measured: {len(errors)} of {total} cells are unsupported or invalid")

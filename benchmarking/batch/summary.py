@@ -25,10 +25,9 @@ from benchmarking.core.records import Cell, Doubt, Family, Point, Run, Status, V
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
 from benchmarking.core.text import counted, duration, number, wrapped
-from benchmarking.core.untrusted.redaction import redacted
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason, work
-from benchmarking.sweep.run import journal
+from benchmarking.sweep.run import journal, spool
 from benchmarking.sweep.show.compared_runtimes import Comparison
 from benchmarking.sweep.show.report import Scaling, items_unit
 
@@ -209,9 +208,7 @@ def write(folder: Path, batch: BatchSummary) -> None:
     """Write the summary into the folder, replacing an older one. Raises StorageError."""
     path = folder / FILE_NAME
     with storage_errors(f"cannot write {path}"):
-        journal.replace(
-            path, json.dumps(redacted(to_json(batch)), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-        )
+        journal.replace(path, spool.document_text(batch))
 
 
 def failures(cells: Sequence[CellSummary]) -> tuple[str, ...]:

@@ -215,16 +215,14 @@ def plan_points(
 
 def _implied_runtime(device: str) -> str | None:
     """The runtime of a kind of devices that has one of its own; None for others, and for an unknown kind."""
-    kind = device.partition(":")[0]
-    return plugins.device_kind(kind).implied_runtime if kind in plugins.names(plugins.DEVICES) else None
+    kind = plugins.kind_of(device.partition(":")[0])
+    return None if kind is None else kind.implied_runtime
 
 
 def runtime_for(request: Request, device: Device) -> str:
     """The requested runtime, else the one implied by the device, else the default."""
     if request.runtime is not None:
         return choice(request.runtime, plugins.names(plugins.RUNTIMES), "runtime")
-    if device.type not in plugins.names(plugins.DEVICES):
-        return default_runtime()
     return _implied_runtime(device.type) or default_runtime()
 
 

@@ -187,10 +187,7 @@ class PartialRun:
         StorageError."""
         self._check_place(run.run_id)
         try:
-            journal.replace(
-                self.final_path,
-                json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False, indent=1) + "\n",
-            )
+            journal.replace(self.final_path, document_text(run))
             read_run(self.final_path)
         except OSError as error:
             raise StorageError(
@@ -317,4 +314,9 @@ def write(path: Path, document: Json) -> None:
     """Write a document as JSON, without secrets. Raises StorageError."""
     prepare(path.parent)
     with storage_errors(f"cannot write {path}", "choose another path"):
-        journal.replace(path, json.dumps(redacted(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+        journal.replace(path, document_text(document))
+
+
+def document_text(document: object) -> str:
+    """A record or document as JSON, without secrets."""
+    return json.dumps(redacted(to_json(document)), ensure_ascii=False, allow_nan=False, indent=1) + "\n"

@@ -332,14 +332,16 @@ def _launch(track: Track, launch: int) -> str:
 
 
 @contextmanager
-def observed(tracks: Sequence[Track], *, quiet: bool, is_turn: bool = False) -> Iterator[Observer]:
+def observed(
+    tracks: Sequence[Track], *, quiet: bool, is_turn: bool = False, shown_by: type[Progress] = Progress
+) -> Iterator[Observer]:
     """The observer that shows the progress of a sweep: on stderr unless quiet, and in its live status. At the end,
     the status records how the sweep ended, and the tracks are closed. In a turn of a comparison, nothing is said of the
     time left, of which the other side takes a part."""
     with ExitStack() as closed:
         for track in reversed(tracks):
             closed.callback(track.close)
-        progress = Progress(tracks, quiet=quiet, is_turn=is_turn)
+        progress = shown_by(tracks, quiet=quiet, is_turn=is_turn)
         closed.callback(progress.close)
         try:
             progress.status = LiveStatus(progress)

@@ -19,7 +19,7 @@ from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Doubt, Family, Result, Run, Status, canonical_hash, to_json
 from benchmarking.core.tables import Column, Table, table_of, table_text
 from benchmarking.core.terminal import PLAIN, Page
-from benchmarking.core.text import counted, number, wrapped
+from benchmarking.core.text import counted, first_few, number, wrapped
 from benchmarking.core.verdicts.judging import Speedup, launch_medians_ms, speedups
 from benchmarking.core.verdicts.launches import CALLS_NOTE, NEXT, launch_notes, next_launch_text, throughput_note
 from benchmarking.core.verdicts.words import SIMULATED
@@ -48,7 +48,7 @@ def table(run: Run, page: Page = PLAIN) -> str:
     column = METRICS["latency_p90_ms"]
     pooled = [result.point.label for result in run.results if column.column in result.pooled_quantiles]
     if pooled and column.heading in table.headings:
-        below.append(f"{column.heading} pooled over the calls of all processes at {_listed(pooled)}")
+        below.append(f"{column.heading} pooled over the calls of all processes at {first_few(pooled, MAX_POINTS)}")
     below += [] if run.quality is None else quality_lines(run.quality)
     if REQUEST in table.headings:
         below.append(f"{REQUEST}: a request by the runtime's own clock; median ms: a call from outside, with its waits")
@@ -183,15 +183,9 @@ def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:
         items = evidence_words(first.evidence)
         if items and (first.severity == "invalid" or kind not in KINDS or "in the evidence" in sentence(kind)):
             evidence = f" Found: {', '.join(items)}."
-        remarks.append(
-            f"{kind} ({_listed(list(dict.fromkeys(label for label, _ in of_kind)))}): {sentence(kind)}{evidence}"
-        )
+        points = first_few(list(dict.fromkeys(label for label, _ in of_kind)), MAX_POINTS)
+        remarks.append(f"{kind} ({points}): {sentence(kind)}{evidence}")
     return remarks
-
-
-def _listed(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MAX_POINTS} more" if len(labels) > MAX_POINTS else ""
-    return ", ".join(labels[:MAX_POINTS]) + more
 
 
 def _profile(run: Run) -> list[str]:
@@ -210,7 +204,7 @@ def _profile(run: Run) -> list[str]:
             shortened.append(result.point.label)
     budget_s, lines = chosen.get("budget_s"), []
     if shortened and isinstance(budget_s, int | float):
-        lines = [f"time budget of {number(budget_s)} s: fewer calls at {_listed(shortened)}"]
+        lines = [f"time budget of {number(budget_s)} s: fewer calls at {first_few(shortened, MAX_POINTS)}"]
     most = max(result.launches or 0 for result in run.results)
     launches = f"{most} launch{'es' * (most > 1)} of each point"
     more = f"{longer.launches} launches of each point, " if most < longer.launches else ""
