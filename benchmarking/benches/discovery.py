@@ -135,30 +135,6 @@ def function_benchmark(function: Callable[..., Any]) -> type[ModelBenchmark]:
     return type(function.__name__, (FunctionBenchmark,), members)
 
 
-def requested_by(driver: Callable[..., Any], given: Mapping[str, Any]) -> tuple[BenchRequests, str | None]:
-    """The benchmarks that a driver requests from its runner, without measuring, and why it ended early, if it did.
-    `given` are the command's values.
-
-    An error of the driver passes through if it has not requested anything yet; later it is usually about results, which
-    do not exist here.
-    """
-    given = {**given, "logger": logging.getLogger(driver.__module__), "output_dir": "."}
-    parameters = inspect.signature(driver).parameters.values()
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    requests: BenchRequests = []
-    token = RECORDED.set(requests)
-    try:
-        named = {parameter.name for parameter in parameters}
-        driver(**{name: value for name, value in given.items() if takes_all or name in named})
-    except Exception as error:
-        if not requests:
-            raise
-        return requests, f"{type(error).__name__}: {first_line(error)}"
-    finally:
-        RECORDED.reset(token)
-    return requests, None
-
-
 class NoResults(dict[str, Any]):
     """What a runner returns to a driver while benchmarks are listed: nothing, but not a failure to measure."""
 
@@ -315,17 +291,30 @@ def main() -> int:
 
 
 def _benches_in(path: Path, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The benchmarks of a file as JSON: those requested by its driver, else its classes, else its timed function."""
+    """The benchmarks of a file as JSON: those requested by its driver, else its classes, else its timed function.
+
+    A driver requests them from its runner, without measuring. Its error is that of the file if it has not requested
+    anything yet; later it is usually about results, which do not exist here. `given` are the command's values.
+    """
     module = load_module(path)
     function = entry_point(module, path)
     if function is not None and is_driver(function):
+        given = {**given, "logger": logging.getLogger(function.__module__), "output_dir": "."}
+        parameters = inspect.signature(function).parameters
+        takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+        requests, early_end = BenchRequests(), None
+        token = RECORDED.set(requests)
         try:
-            requests, early_end = requested_by(function, given)
-        except BenchhouseError:
-            raise
+            function(**{name: value for name, value in given.items() if takes_all or name in parameters})
         except Exception as error:
-            why = f"{function.__name__}: {type(error).__name__}: {error}"
-            raise BenchhouseError(f"{error_location(path, error)}: {why}") from error
+            if not requests and isinstance(error, BenchhouseError):
+                raise
+            if not requests:
+                why = f"{function.__name__}: {type(error).__name__}: {error}"
+                raise BenchhouseError(f"{error_location(path, error)}: {why}") from error
+            early_end = f"{type(error).__name__}: {first_line(error)}"
+        finally:
+            RECORDED.reset(token)
         for request in requests:
             yield {**_bench_json(path, request.kind, request.configs), "saved_as": request.saved_as}
         if early_end is not None:
