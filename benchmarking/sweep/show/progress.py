@@ -183,7 +183,7 @@ class Progress(Observer):
         if measurement.status == "ok":
             median = f"{counted(len(values), 'call')}  median {number(statistics.median(values))} ms" if values else ""
             left = f"about {duration(self.left_s)} left" if self.left_s else ""
-            parts += [median or "no samples", *filter(None, (doubts and f"[{', '.join(doubts)}]", left))]
+            parts += filter(None, (median or "no samples", f"[{', '.join(doubts)}]" if doubts else "", left))
         else:
             parts.append(f"{measurement.status.replace('_', ' ')}: {measurement.error}")
         self._display.say("  ".join(parts))
