@@ -45,9 +45,6 @@ MAX_CONCURRENT_LOOKUPS = 16
 MAX_NAMES = 4
 
 
-WorkloadOrError = Workload | BenchhouseError
-
-
 class PlanError(BenchhouseError):
     """Some cells cannot be measured. `reasons` has a line per reason, with its cells."""
 
@@ -67,14 +64,15 @@ def plan_all(
     """The plans of all cells, in the order of the requests. `say` is called with a message for each runtime of `all`
     that is left out. Raises PlanError if any cell cannot be measured, UsageError for an axis or an option that is set
     for the whole batch and that none of it has."""
-    by_key = {_lookup_key(cell_request): cell_request for cell_request in requested}
-    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_LOOKUPS) as threads:
-        workloads = dict(zip(by_key, threads.map(_workload, by_key.values()), strict=True))
+    by_key = {_lookup_key(cell_request): cell_request.requests[0] for cell_request in requested}
+    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_LOOKUPS) as threads:  # most of the time is the hub's
+        workloads = {key: threads.submit(workload_of, request) for key, request in by_key.items()}
     plans: list[tuple[CellRequest, CellPlan]] = []
     errors: list[tuple[str, BenchhouseError]] = []
     for cell_request in requested:
         try:
-            cells = _plans(cell_request, session_id, workloads[_lookup_key(cell_request)], machine, say)
+            workload = workloads[_lookup_key(cell_request)].result()
+            cells = _plans(cell_request, session_id, workload, machine, say)
         except BenchhouseError as error:
             errors.append((cell_request.name, error))
         else:
@@ -113,20 +111,10 @@ def _lookup_key(cell_request: CellRequest) -> tuple[Any, ...]:
     return (first.model_id, first.task, first.weights, first.settings.seed)
 
 
-def _workload(cell_request: CellRequest) -> WorkloadOrError:
-    """The workload of a cell, or why there is none: most of the time is spent waiting for the hub."""
-    try:
-        return workload_of(cell_request.requests[0])
-    except BenchhouseError as error:
-        return error
-
-
 def _plans(
-    cell_request: CellRequest, session_id: str, workload: WorkloadOrError, machine: Machine, say: Callable[[str], None]
+    cell_request: CellRequest, session_id: str, workload: Workload, machine: Machine, say: Callable[[str], None]
 ) -> tuple[CellPlan, ...]:
     """The plan of a cell, or one for each runtime if all are requested."""
-    if isinstance(workload, BenchhouseError):
-        raise workload
     if cell_request.requests[0].runtime != ALL:
         plans = [
             plan_cell(request, session_id, workload=workload, machine=machine) for request in cell_request.requests

@@ -213,40 +213,33 @@ class SlurmConfig:
     """Time limit for the first job to start, since a queue may be long."""
 
 
-def _check(takes: str, fits: Callable[[Any], object]) -> Callable[[Any, str], Any]:
-    """A check of a value, given with its text in the file."""
-
-    def check(value: Any, text: str) -> Any:
-        if not fits(value):
-            raise UsageError(f"takes {takes}: got {text}")
-        return value
-
-    return check
+Check = tuple[str, Callable[[Any], object]]
+"""What a value is, in words, and whether one is."""
 
 
-def _text(pattern: str, example: str) -> Callable[[Any, str], Any]:
+def _text(pattern: str, example: str) -> Check:
     """A check of text that goes into the job script, which may be nothing else."""
-    return _check(f"text such as {example}", lambda value: isinstance(value, str) and re.fullmatch(pattern, value))
+    return f"text such as {example}", lambda value: isinstance(value, str) and re.fullmatch(pattern, value)
 
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}"
 LISTS = ("directives", "setup")
-COUNT = _check(f"a whole number from 1 to {MAX_COUNT}", lambda value: type(value) is int and 1 <= value <= MAX_COUNT)
-CHECKS: dict[str, Callable[[Any, str], Any]] = {
+COUNT: Check = (f"a whole number from 1 to {MAX_COUNT}", lambda value: type(value) is int and 1 <= value <= MAX_COUNT)
+CHECKS: dict[str, Check] = {
     "partition": _text(rf"{NAME}(,{NAME})*", "gpu"),
     "account": _text(NAME, "my-project"),
     "gres": _text(rf"{GRES}(,{GRES})*", "gpu:1"),
     "time_limit": _text(r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
-    "exclusive": _check("true or false", lambda value: isinstance(value, bool)),
+    "exclusive": ("true or false", lambda value: isinstance(value, bool)),
     "jobs": COUNT,
     "cpus": COUNT,
     "memory": _text(r"\d+[KMGT]", "64G"),
     "directives": _text(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'),
-    "setup": _check("shell commands", lambda text: isinstance(text, str) and text.strip() and text.isprintable()),
+    "setup": ("shell commands", lambda text: isinstance(text, str) and text.strip() and text.isprintable()),
     "interface": _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
     "folder": _text(r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
-    "wait_s": _check("seconds above 0", lambda value: type(value) in (int, float) and 0 < value < float("inf")),
+    "wait_s": ("seconds above 0", lambda value: type(value) in (int, float) and 0 < value < float("inf")),
 }
 """Field of `SlurmConfig` -> the check of its value in a file; for a list, of each line."""
 
@@ -255,13 +248,14 @@ def read_config(path: Path) -> SlurmConfig:
     """The configuration in a YAML file. Raises UsageError with the place, and UnreadableError."""
     values: dict[str, Any] = {}
     for key, node in read_yaml(path).mapping("the configuration of Slurm").items():
-        if (check := CHECKS.get(key)) is None:
+        if key not in CHECKS:
             node.refuse(unknown_name(key, tuple(CHECKS), "key"))
-        try:
-            checked = [check(line.content, line.text) for line in (node.items() if key in LISTS else [node])]
-        except UsageError as error:
-            node.refuse(f"{key}: {error}")
-        values[key] = tuple(checked) if key in LISTS else checked[0]
+        takes, fits = CHECKS[key]
+        lines = node.items() if key in LISTS else [node]
+        for line in lines:
+            if not fits(line.content):
+                node.refuse(f"{key}: takes {takes}: got {line.text}")
+        values[key] = tuple(line.content for line in lines) if key in LISTS else node.content
     return SlurmConfig(**values)
 
 

@@ -281,44 +281,38 @@ def _whole(value: Json) -> int | None:
     return value if isinstance(value, int) else None
 
 
-BUILDS = (
-    Column[BuildRecord](heading="runtime", text=lambda one: one.runtime, is_key=True),
-    Column[BuildRecord](heading="device", text=lambda one: one.device, is_key=True),
-    Column[BuildRecord](heading="precision", text=lambda one: one.precision),
-    Column[BuildRecord](heading="build", text=lambda one: one.kind or "none"),
-    Column[BuildRecord](heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
-    Column[BuildRecord](heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
-    Column[BuildRecord](
-        heading="build s", text=lambda one: None if one.build_s is None else number(one.build_s), is_number=True
-    ),
-    Column[BuildRecord](heading="digest", text=lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
+def _shown(value: float | None) -> str | None:
+    return None if value is None else number(value)
+
+
+BUILDS: tuple[Column[BuildRecord], ...] = (
+    Column(heading="runtime", text=lambda one: one.runtime, is_key=True),
+    Column(heading="device", text=lambda one: one.device, is_key=True),
+    Column(heading="precision", text=lambda one: one.precision),
+    Column(heading="build", text=lambda one: one.kind or "none"),
+    Column(heading="opset", text=lambda one: None if one.opset is None else str(one.opset)),
+    Column(heading="size", text=lambda one: None if one.size_bytes is None else size_text(one.size_bytes)),
+    Column(heading="build s", text=lambda one: _shown(one.build_s), is_number=True),
+    Column(heading="digest", text=lambda one: ", ".join(d[:12] for d in one.digests) or None, spare=1),
 )
-RESULTS = (
-    Column[ResultRecord](heading="runtime", text=lambda one: one.runtime, is_key=True),
-    Column[ResultRecord](heading="device", text=lambda one: one.device, is_key=True),
-    Column[ResultRecord](heading="precision", text=lambda one: one.precision),
-    Column[ResultRecord](heading="point", text=lambda one: one.point),
-    Column[ResultRecord](heading="status", text=lambda one: one.status, is_state=True),
-    Column[ResultRecord](
-        heading="mean ms",
-        text=lambda one: None if one.mean_latency is None else number(one.mean_latency),
-        is_number=True,
-    ),
-    Column[ResultRecord](
-        heading="items/s", text=lambda one: None if one.throughput is None else number(one.throughput), is_number=True
-    ),
-    Column[ResultRecord](heading="measured", text=lambda one: one.measured_at[:16], spare=2),
-    Column[ResultRecord](heading="error", text=lambda one: one.error, spare=1),
+RESULTS: tuple[Column[ResultRecord], ...] = (
+    Column(heading="runtime", text=lambda one: one.runtime, is_key=True),
+    Column(heading="device", text=lambda one: one.device, is_key=True),
+    Column(heading="precision", text=lambda one: one.precision),
+    Column(heading="point", text=lambda one: one.point),
+    Column(heading="status", text=lambda one: one.status, is_state=True),
+    Column(heading="mean ms", text=lambda one: _shown(one.mean_latency), is_number=True),
+    Column(heading="items/s", text=lambda one: _shown(one.throughput), is_number=True),
+    Column(heading="measured", text=lambda one: one.measured_at[:16], spare=2),
+    Column(heading="error", text=lambda one: one.error, spare=1),
 )
-STATES = (
-    Column[ScriptState](heading="script build", text=lambda one: one.name, is_key=True),
-    Column[ScriptState](heading="model", text=lambda one: one.model_id),
-    Column[ScriptState](heading="inputs", text=lambda one: one.shapes, spare=1),
-    Column[ScriptState](heading="runtimes", text=lambda one: _listed(engine.runtime for engine in one.engines)),
-    Column[ScriptState](
-        heading="opset", text=lambda one: _listed(str(engine.opset) for engine in one.engines if engine.opset)
-    ),
-    Column[ScriptState](heading="results", text=lambda one: str(len(one.results)), is_number=True),
+STATES: tuple[Column[ScriptState], ...] = (
+    Column(heading="script build", text=lambda one: one.name, is_key=True),
+    Column(heading="model", text=lambda one: one.model_id),
+    Column(heading="inputs", text=lambda one: one.shapes, spare=1),
+    Column(heading="runtimes", text=lambda one: _listed(engine.runtime for engine in one.engines)),
+    Column(heading="opset", text=lambda one: _listed(str(engine.opset) for engine in one.engines if engine.opset)),
+    Column(heading="results", text=lambda one: str(len(one.results)), is_number=True),
 )
 
 
