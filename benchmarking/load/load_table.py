@@ -10,7 +10,15 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarking.core.doubts import MAX_PLACES
-from benchmarking.core.load_doubts import LIMIT_WORDS, NOT_MET, POOLED, HighestRate, invalid_levels_words, least_to_tell
+from benchmarking.core.load_doubts import (
+    LEAST_GOOD,
+    LIMIT_WORDS,
+    NOT_MET,
+    POOLED,
+    HighestRate,
+    invalid_levels_words,
+    least_to_tell,
+)
 from benchmarking.core.quality import quality_lines
 from benchmarking.core.records import Json, Result, Run, to_json
 from benchmarking.core.shared_settings import parse_limits
@@ -119,14 +127,20 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
         found_rates += [] if found is None else [found]
     if found_rates:
         rate, named = f"{min(one.rate for one in found_rates):g}", shlex.quote(run.cell.workload.model_id)
+        share = required(searches[0])
+        of_share = "" if share == LEAST_GOOD else f" --share {100 * share:g}%"
         answers.append(
             "gate it in CI: the same command with --fail-on missed in place of --find-rate, and --request-rate "
             f"{min(one.low for one in found_rates):g} (the lower end: at the rate itself, chance decides) or less; for "
             f"other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} --limit LIMITS"
+            f"{of_share}"
         )
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]
-    lines += doubt_remarks((_level_text(result), doubt) for result in run.results for doubt in result.doubts)
+    doubted = [(_level_text(level), doubt) for level in levels for doubt in level.doubts]
+    of_levels = {doubt.kind for _, doubt in doubted}  # which a search has, too: it is no level
+    doubted += [(_level_text(one), doubt) for one in searches for doubt in one.doubts if doubt.kind not in of_levels]
+    lines += doubt_remarks(doubted)
     print("\n".join([table_text(table, page), *(wrapped(line, page.text_width) for line in (*answers, *lines))]))
 
 

@@ -16,6 +16,7 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,17 +125,17 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         judge_candidates,
         with_commands,
     )
+    from db.analysis.history.changes import refresh_changes, unstored_changes
 
     if not arguments.no_alerts:
-        from db.analysis.history.changes import refresh_changes
-
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     scope, is_alike = Scope(run=arguments.run, session=session), True
     with open_to_read(arguments) as warehouse:
         if scope == Scope() and (chosen := newest(warehouse, selection, metrics)) is not None:
             scope, is_alike = Scope(session=chosen.session_id), chosen.kind is None
             _note_other_kinds(chosen)
-        findings = judge_candidates(candidates(warehouse, selection, scope, metrics))
+        unstored = partial(unstored_changes, warehouse)
+        findings = judge_candidates(candidates(warehouse, selection, scope, metrics, unstored))
         runs = {
             finding.candidate.run_id: (finding.candidate.session_id, finding.candidate.subject) for finding in findings
         }

@@ -239,7 +239,7 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 
 def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping[str, float]) -> int:
     """The recommendation for a rate of requests, within the given limits; returns the exit code."""
-    from db.analysis.recommend.servers import Demand, Server, servers_by_traffic, why_no_servers
+    from db.analysis.recommend.servers import Demand, Server, servers_by_traffic, smaller_shares, why_no_servers
 
     limits = {REQUEST_LIMITS[name]: value for name, value in given.items()}
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or LEAST_GOOD)
@@ -248,6 +248,7 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
         if not (found := _models(arguments, warehouse)):
             return EXIT_NOT_ENOUGH_DATA
         by_traffic = servers_by_traffic(warehouse, found, selection, demand, prices)
+        searched = [] if arguments.share or not limits else smaller_shares(warehouse, found, selection, demand)
         if not by_traffic:
             reason = why_no_servers(warehouse, found, selection)
             enough = max(LEAST_TO_TELL, least_to_tell(demand.share))
@@ -297,6 +298,9 @@ def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping
             texts.append(recommendation_text(servers_words(traffic, servers, demand, currency, page, above), page))
             above += servers
         print(f"{arguments.model_id}\n\n" + "\n\n".join(texts))
+    if searched:
+        shares = " or ".join(f"--share {100 * share:g}%" for share in searched)
+        note(f"{NAME}: a search with these limits found a rate for a smaller share of the requests: {shares}")
     unpriced = {server.device for servers in by_traffic.values() for server in servers if server.price_per_hour is None}
     if prices is not None and unpriced:
         note(f"{NAME}: no price for {', '.join(sorted(unpriced))}: servers are ranked by the number of machines")

@@ -14,7 +14,16 @@ from itertools import accumulate
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import LEAST_GOOD, NOT_MET, POOLED, SLO_SHARE, disturbing, pooled_shares, share_holds
+from benchmarking.core.load_doubts import (
+    LEAST_GOOD,
+    NOT_MET,
+    POOLED,
+    SLO_SHARE,
+    HighestRate,
+    disturbing,
+    pooled_shares,
+    share_holds,
+)
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import LOOP, REQUEST_RATE
 from benchmarking.core.text import number as exact
@@ -143,10 +152,19 @@ UNSTEADY = frozenset({"unsteady", "short_window"})
 NO_RATE = "no rate is known"
 
 
+def found_rate(rows: Sequence[Row]) -> str | None:
+    """The answer of the newest search for the highest rate among the rows, or why it found none; None without one."""
+    searches = sorted(filter(is_search, rows), key=lambda row: (row["started_at"], row["result_id"]))
+    if not searches:
+        return None
+    found = HighestRate.of(searches[-1]["other_metrics"], facts_of(searches[-1]))
+    return str(searches[-1]["error"]) if found is None else found.advice
+
+
 def rates_text(rows: Sequence[Row]) -> str:
-    """The highest rate of answers in a steady state, and up to which level the limits hold, by the rule of the load
-    test itself; if neither is known, `NO_RATE` and why."""
-    levels = [row for row in rows if not is_search(row)]
+    """The highest rate of answers in a steady state, and the rate that a search found, or else up to which level the
+    limits hold, by the rule of the load test itself; if neither is known, `NO_RATE` and why."""
+    levels, searched = [row for row in rows if not is_search(row)], found_rate(rows)
     name_of = level_names(levels)
     sound = [row for row in levels if row["status"] == "ok" and trust(row) != "invalid"]
     steady = [row for row in sound if not UNSTEADY & {*row["doubts"]}]
@@ -159,13 +177,15 @@ def rates_text(rows: Sequence[Row]) -> str:
     parts: list[str] = []
     every = "its only level is" if len(levels) == 1 else f"all {len(levels)} levels are"
     judged, pooled = _judged(levels)
-    if levels and not sound and all(is_held is None for _, is_held in judged):
+    if levels and searched is None and not sound and all(is_held is None for _, is_held in judged):
         return f"{NO_RATE}: {every} {'failed' if all(row['status'] != 'ok' for row in levels) else 'invalid'}"
     if answered:
         rate, row = max(answered, key=lambda one: one[0])
         text = number(rate)
         parts.append(f"at most {text} request{'' if text == '1' else 's'}/s answered at {name_of(row)}")
-    if any(row["other_metrics"].get(GOOD_SHARE) is not None for row in levels):
+    if searched is not None:
+        parts.insert(0, searched)
+    elif any(row["other_metrics"].get(GOOD_SHARE) is not None for row in levels):
         parts.append(_within_limits(judged, name_of))
         parts += [f"{', '.join(pooled)} {POOLED}"] if pooled else []
     if parts:

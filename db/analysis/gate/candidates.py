@@ -6,14 +6,16 @@ triage says that its level stays (`NEW_LEVEL`): of one about the judged result i
 Invalid and throttled results are excluded: their numbers do not depend on the code alone. Results of an open alert at
 the end of the segment are excluded too: an untriaged regression must not widen the interval until it counts as normal
 (`gate.without_open_alarms`), and one triaged as a regression never does. For the same reason, a change point at a
-result of an open alert does not start a segment: the gate keeps failing until the level is mended or accepted.
+result of an open alert does not start a segment: the gate keeps failing until the level is mended or accepted. Nor does
+a change for the worse without an alert, as where no gate has judged its runs: until the new level has as many runs as a
+gate needs, results are judged by the level before.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
-from db.analysis.gate.gate import DETECTOR, without_open_alarms
+from db.analysis.gate.gate import DEFAULTS, DETECTOR, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
@@ -80,14 +82,19 @@ WITH judged AS (
     SELECT result_id AS judged_id, series_id, session_id, row(history_time, started_at, result_id) AS place
     FROM all_results WHERE result_id IN (SELECT unnest($results))
 ), changes AS (
-    SELECT DISTINCT result_id AS changed_id FROM change_points
-    WHERE metric = $metric AND state = 'confirmed' AND result_id NOT IN (SELECT unnest($open_alerts))
+    SELECT result_id AS changed_id, any_value(relative_change) AS relative_change FROM (
+        SELECT result_id, relative_change FROM change_points LEFT JOIN series_alias USING (series_id)
+        WHERE metric = $metric AND state = 'confirmed'
+            AND NOT list_contains($searched::VARCHAR[], coalesce(canonical_series_id, series_id))
+        UNION ALL SELECT unnest($found_ids::VARCHAR[]), unnest($found_changes::DOUBLE[])
+    )
+    WHERE result_id NOT IN (SELECT unnest($open_alerts::VARCHAR[])) GROUP BY result_id
 )
 SELECT
-    judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value,
-    changed_id IS NOT NULL AS begins,
+    judged_id, r.result_id, r.session_id, r.started_at, r.git_commit, {value} AS value, relative_change,
     r.session_id <> judged.session_id AND r.result_id <> judged_id AND r.status = 'ok'
-        AND r.validity IN (SELECT unnest($fit)) AND {value} IS NOT NULL AS counts
+        AND r.validity IN (SELECT unnest($fit)) AND {value} IS NOT NULL AS counts,
+    changed_id IS NOT NULL AS begins
 FROM judged
 JOIN all_results r ON r.series_id = judged.series_id
 LEFT JOIN changes ON changed_id = r.result_id
@@ -120,6 +127,9 @@ class SegmentRun:
         return Night(session=self.session_id, value=self.value, time=self.started_at)
 
 
+UnstoredChanges = tuple[Collection[str], Mapping[str, float]]
+"""Series whose change points are not those that are stored, and theirs: the first changed result of each confirmed
+change, and the relative change."""
 Segments = tuple[tuple[SegmentRun, ...], ...]
 """Oldest first; the last one is the result's own."""
 
@@ -216,6 +226,17 @@ class _Alerts:
     """The ids of the alerts whose level stays."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Segment:
+    """Runs between two changes of level, oldest first."""
+
+    since: str | None = None
+    """The change at which it begins."""
+    is_unseen: bool = False
+    """Whether that is for the worse, and no alert is about it."""
+    runs: list[SegmentRun] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """The results to judge: of a run or session, given by an id prefix."""
@@ -267,9 +288,14 @@ def _are_rates(metrics: Sequence[Metric]) -> bool:
 
 
 def candidates(
-    warehouse: Warehouse, selection: Selection, scope: Scope, metrics: Sequence[Metric]
+    warehouse: Warehouse,
+    selection: Selection,
+    scope: Scope,
+    metrics: Sequence[Metric],
+    unstored: Callable[[Metric], UnstoredChanges] = lambda _: ((), {}),
 ) -> tuple[Candidate, ...]:
-    """The newest result of each series in the scope, once per metric, with its segment."""
+    """The newest result of each series in the scope, once per metric, with its segment. `unstored`: what the stored
+    change points lack."""
     condition, values = f"({selection.condition})", selection.values
     if scope.run is not None:
         condition, values = f"{condition} AND starts_with(run_id, ?)", (*values, scope.run)
@@ -279,7 +305,7 @@ def candidates(
     for metric in metrics:
         rows = _results(warehouse, condition, values, metric)
         alerts = _alerts(warehouse, metric)
-        segments = _segments(warehouse, [row["result_id"] for row in rows], metric, alerts)
+        segments = _segments(warehouse, [row["result_id"] for row in rows], metric, alerts, unstored(metric))
         found += [
             _candidate(
                 row, metric, *segments.get(row["result_id"], (((),), None)), alerts.accepted.get(row["result_id"])
@@ -331,34 +357,43 @@ def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:
 
 
 def _segments(
-    warehouse: Warehouse, result_ids: Sequence[str], metric: Metric, alerts: _Alerts
+    warehouse: Warehouse, result_ids: Sequence[str], metric: Metric, alerts: _Alerts, unstored: UnstoredChanges
 ) -> dict[str, tuple[Segments, str | None]]:
     """The segments of each result that has earlier ones, and the change at which the last one begins."""
+    searched, found = unstored
     parameters = {
         "results": list(result_ids),
         "metric": metric.column,
         "fit": list(FIT),
         "open_alerts": list(alerts.open),
+        "searched": list(searched),
+        "found_ids": list(found),
+        "found_changes": list(found.values()),
     }
-    by_result: dict[str, list[list[SegmentRun]]] = {}
-    since: dict[str, str] = {}
+    by_result: dict[str, list[_Segment]] = {}
     begun: dict[str, frozenset[str]] = {}
     for row in warehouse.query(SEGMENTS.format(value=judged_value(metric), reach=MAX_RUNS), parameters).dicts():
         judged_id, levels = row["judged_id"], alerts.new_levels.get(row["result_id"], frozenset())
-        segments = by_result.setdefault(judged_id, [[]])
+        segments = by_result.setdefault(judged_id, [_Segment()])
         known = begun.setdefault(judged_id, alerts.new_levels.get(judged_id, frozenset()))
         begun[judged_id] = known | levels
-        if row["begins"] or levels - known:
-            segments.append([])
-            since[judged_id] = "the accepted change" if levels - known else "the last change of level"
+        if levels - known:
+            segments.append(_Segment(since="the accepted change"))
+        elif row["begins"]:
+            change = row["relative_change"]
+            is_unseen = change is not None and metric.is_worse(change) and row["result_id"] not in alerts.accepted
+            segments.append(_Segment(since="the last change of level", is_unseen=is_unseen))
         if row["counts"]:
-            segments[-1].append(
+            segments[-1].runs.append(
                 SegmentRun(
                     **{name: row[name] for name in ("result_id", "session_id", "started_at", "git_commit", "value")}
                 )
             )
+    for segments in by_result.values():
+        while segments[-1].is_unseen and len(segments[-1].runs) < DEFAULTS.min_points:
+            segments.pop()
     return {
-        judged_id: (tuple(_without_alerted(segment, alerts.open) for segment in segments), since.get(judged_id))
+        judged_id: (tuple(_without_alerted(segment.runs, alerts.open) for segment in segments), segments[-1].since)
         for judged_id, segments in by_result.items()
     }
 

@@ -24,7 +24,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Point, canonical_hash
-from db.analysis.gate.candidates import FIT
+from db.analysis.gate.candidates import FIT, UnstoredChanges
 from db.analysis.gate.gate import CommonShift, Shift, common_shift
 from db.analysis.history.detector import DEFAULT, NAME, VERSION, Parameters, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
@@ -158,6 +158,13 @@ def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = 
     """The series whose results, or whose detector version, changed since their last search."""
     values = {"metric": metric.column, "detector": _detector(parameters)}
     return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), values).dicts()]
+
+
+def unstored_changes(warehouse: Warehouse, metric: Metric) -> UnstoredChanges:
+    """The confirmed changes of the series with new results, for who does not store them."""
+    stale = stale_series(warehouse, metric)
+    rows = _change_rows(warehouse, stale, metric, DEFAULT, naive_now()) if stale else ()
+    return stale, {row["result_id"]: row["relative_change"] for row in rows if row["state"] == "confirmed"}
 
 
 def update_changes(

@@ -345,9 +345,7 @@ def servers_by_traffic(
     searched: dict[tuple[Traffic, tuple[Any, ...]], tuple[Row, HighestRate | None]] = {}
     searches: set[str] = set()
     if demand.limits:
-        names = {"latency": "e2e"}
-        asked = ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
-        values = (list(models), *selection.values, asked, demand.share, demand.share)
+        values = (list(models), *selection.values, _limits_as_stored(demand), demand.share, demand.share)
         for row in warehouse.query(SEARCHES.format(condition=selection.condition), values).dicts():
             answer = HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
             searched.setdefault((_traffic(row), _server_key(row)), (row, answer))
@@ -364,6 +362,18 @@ def servers_by_traffic(
         )
         for traffic, by_server in sorted(by_traffic.items(), key=lambda item: item[0].text)
     }
+
+
+def _limits_as_stored(demand: Demand) -> str:
+    names = {"latency": "e2e"}
+    return ",".join(sorted(f"{names.get(name, name)}:{value:g}ms" for name, value in demand.limits.items()))
+
+
+def smaller_shares(warehouse: Warehouse, models: Sequence[str], selection: Selection, demand: Demand) -> list[float]:
+    """The shares below the demanded one for which a search with exactly these limits found a rate, largest first."""
+    values = (list(models), *selection.values, _limits_as_stored(demand), 0.0, 0.0)
+    rows = warehouse.query(SEARCHES.format(condition=selection.condition), values).dicts()
+    return sorted({row["share"] for row in rows if row["share"] < demand.share}, reverse=True)
 
 
 def _invalid_kinds(row: Row) -> set[str]:

@@ -208,22 +208,32 @@ def test_a_series_without_history_does_not_fail_the_gate(checked, stored, measur
     assert document["counts"] == {"fine": 2, "not enough data": 1}
 
 
-def test_a_confirmed_change_point_starts_a_new_segment(checked, history, stored, measured):
-    stored(measured(20, 1.10))
-    with Warehouse.open(history) as warehouse, warehouse.transaction() as connection:
-        connection.execute(
-            """
-            INSERT INTO change_points BY NAME
-            SELECT 'c1' AS change_point_id, series_id, 'latency_median_ms' AS metric, result_id, 'confirmed' AS state,
-                'd' AS detector, '1' AS detector_version, '{}' AS parameters, TIMESTAMP '2026-03-02' AS detected_at
-            FROM history WHERE batch_size = 1 AND position = 3
-            """
-        )
+def test_a_change_for_the_better_starts_a_new_segment(checked, stored, measured):
+    stored(*(measured(number, 0.8) for number in range(20, 24)))
 
-    _, document = checked("--no-alerts")
+    _, document = checked()
 
-    runs = {finding["point"]["batch_size"]: finding["judgement"]["n"] for finding in document["findings"]}
-    assert runs == {1: 10, 2: 12}
+    judgements = [finding["judgement"] for finding in document["findings"]]
+    assert [(judgement["n"], judgement["borrowed"]) for judgement in judgements] == [(3, 12)] * 2
+    assert document["counts"] == {"fine": 2}
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-alerts",)])
+def test_a_level_that_became_worse_unseen_is_not_the_normal_one_until_it_has_the_runs_of_a_history(
+    checked, history, stored, measured, flags
+):
+    slow = [measured(number, 1.5 + 0.01 * (-1) ** number) for number in range(RUNS, RUNS + DEFAULTS.min_points + 1)]
+    stored(*slow[:4])
+
+    code, document = checked(*flags)
+
+    assert (code, document["counts"]) == (1, {"regressed": 2})
+    assert [finding["judgement"]["n"] for finding in document["findings"]] == [12, 12]
+    if flags:
+        assert alerts(history) == []
+        stored(*slow[4:])
+        code, document = checked(*flags)
+        assert (code, document["counts"]) == (0, {"fine": 2})
 
 
 def test_doubtful_results_are_neither_judged_nor_part_of_a_baseline(checked, stored, measured):

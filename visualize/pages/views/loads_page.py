@@ -353,9 +353,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
 
 def _answer(rows: Sequence[Row]) -> str:
     """What the load test says about the rate to deploy: of a search for it, else of its levels."""
-    searches = (HighestRate.of(row[OTHERS], loads.facts_of(row)) for row in rows)
-    found = next((search.advice for search in searches if search is not None), None)
-    text = visible(found or loads.rates_text(rows))
+    text = visible(loads.found_rate(rows) or loads.rates_text(rows))
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
     invalid = sum(row["state"] == "invalid" for row in measured)
     if invalid and not text.startswith(loads.NO_RATE):
