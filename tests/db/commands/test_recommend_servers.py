@@ -612,6 +612,9 @@ def test_what_a_search_found_for_a_share_holds_for_a_lower_one_too(
     (traffic,) = json.loads(capsys.readouterr().out)["traffic"]
     (one,) = traffic["servers"]
     assert one["holds_up_to"] == rate
+    assert recommend.main([*words[:-2], "--db-path", str(path)]) == (0 if asked is None else 3)
+    told = "a search with these limits found a rate for a smaller share of the requests: --share"
+    assert (told in capsys.readouterr().err) == (asked is not None)
 
 
 @pytest.mark.parametrize(("has_search", "code"), [(False, 0), (True, 3)])

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, SEARCHED
 from benchmarking.core.metrics import CUSTOM_METRICS
 from benchmarking.core.quality import Quality, QualityValue, without_quality
 from benchmarking.core.records import Doubt, Point, dumps
@@ -426,6 +427,29 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
     assert section(text, "Next steps") == ["- No action needed: every result is valid."]
     assert "A load test sends requests to a running server" in text
     assert "fresh processes" not in text
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            {HIGHEST_RATE: 1.5, RATE_LOW: 1.25, RATE_HIGH: 3.0},
+            "deploy for up to 1.5 requests/s: the highest rate within the limits is 1.5 requests/s (95 % interval 1.25 "
+            "to 3); at most 4 requests/s answered at 4 requests/s.",
+        ),
+        ({}, "not found: too few; at most 4 requests/s answered at 4 requests/s."),
+    ],
+)
+def test_the_finding_of_a_search_is_its_answer_not_what_its_short_levels_tell(store, report, found, words):
+    load = make_load(rates=(1.0, 4.0), **SESSION)
+    search = replace(
+        load.results[0], result_id="search", point=replace(load.results[0].point, axes={}),
+        metrics={**load.results[0].metrics, **found} if found else {}, extra={"load": {SEARCHED: [1.0, 16.0]}},
+        **({} if found else {"status": "failed", "error": "not found: too few"}),
+    )  # fmt: skip
+    store(replace(load, results=(*load.results, search)))
+    (shown,) = section(report(name="r.md"), "Under load")
+    assert words in shown
 
 
 @pytest.mark.parametrize(
