@@ -44,12 +44,13 @@ class Compiled(TorchRuntime):
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         mode = super().mode(device, workload, options)
-        if mode["compile_mode"] == REDUCE_OVERHEAD and not _has_cuda_graphs(device):
+        uses_cuda_graphs = _uses_cuda_graphs(device, mode)
+        if mode["compile_mode"] == REDUCE_OVERHEAD and not uses_cuda_graphs:
             raise UnsupportedError(
                 f"compile mode {REDUCE_OVERHEAD} uses CUDA graphs, which {device.type} does not have: use "
                 f"--compile-mode {DEFAULT}, which does the same there"
             )
-        if _uses_cuda_graphs(device, mode) and mode.get("cache") == "dynamic":
+        if uses_cuda_graphs and mode.get("cache") == "dynamic":
             raise UnsupportedError(
                 f"compile mode {mode['compile_mode']} records CUDA graphs, which need a cache at a fixed address: "
                 "use --cache static"
@@ -64,7 +65,7 @@ class Compiled(TorchRuntime):
         super().import_libraries()
         import torch._inductor.compile_fx  # noqa: F401
 
-    def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
+    def prepare_process(self, cell: Cell, points: Sequence[Point], cleanup: ExitStack) -> Any:
         mode = cell.runtime_mode
         settings = CompileSettings(
             mode=str(mode["compile_mode"]),
@@ -79,11 +80,7 @@ class Compiled(TorchRuntime):
 
 
 def _uses_cuda_graphs(device: Device, mode: Mapping[str, Scalar]) -> bool:
-    return _has_cuda_graphs(device) and mode["compile_mode"] in GRAPH_MODES
-
-
-def _has_cuda_graphs(device: Device) -> bool:
-    return has(device.type, lambda kind: kind.has_cuda_graphs)
+    return mode["compile_mode"] in GRAPH_MODES and has(device.type, lambda kind: kind.has_cuda_graphs)
 
 
 PLUGIN = Compiled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from benchmarking.core.contracts import Option, Session, Stage
@@ -13,7 +14,7 @@ from benchmarking.runtimes.support.torch import several_devices
 from benchmarking.runtimes.support.torch.compiling import CompileLog, CompilingSession
 from benchmarking.runtimes.support.torch.model_loading import QUANTIZATION
 from benchmarking.runtimes.support.torch.torch_runtime import SHARED_OPTIONS, TorchRuntime
-from benchmarking.runtimes.support.torch.torch_session import Loaded
+from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchSession
 from benchmarking.runtimes.support.torch.torch_settings import FLEX
 
 
@@ -40,11 +41,9 @@ class Eager(TorchRuntime):
         several_devices.check(mode.get(several_devices.OPTION), workload)
         return mode
 
-    def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
+    def prepare_process(self, cell: Cell, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """flex_attention is compiled here, too: uncompiled it would hold all scores in memory."""
-        if cell.runtime_mode.get("attention") != FLEX:
-            return None
-        return CompileLog.begin(cleanup)
+        return CompileLog.begin(cleanup) if cell.runtime_mode.get("attention") == FLEX else None
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         if SEPARATOR not in torch_name:
@@ -53,8 +52,10 @@ class Eager(TorchRuntime):
 
     def session(self, loaded: Loaded, prepared: Any) -> Session:
         if SEPARATOR in loaded.torch_name:
-            return several_devices.session(loaded)
-        return super().session(loaded, None) if prepared is None else CompilingSession(loaded, prepared)
+            if loaded.cell.runtime_mode[several_devices.OPTION] == several_devices.REPLICAS:
+                return several_devices.ReplicaSession(loaded)
+            return TorchSession(replace(loaded, torch_name=loaded.torch_name.split(SEPARATOR)[0]))
+        return TorchSession(loaded) if prepared is None else CompilingSession(loaded, prepared)
 
 
 PLUGIN = Eager()

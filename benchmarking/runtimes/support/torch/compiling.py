@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import field
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -151,32 +150,26 @@ def compile_in_place(module: Any, **arguments: Any) -> None:
         module.compile(**arguments)
 
 
-@dataclass(slots=True)
-class _OutermostCalls:
-    """Hooks on every module that record modules called outside any other."""
-
-    depth: int = 0
-    modules: dict[int, Any] = field(default_factory=dict)
-
-    def before(self, module: Any, arguments: Any) -> None:
-        if self.depth == 0:
-            self.modules.setdefault(id(module), module)
-        self.depth += 1
-
-    def after(self, module: Any, arguments: Any, output: Any) -> None:
-        self.depth -= 1
-
-
 def called_modules(call: Callable[[], object]) -> tuple[Any, ...]:
-    """The torch modules that a call calls directly, in order."""
+    """The torch modules that a call calls outside any other module, in order."""
     from torch.nn.modules import module
 
-    outermost = _OutermostCalls()
+    around: list[Any] = []
+    outermost: dict[int, Any] = {}
+
+    def before(called: Any, arguments: Any) -> None:
+        if not around:
+            outermost.setdefault(id(called), called)
+        around.append(called)
+
+    def after(called: Any, arguments: Any, output: Any) -> None:
+        around.pop()
+
     with ExitStack() as hooks:
-        hooks.callback(module.register_module_forward_pre_hook(outermost.before).remove)
-        hooks.callback(module.register_module_forward_hook(outermost.after).remove)
+        hooks.callback(module.register_module_forward_pre_hook(before).remove)
+        hooks.callback(module.register_module_forward_hook(after).remove)
         call()
-    return tuple(outermost.modules.values())
+    return tuple(outermost.values())
 
 
 def as_own_step(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -287,7 +280,14 @@ class CompileLog:
         from torch._dynamo.utils import counters
 
         breaks = counters["graph_break"]
-        recompiles = [record for record in self._records() if _is_recompile(record)]
+        # A record's id is frame/compilation: "1/2" is the third compilation of frame 1. What compiled code does in its
+        # first runs (recording CUDA graphs, tuning) has a record with the same id.
+        recompiles = [
+            record
+            for record in self._records()
+            if not getattr(record, "is_runtime", False)
+            and str(record.compile_id or "").partition("/")[2].partition("_")[0] not in ("", "0")
+        ]
         return {
             "graph_count": self.graphs(),
             "graph_break_count": sum(breaks.values()),
@@ -312,16 +312,6 @@ def reset_compiler() -> None:
     torch._dynamo.reset()
     utils.counters.clear()
     utils.clear_compilation_metrics()
-
-
-def _is_recompile(record: Any) -> bool:
-    """Whether the code was compiled before. Its id is frame/compilation: "1/2" is the third compilation of frame 1.
-
-    What compiled code does in its first runs (recording CUDA graphs, tuning) has a record with the same id."""
-    if getattr(record, "is_runtime", False):
-        return False
-    _, _, compilation = str(record.compile_id or "").partition("/")
-    return compilation.partition("_")[0] not in ("", "0")
 
 
 def _first(reasons: list[str]) -> list[Json]:

@@ -47,25 +47,18 @@ def load_model(
             return model, {}
         if workload.weights == "pretrained":
             model, missing = plugin.load(workload, dtype=dtype, attention=attention)
-            copy_to_own_memory(model)
+            # safetensors maps the file, whose pages are read on first access. Without a copy in the process's memory,
+            # reading would happen in the first calls instead of in its stage, and writing to the file would change the
+            # model. Storages allocated by torch (after a conversion) are resizable; mapped ones are not.
+            for tensor in _tensors(model):
+                if not tensor.untyped_storage().resizable():
+                    tensor.data = tensor.data.clone()
             fill(model, seed=workload.seed, only=missing)
             return model, {"random_parameters": list(missing)}
         with skip_random_initialisation():
             model = plugin.build(workload, dtype=dtype, attention=attention)
         fill(model, seed=workload.seed)
         return model, {}
-
-
-def copy_to_own_memory(module: Any) -> None:
-    """Copy parameters and buffers from a mapped file into the process's memory.
-
-    safetensors maps the file, whose pages are read on first access. Without the copy, reading would happen in the first
-    calls instead of in its stage, and writing to the file would change the model. Storages allocated by torch (after a
-    conversion) are resizable; mapped ones are not.
-    """
-    for tensor in _tensors(module):
-        if not tensor.untyped_storage().resizable():
-            tensor.data = tensor.data.clone()
 
 
 def to_device(model: Any, torch_name: str) -> Any:
@@ -291,7 +284,28 @@ def quantize(model: Any, precision: Precision, method: str, device_type: str) ->
             ao.quantize_(model, config)
     except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UnsupportedError(f"torchao cannot quantize to {precision} {method}: {first_line(error)}") from error
-    return {**_read_back(model, precision, method), **({"conv1d_as_linear": converted} if converted else {})}
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    layers = sum(is_quantized(module.weight) for module in linear)
+    # The parameters of matrix products: all but embedding tables, each once.
+    modules = [module for module in model.modules() if not isinstance(module, torch.nn.Embedding)]
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
+    matrices = [parameter for parameter in parameters.values() if parameter.dim() >= 2]
+    total = sum(parameter.numel() for parameter in matrices)
+    share = sum(parameter.numel() for parameter in matrices if is_quantized(parameter)) / total if total else 0.0
+    if share < MIN_QUANTIZED_SHARE:
+        raise UnsupportedError(
+            f"{precision} {method}: torchao quantizes {layers} of the model's {len(linear)} linear layers, "
+            f"{share:.0%} of its matrix weights; the rest would run unquantized"
+        )
+    versions = {name: version_of(name) for name in ("torchao", "mslk")}
+    return {
+        "quantization": method,
+        "quantized_by": {name: version for name, version in versions.items() if version is not None},
+        "quantized_layers": layers,
+        "linear_layers": len(linear),
+        "quantized_matrix_share": share,
+        **({"conv1d_as_linear": converted} if converted else {}),
+    }
 
 
 def configuration(precision: Precision, method: Scalar | None) -> str | None:
@@ -326,30 +340,3 @@ def _replace_conv1d(model: Any) -> int:
         linear.bias = child.bias
         setattr(parent, name, linear.eval())
     return len(children)
-
-
-def _read_back(model: Any, precision: Precision, method: str) -> dict[str, Json]:
-    """The quantized layers and their share of the matrix weights. Raises UnsupportedError if the share is too small."""
-    from torch import nn
-
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    layers = sum(is_quantized(module.weight) for module in linear)
-    # The parameters of matrix products: all but embedding tables, each once.
-    modules = [module for module in model.modules() if not isinstance(module, nn.Embedding)]
-    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters(recurse=False)}
-    matrices = [parameter for parameter in parameters.values() if parameter.dim() >= 2]
-    total = sum(parameter.numel() for parameter in matrices)
-    share = sum(parameter.numel() for parameter in matrices if is_quantized(parameter)) / total if total else 0.0
-    if share < MIN_QUANTIZED_SHARE:
-        raise UnsupportedError(
-            f"{precision} {method}: torchao quantizes {layers} of the model's {len(linear)} linear layers, "
-            f"{share:.0%} of its matrix weights; the rest would run unquantized"
-        )
-    versions = {name: version_of(name) for name in ("torchao", "mslk")}
-    return {
-        "quantization": method,
-        "quantized_by": {name: version for name, version in versions.items() if version is not None},
-        "quantized_layers": layers,
-        "linear_layers": len(linear),
-        "quantized_matrix_share": share,
-    }

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -22,7 +23,7 @@ from benchmarking.core.records import Cell, Device, Json, Point, Precision, Read
 from benchmarking.devices.support.handles import SEPARATOR, combine_readings, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
 from benchmarking.runtimes.support.torch import model_loading, torch_settings
-from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchOperation, TorchSession
+from benchmarking.runtimes.support.torch.torch_session import TorchOperation, TorchSession
 from benchmarking.runtimes.support.worker_threads import WorkerThreads
 from benchmarking.workloads.support.families import family_named
 
@@ -78,9 +79,6 @@ def split_batch(batch_size: int, count: int) -> list[int]:
     return [batch_size // count + (index < batch_size % count) for index in range(count)]
 
 
-PER_CALL = "_per_call"
-
-
 def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
     """The model on the devices of a joined name ("cuda:0,cuda:1"), its number of parameters, and verified facts.
 
@@ -117,14 +115,6 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
             placed_facts = model_loading.verify(model, cell.precision, torch_names, implementation)
             placed_facts["device_map"] = dict[str, Json](places)
     return model, count, {**placed_facts, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
-
-
-def session(loaded: Loaded) -> TorchSession:
-    """The session on a model from `load`."""
-    if loaded.cell.runtime_mode[OPTION] == REPLICAS:
-        return ReplicaSession(loaded)
-    first = loaded.torch_name.split(SEPARATOR)[0]
-    return TorchSession(dataclasses.replace(loaded, torch_name=first))
 
 
 class ReplicaSession(TorchSession):
@@ -170,7 +160,16 @@ class ReplicatedOperation(Operation):
     def run(self, mark: Mark) -> list[Any]:
         """The replicas' outputs, in batch order."""
         marks = JoinedMarks(mark, len(self._operations))
-        return self._threads.run([self._task(index, marks) for index in range(len(self._operations))])
+
+        def call(index: int) -> Any:
+            try:
+                with current_gpu(torch, self._names[index]):  # otherwise the thread's current device is the first
+                    return self._operations[index].run(marks.of(index))
+            except BaseException:
+                marks.abort()
+                raise
+
+        return self._threads.run([partial(call, index) for index in range(len(self._operations))])
 
     def problem(self, output: list[Any]) -> str | None:
         problems = (
@@ -204,23 +203,9 @@ class ReplicatedOperation(Operation):
     def close(self) -> None:
         self._threads.close()
 
-    def _task(self, index: int, marks: JoinedMarks) -> Callable[[], Any]:
-        """The replica's call. It makes its device the thread's current one, which is otherwise the first."""
-        operation, mark, name = self._operations[index], marks.of(index), self._names[index]
-
-        def task() -> Any:
-            try:
-                with current_gpu(torch, name):
-                    return operation.run(mark)
-            except BaseException:
-                marks.abort()
-                raise
-
-        return task
-
 
 def merge_readings(
-    readings: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith(PER_CALL)
+    readings: Sequence[Readings], add: Callable[[str], bool] = lambda name: name.endswith("_per_call")
 ) -> Readings:
     """The combined readings of all replicas: those per call are added, others averaged. A reading that one replica
     lacks is missing, with its reason."""
@@ -284,7 +269,6 @@ class JoinedMarks:
 
     def __init__(self, mark: Mark, replicas: int) -> None:
         self._mark = mark
-        self._replicas = replicas
         self._lock = threading.Lock()
         self._tokens = [0] * replicas
         self._reached = 0

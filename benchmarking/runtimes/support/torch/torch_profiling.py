@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -130,11 +130,10 @@ class TorchProfiler(CallProfiler):
                 inclusive_ms=mean["inclusive_ms"],
                 device_ms=mean["device_exclusive_ms"] if on_device else None,
                 device_inclusive_ms=mean["device_inclusive_ms"] if on_device else None,
-                flops=work_done.flops or None,
-                bytes_accessed=work_done.bytes_accessed or None,
+                flops=work[module, name]["flops"] or None,
+                bytes_accessed=work[module, name]["bytes_accessed"] or None,
             )
             for (module, name), mean in means.items()
-            for work_done in (work.get((module, name)) or _Work(),)
         ]
         return Breakdown(
             host_ms=host_ms,
@@ -180,16 +179,16 @@ class TorchProfiler(CallProfiler):
         with module_hooks(self._model, enter, lambda path: opened.pop().__exit__(None, None, None)):
             yield
 
-    def _modules(self, *, on_device: bool, work: Mapping[tuple[str, str], _Work]) -> tuple[ModuleTime, ...]:
+    def _modules(self, *, on_device: bool, work: Mapping[tuple[str, str], Counter[str]]) -> tuple[ModuleTime, ...]:
         means = trace.mean_totals([call.modules for call in self._calls])
-        by_module: dict[str, _Work] = defaultdict(_Work)
+        by_module: dict[str, Counter[str]] = defaultdict(Counter)
         for (module, _), item in work.items():
-            by_module[module].add(item.flops, item.bytes_accessed)
+            by_module[module].update(item)
         order = [*(path for path in self._module_infos if path in means), OUTSIDE]
         name = "device_inclusive_ns" if on_device else "inclusive_ns"
         times = []
         for path in (path for path in order if path in means):
-            info, mean, done = self._info(path), means[path], by_module.get(path)
+            info, mean = self._info(path), means[path]
             samples = [ns_to_ms(getattr(call.modules[path], name)) for call in self._calls if path in call.modules]
             times.append(
                 ModuleTime(
@@ -207,8 +206,8 @@ class TorchProfiler(CallProfiler):
                     allocations=mean["allocations"],
                     allocated_bytes=mean["allocated_bytes"],
                     peak_bytes=mean["peak_bytes"],
-                    flops=None if done is None else done.flops or None,
-                    bytes_accessed=None if done is None else done.bytes_accessed or None,
+                    flops=by_module[path]["flops"] or None,
+                    bytes_accessed=by_module[path]["bytes_accessed"] or None,
                 )
             )
         return tuple(times)
@@ -216,31 +215,19 @@ class TorchProfiler(CallProfiler):
     def _info(self, path: str) -> ModuleInfo:
         return self._module_infos.get(path) or ModuleInfo(path=path, class_name="", kind=OTHER, layer=None)
 
-    def _count_work(self) -> tuple[dict[tuple[str, str], _Work], dict[str, float]]:
+    def _count_work(self) -> tuple[dict[tuple[str, str], Counter[str]], dict[str, float]]:
         """FLOPs and bytes by module and operator, and for the whole call as far as known."""
         stack = [OUTSIDE]
-        work: dict[tuple[str, str], _Work] = defaultdict(_Work)
+        work: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
         def on_kernel(operator: str, flops: int, bytes_accessed: int) -> None:
-            work[stack[-1], operator].add(flops, bytes_accessed)
+            work[stack[-1], operator].update(flops=flops, bytes_accessed=bytes_accessed)
 
         self._operation.reset()
         with module_hooks(self._model, stack.append, lambda path: stack.pop()):
             readings = count_work(lambda: self._operation.run(lambda name: None), on_kernel)
         self._operation.reset()
-        return dict(work), _numbers(readings.values)
-
-
-class _Work:
-    """FLOPs and bytes of an operator."""
-
-    def __init__(self) -> None:
-        self.flops = 0
-        self.bytes_accessed = 0
-
-    def add(self, flops: int, bytes_accessed: int) -> None:
-        self.flops += flops
-        self.bytes_accessed += bytes_accessed
+        return work, _numbers(readings.values)
 
 
 def root_name(model: Any) -> str:

@@ -55,7 +55,7 @@ class TorchRuntime(Runtime):
     """Whether the model's code is compiled."""
     profiler = "torch.profiler"
 
-    def prepare_process(self, cell: Cell, torch_name: str, points: Sequence[Point], cleanup: ExitStack) -> Any:
+    def prepare_process(self, cell: Cell, points: Sequence[Point], cleanup: ExitStack) -> Any:
         """Prepare the process before torch runs anything, until `cleanup`. The result is passed to `session`."""
         return None
 
@@ -113,7 +113,10 @@ class TorchRuntime(Runtime):
         return tuple(option for option in options if option.values or option.name not in values)
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        mode = torch_settings.without_defaults(super().mode(device, workload, options))
+        # Without these two at their defaults: naming a default must not start another series.
+        defaults = {option.name: option.values[0] for option in (TOKEN_SYNC, MEMORY_FORMAT)}
+        chosen = super().mode(device, workload, options)
+        mode = {name: value for name, value in chosen.items() if defaults.get(name) != value}
         torch_settings.check(_attention_of(mode), device)
         torch_settings.check_model(_attention_of(mode), workload)
         if (stored := quantized_weights.quantization_of(workload)) is None:
@@ -123,7 +126,12 @@ class TorchRuntime(Runtime):
         return {**mode, model_loading.OPTION: stored.setting}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        torch_settings.check_precision(_attention_of(mode), precision)
+        attention, precisions = _attention_of(mode), torch_settings.FLASH_PRECISIONS
+        if attention in torch_settings.FLASH_PACKAGES and precision not in precisions:
+            raise UnsupportedError(
+                f"attention {attention} supports {' and '.join(precisions)}, not {precision}: "
+                f"use --precision {precisions[0]}, or another --attention"
+            )
         if quantized_weights.is_setting(mode.get(model_loading.OPTION)):
             return mode
         return model_loading.with_method(self.name, precision, mode)
@@ -187,8 +195,12 @@ class TorchRuntime(Runtime):
             if has(cell.device.type, lambda kind: kind.has_tf32):
                 torch_settings.check_override(cell.precision)
             cleanup.callback(torch_settings.MatmulPrecision(cell.precision).restore)
-            cleanup.enter_context(torch_settings.restrict_kernel(_attention_of(cell.runtime_mode)))
-            prepared = self.prepare_process(cell, handle.torch_name, points, cleanup)
+            if (backend := torch_settings.backend_of(_attention_of(cell.runtime_mode))) is not None:
+                from torch.nn.attention import SDPBackend, sdpa_kernel
+
+                # torch's switches are process-wide. Set once around a session, they add no cost to its calls.
+                cleanup.enter_context(sdpa_kernel(getattr(SDPBackend, torch_settings.BACKENDS[backend])))
+            prepared = self.prepare_process(cell, points, cleanup)
             model, count, verified = self._load(cell, handle.torch_name, stage)
             if cell.runtime_mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
                 verified |= model_loading.to_channels_last(model)
@@ -213,7 +225,6 @@ class TorchRuntime(Runtime):
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         """The model on its device, its number of parameters before quantization, and the facts read from it."""
-
         attention, precision = _attention_of(cell.runtime_mode), cell.precision
         implementation = torch_settings.implementation_of(attention)
         with stage("weights_read"):

@@ -10,8 +10,7 @@ import importlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarking.core.contracts import NOT_AS_REQUESTED, NOT_VERIFIED, Option
@@ -19,7 +18,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import are_all_assumed, kind_of, names_with, version_of
-from benchmarking.core.records import Device, Json, Precision, Scalar, Workload
+from benchmarking.core.records import Device, Json, Precision, Workload
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE, is_gpu_in_use
 from benchmarking.workloads.support.families import plugin_of
 
@@ -37,12 +36,6 @@ MEMORY_FORMAT = Option(
     is_filled_in=False,
     tried=(CHANNELS_LAST,),
 )
-
-
-def without_defaults(mode: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The settings without these two at their defaults: naming a default must not start another series."""
-    defaults = {option.name: option.values[0] for option in (TOKEN_SYNC, MEMORY_FORMAT)}
-    return {name: value for name, value in mode.items() if defaults.get(name) != value}
 
 
 TORCH_DTYPES: dict[Precision, str] = {
@@ -238,31 +231,6 @@ def check_model(attention: str | None, workload: Workload) -> None:
             f"attention {attention}: transformers has no scaled-dot-product attention for "
             f"{workload.config.get('model_type')}: use --attention {EAGER}"
         )
-
-
-def check_precision(attention: str | None, precision: Precision) -> None:
-    """Raise UnsupportedError if an attention's kernels do not support the precision."""
-    if attention in FLASH_PACKAGES and precision not in FLASH_PRECISIONS:
-        raise UnsupportedError(
-            f"attention {attention} supports {' and '.join(FLASH_PRECISIONS)}, not {precision}: "
-            f"use --precision {FLASH_PRECISIONS[0]}, or another --attention"
-        )
-
-
-@contextmanager
-def restrict_kernel(attention: str | None) -> Iterator[None]:
-    """Makes scaled-dot-product attention run on the named kernel only, or raise an error.
-
-    torch's switches are process-wide. Set once around a session, they add no cost to its calls.
-    """
-    backend = backend_of(attention)
-    if backend is None:
-        yield
-        return
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel(getattr(SDPBackend, BACKENDS[backend])):
-        yield
 
 
 def enabled_kernels() -> list[Json]:
