@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarking.builds.store import BuildKey, Make, model_parts
@@ -149,20 +150,6 @@ def compute_type(cell: Cell) -> str:
     return str(cell.runtime_mode.get(common.QUANTIZATION.name) or COMPUTE_TYPES[cell.precision])
 
 
-class _VocabularyTokenizer:
-    """The part of a tokenizer that the converter needs, for a model without one: an id's text is its number."""
-
-    def __init__(self, size: int) -> None:
-        self._vocabulary = {token_text(token): token for token in range(size)}
-        self.bos_token = self.unk_token = token_text(BEGIN)
-        self.eos_token = token_text(END)
-        self.additional_special_tokens: tuple[str, ...] = ()
-
-    def get_vocab(self) -> dict[str, int]:
-        """Ids by text."""
-        return self._vocabulary
-
-
 def convert(workload: Workload, kind: str, folder: Path) -> None:
     """Convert a model's weights with CTranslate2's own loaders. Raises UnsupportedError if they reject it."""
     from ctranslate2.converters import transformers as converters
@@ -179,8 +166,17 @@ def convert(workload: Workload, kind: str, folder: Path) -> None:
         )
     for key, value in rope.items():
         setattr(model.config, key, value)
+    # The part of a tokenizer that the converter needs, for a model without one: an id's text is its number.
+    vocabulary = {token_text(token): token for token in range(vocabulary_size(workload))}
+    tokenizer = SimpleNamespace(
+        bos_token=token_text(BEGIN),
+        unk_token=token_text(BEGIN),
+        eos_token=token_text(END),
+        additional_special_tokens=(),
+        get_vocab=lambda: vocabulary,
+    )
     try:
-        spec = loader(model, _VocabularyTokenizer(vocabulary_size(workload)))
+        spec = loader(model, tokenizer)
         spec.validate()
         spec.optimize(quantization=kind)
     except (NotImplementedError, AttributeError, ValueError) as error:

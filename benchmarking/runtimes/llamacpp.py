@@ -115,7 +115,19 @@ class LlamaCpp(GenerativeEngine):
                 raise UsageError(f"{option.flag} needs several GPUs, such as --device {device.type}:0,{device.type}:1")
         if split and len(split) != count:
             raise UsageError(f"--tensor-split has {len(split)} shares for {count} GPUs: give one for each")
-        _check_cache(workload, mode)
+        # llama.cpp would refuse these quantized caches without a reason.
+        cache = mode.get(common.KV_CACHE_TYPE.name)
+        block = next((kind.block for kind in TYPES.values() if kind.name.lower() == cache), 1)
+        if block > 1 and mode.get(common.FLASH_ATTENTION.name) == common.OFF:
+            raise UnsupportedError(f"--kv-cache-type {cache}: llama.cpp quantizes the cache with flash attention only")
+        config: Mapping[str, Any] = workload.config
+        if heads := config.get("num_attention_heads") if block > 1 else None:
+            head = int(config.get("head_dim") or int(config.get("hidden_size") or 0) // int(heads))
+            if head % block:
+                raise UnsupportedError(
+                    f"--kv-cache-type {cache}: its blocks hold {block} values, and a head of {workload.model_id} has "
+                    f"{head}"
+                )
         if not is_installed(MAIN) and is_installed(ALTERNATIVE):
             for option in (common.DRAFT_MODEL, common.NGRAM_LOOKUP):
                 if option.name in mode:
@@ -160,7 +172,7 @@ class LlamaCpp(GenerativeEngine):
         with stage("to_device"):
             if is_installed(MAIN):
                 return InProcessServer(file, settings, points, draft, placed, has_token_ids=has_token_ids)
-            return llama_cpp_python.PythonBinding(file, settings, points, placed, has_token_ids=has_token_ids)
+            return llama_cpp_python.PythonBinding(file, settings, points, placed)
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
         """The command of llama.cpp's own server: its slots are the rows of the point's batch."""
@@ -191,23 +203,6 @@ def _type_of(cell: Cell) -> str:
     if cell.workload.source != "file" and name in FILE_ONLY_TYPES:
         raise UnsupportedError(f"--quantization {name}: benchhouse does not make this type: give a .gguf file of it")
     return name
-
-
-def _check_cache(workload: Workload, mode: Mapping[str, Scalar]) -> None:
-    """Raise UnsupportedError for a quantized cache that llama.cpp would refuse without a reason."""
-    name = mode.get(common.KV_CACHE_TYPE.name)
-    block = next((kind.block for kind in TYPES.values() if kind.name.lower() == name), 1)
-    if block == 1:
-        return
-    if mode.get(common.FLASH_ATTENTION.name) == common.OFF:
-        raise UnsupportedError(f"--kv-cache-type {name}: llama.cpp quantizes the cache with flash attention only")
-    config: Mapping[str, Any] = workload.config
-    if heads := config.get("num_attention_heads"):
-        head = int(config.get("head_dim") or int(config.get("hidden_size") or 0) // int(heads))
-        if head % block:
-            raise UnsupportedError(
-                f"--kv-cache-type {name}: its blocks hold {block} values, and a head of {workload.model_id} has {head}"
-            )
 
 
 def _with_counted_layers(device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:

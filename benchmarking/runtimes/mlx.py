@@ -7,7 +7,8 @@ computes a token while the previous one is read. Batches use the same loop here,
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Mlx(GenerativeEngine):
     quantized = QUANTIZED
     declared_options = (
         common.CONTEXT_DEPTH,
-        common.with_values(common.KV_CACHE_TYPE, ("model", *CACHE_BITS)),
+        replace(common.KV_CACHE_TYPE, values=("model", *CACHE_BITS)),
         common.DRAFT_MODEL,
         common.DRAFT_TOKENS,
         common.PREFIX_CACHE,
@@ -241,25 +242,19 @@ class MlxRequest(common.EngineRequest):
             mlx.core.eval([layer.state for layer in self._cache])
 
     def generate(self, arrived: common.Arrivals) -> None:
-        if self._prompts.shape[0] > 1:
-            for tokens in self._batch():
-                for row, token in enumerate(tokens):
-                    arrived(row, (token,))
+        if self._prompts.shape[0] == 1:
+            from mlx_lm.generate import generate_step
+
+            steps = generate_step(
+                self._prompts[0],
+                self._engine.model,
+                max_tokens=self._new_tokens,
+                prompt_cache=self._cache,
+                **self._cache_bits,
+            )
+            for token, _ in steps:
+                arrived(0, (int(token),))
             return
-        from mlx_lm.generate import generate_step
-
-        steps = generate_step(
-            self._prompts[0],
-            self._engine.model,
-            max_tokens=self._new_tokens,
-            prompt_cache=self._cache,
-            **self._cache_bits,
-        )
-        for token, _ in steps:
-            arrived(0, (int(token),))
-
-    def _batch(self) -> Iterator[list[int]]:
-        """The tokens of all rows, step by step. The next step starts before the last is read, as in generate_step."""
         import mlx.core
 
         def step(tokens: Any) -> Any:
@@ -268,9 +263,10 @@ class MlxRequest(common.EngineRequest):
             return tokens_out
 
         last = step(self._prompts)
-        for number in range(self._new_tokens):
+        for number in range(self._new_tokens):  # the next step starts before the last is read, as in generate_step
             upcoming = step(last[:, None]) if number + 1 < self._new_tokens else None
-            yield last.tolist()
+            for row, token in enumerate(last.tolist()):
+                arrived(row, (token,))
             last = upcoming
 
     def next_token_logits(self, text: np.ndarray, scored: int) -> np.ndarray:

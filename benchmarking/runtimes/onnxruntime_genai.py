@@ -166,8 +166,19 @@ class OnnxRuntimeGenai(GenerativeEngine):
         def make(folder: Path) -> Mapping[str, Json]:
             with tempfile.TemporaryDirectory(dir=folder) as whole:
                 facts = make_source(Path(whole))
-                build_graph(workload, Path(whole), folder, kind, provider)
-                never_stop(folder, shortest_row(Path(whole)))
+                target = (provider.name or PROCESSOR).lower()
+                with tempfile.TemporaryDirectory(dir=folder) as cache:
+                    done = run_module(BUILDER, "-i", whole, "-o", str(folder), "-p", kind, "-e", target, "-c", cache)
+                if done.exit_code != 0 or not (folder / CONFIG).is_file():
+                    raise UnsupportedError(
+                        f"onnxruntime-genai's builder does not support {workload.model_id}: {done.last_line}"
+                    )
+                # A call has a fixed number of tokens, but onnxruntime-genai requires an end token. It suppresses that
+                # token until then, so it should be a token that would not be chosen.
+                config = read_json(folder / CONFIG, MAX_CONFIG_BYTES)
+                assert isinstance(config, dict)
+                config["model"] |= {"eos_token_id": shortest_row(Path(whole)), "pad_token_id": NO_PADDING}
+                (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
             weights = weights_of(folder / GRAPH)
             (folder / WEIGHTS).write_text(json.dumps(weights), encoding="utf-8")
             return {**facts, "type": kind, "weights_bytes": weights["bytes"]}
@@ -231,15 +242,6 @@ def why_not_provider(provider: Provider) -> str | None:
     return None
 
 
-def build_graph(workload: Workload, source: Path, folder: Path, kind: str, provider: Provider) -> None:
-    """Run the model builder on a folder of weights. Raises UnsupportedError with the builder's message."""
-    target = (provider.name or PROCESSOR).lower()
-    with tempfile.TemporaryDirectory(dir=folder) as cache:
-        done = run_module(BUILDER, "-i", str(source), "-o", str(folder), "-p", kind, "-e", target, "-c", cache)
-    if done.exit_code != 0 or not (folder / CONFIG).is_file():
-        raise UnsupportedError(f"onnxruntime-genai's builder does not support {workload.model_id}: {done.last_line}")
-
-
 def shortest_row(source: Path) -> int:
     """The token whose row in the output table has the smallest norm, which a model is least likely to choose."""
     from safetensors import safe_open
@@ -251,19 +253,6 @@ def shortest_row(source: Path) -> int:
             if found:
                 return int(torch.linalg.vector_norm(opened.get_tensor(found[0]).float(), dim=1).argmin())
     raise UnsupportedError(f"onnxruntime-genai: the model has no output table; expected {' or '.join(OUTPUT_TABLES)}")
-
-
-def never_stop(folder: Path, token: int) -> None:
-    """Make `token` the only end-of-text token.
-
-    A call has a fixed number of tokens, but onnxruntime-genai requires an end token. It suppresses that token until
-    then, so it should be a token that would not be chosen.
-    """
-    path = folder / CONFIG
-    config = read_json(path, MAX_CONFIG_BYTES)
-    assert isinstance(config, dict)
-    config["model"] |= {"eos_token_id": token, "pad_token_id": NO_PADDING}
-    path.write_text(json.dumps(config), encoding="utf-8")
 
 
 def weights_of(graph: Path) -> dict[str, Any]:

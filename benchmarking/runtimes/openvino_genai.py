@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,13 @@ from benchmarking.builds.store import BuildKey, Make
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.contracts import Stage
 from benchmarking.core.device_contracts import DeviceKind
-from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_line, memory_errors
+from benchmarking.core.errors import BenchhouseError, UnsupportedError, memory_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.devices.openvino import import_openvino
+from benchmarking.devices.openvino import import_openvino, last_line
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import STDOUT, GenerativeEngine, LibraryLog
 from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build, why_not_gguf
@@ -62,7 +63,7 @@ class OpenVinoGenai(GenerativeEngine):
     given_floats: tuple[Precision, ...] = ("float32", "bfloat16")
     given_types: Mapping[str, Precision] = {"int8": "int8", "int4": "int4"}
     declared_options = (
-        common.with_values(common.KV_CACHE_TYPE, CACHE_TYPES),
+        replace(common.KV_CACHE_TYPE, values=CACHE_TYPES),
         common.quantization(QUANTIZED),
     )
     lacks: Mapping[str, str] = {
@@ -85,7 +86,7 @@ class OpenVinoGenai(GenerativeEngine):
         try:
             core.get_property(unit_of(device), "FULL_DEVICE_NAME")
         except RuntimeError as error:
-            return f"OpenVINO {version_of('openvino')} cannot use {device.selector}: {_reason(error)}"
+            return f"OpenVINO {version_of('openvino')} cannot use {device.selector}: {last_line(error)}"
         return None
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
@@ -160,7 +161,7 @@ class GenaiModel(common.EngineModel):
             with environment_variable(LOG_LEVEL, INFO), log, memory_errors(f"loading {file.name}"):
                 self.pipeline: Any = engine.LLMPipeline(str(file), unit, **properties)
         except RuntimeError as error:
-            raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {_reason(error)}") from error
+            raise BenchhouseError(f"OpenVINO GenAI cannot load {file}: {last_line(error)}") from error
         compiled = read_back(log.text, unit)
         core = import_openvino().Core()
         system = {name.lower(): core.get_property(unit, name) for name in ("FULL_DEVICE_NAME", "DEVICE_ARCHITECTURE")}
@@ -217,12 +218,6 @@ def read_back(log: str, unit: str) -> dict[str, str]:
     if devices and any(name.removesuffix(".0") != unit.removesuffix(".0") for name in devices):
         raise BenchhouseError(f"requested {unit}, but OpenVINO GenAI compiled the model for {found[DEVICES]}")
     return found
-
-
-def _reason(error: RuntimeError) -> str:
-    """The last line of OpenVINO's message, which follows the source locations."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else first_line(error)
 
 
 class GenaiRequest(common.EngineRequest):

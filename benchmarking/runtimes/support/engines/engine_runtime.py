@@ -86,18 +86,6 @@ def draft_workload(cell: Cell) -> Workload | None:
     return draft
 
 
-def check_device(engine: str, device: Device, facts: Mapping[str, Json]) -> None:
-    """Raise BenchhouseError if an engine says that it computes on the CPU where a GPU was requested, or the reverse:
-    `device` of its `engine_system`. llama.cpp says it in other words, which its runtime checks."""
-    system = facts.get("engine_system")
-    found = system.get("device") if isinstance(system, dict) else None
-    if found is None:
-        return
-    requests_cpu = is_processor(device.type) or device.selector.endswith(f":{PROCESSOR}")
-    if requests_cpu != (processor().name in str(found).lower()):
-        raise BenchhouseError(f"requested {device.selector}, but {engine} computes on {found}")
-
-
 def turn_off_tf32(cell: Cell) -> None:
     """Make NVIDIA's libraries compute float32 products in float32. Must be called before the driver starts.
 
@@ -177,11 +165,9 @@ class GenerativeEngine(Runtime):
             if option.name in options and option.name not in declared:
                 raise UnsupportedError(f"{option.flag}: {self.lacks[option.name]}")
         stored_type = workload.config.get("quantization") if workload.source == "file" else None
-        with_stored_type = (
-            {QUANTIZATION.name: str(stored_type), **options} if stored_type in self.quantized else options
-        )
-        mode = super().mode(device, workload, with_stored_type)
-        mode = checked_settings(self.declared_options, mode)
+        if stored_type in self.quantized:
+            options = {QUANTIZATION.name: str(stored_type), **options}
+        mode = checked_settings(self.declared_options, super().mode(device, workload, options))
         if stored_type not in self.given_types:
             return mode
         if (requested := mode.get(QUANTIZATION.name, stored_type)) != stored_type:
@@ -205,8 +191,14 @@ class GenerativeEngine(Runtime):
         is_file = cell.workload.source == "file"
         processing = Processing(why_not=NO_TOKENIZER) if is_file else open_processing(cell.workload, stage)
         turn_off_tf32(cell)
-        model = self.load(cell, self.model_path(cell), stage, points)
-        check_device(self.name, cell.device, model.facts)
+        model, device = self.load(cell, self.model_path(cell), stage, points), cell.device
+        # Whether the engine says that it computes on the CPU where a GPU was requested, or the reverse. llama.cpp says
+        # it in other words, which its runtime checks.
+        system = model.facts.get("engine_system")
+        found = system.get("device") if isinstance(system, dict) else None
+        requests_cpu = is_processor(device.type) or device.selector.endswith(f":{PROCESSOR}")
+        if found is not None and requests_cpu != (processor().name in str(found).lower()):
+            raise BenchhouseError(f"requested {device.selector}, but {self.name} computes on {found}")
         return EngineSession(cell, model, processing)
 
     def model_path(self, cell: Cell) -> Path:

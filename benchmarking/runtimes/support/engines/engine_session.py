@@ -11,7 +11,7 @@ The options are declared once, for all engines. An engine declares those it has,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -34,7 +34,7 @@ from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.workloads.support.families import plugin_of
 
 if TYPE_CHECKING:
-    from benchmarking.workloads.support.processing import Processing
+    from benchmarking.workloads.support.processing import Prepared, Processing
 
 
 OFF, ON = "off", "on"
@@ -121,14 +121,9 @@ QUANTIZATION = Option(
 """An engine replaces `values` by the names of its quantized types."""
 
 
-def with_values(option: Option, values: Iterable[str]) -> Option:
-    """An option as one engine has it, the default first."""
-    return replace(option, values=tuple(values))
-
-
 def quantization(types: Mapping[str, Precision]) -> Option:
     """The option of an engine's quantized types; its first of a precision is that precision's default."""
-    return with_values(QUANTIZATION, types)
+    return replace(QUANTIZATION, values=tuple(types))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,7 +350,7 @@ class EngineOperation(Operation):
 
     has_runtime_clock = True
 
-    def __init__(self, request: EngineRequest, point: Point, prepared: Any, settings: EngineSettings) -> None:
+    def __init__(self, request: EngineRequest, point: Point, prepared: Prepared, settings: EngineSettings) -> None:
         """`prepared` are the inputs made by the model's tokenizer."""
         new_tokens = point.new_tokens or 0
         self.items_per_call = point.batch_size
@@ -389,8 +384,7 @@ class EngineOperation(Operation):
         return None
 
     def readings(self, output: Any) -> Readings:
-        readings: Readings = self._prepared.readings()
-        return readings
+        return self._prepared.readings()
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
         return self._request.next_token_logits(text, self._new_tokens)

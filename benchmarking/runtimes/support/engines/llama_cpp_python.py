@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -343,22 +344,23 @@ class PythonBinding(LlamaModel):
         settings: common.EngineSettings,
         points: Sequence[Point],
         placed: Placement = ON_CPU,
-        *,
-        has_token_ids: bool = True,
     ) -> None:
         import llama_cpp
 
         super().__init__(file, settings, points)
-        kind = (
-            {} if (name := settings.kv_cache_type) is None else {"type_k": _ggml_type(name), "type_v": _ggml_type(name)}
-        )
+        types = {
+            option: number
+            for number, kind in TYPES.items()
+            if kind.name.lower() == settings.kv_cache_type
+            for option in ("type_k", "type_v")
+        }
         threads = {"n_threads": settings.threads, "n_threads_batch": settings.batch_threads}
         lora = None if settings.lora is None else str(Path(settings.lora).expanduser())
         is_split = len(placed.devices) > 1
         split_mode = f"LLAMA_SPLIT_MODE_{settings.split_mode.upper() if is_split else 'NONE'}"
-        log = BindingLog()
+        printed: list[str] = []
         try:
-            with log:
+            with _binding_log(printed):
                 self.model: Any = llama_cpp.Llama(
                     str(file),
                     n_ctx=self.row_tokens,
@@ -374,10 +376,10 @@ class PythonBinding(LlamaModel):
                     logits_all=False,
                     verbose=False,
                     **{name: value for name, value in threads.items() if value is not None},
-                    **kind,
+                    **types,
                 )
         except (RuntimeError, ValueError) as error:
-            raise not_loaded(file, error, log.text) from error
+            raise not_loaded(file, error, "".join(printed)) from error
         parameters = self.model.context_params
         check_parameters(
             self.model.model_params.n_gpu_layers,
@@ -393,7 +395,7 @@ class PythonBinding(LlamaModel):
         self.facts: Mapping[str, Json] = {
             **self.header,
             **placed.facts,
-            **check_offloaded(log.text, placed),
+            **check_offloaded("".join(printed), placed),
             "engine": f"llama-cpp-python {llama_cpp.__version__}",
             "engine_system": llama_cpp.llama_print_system_info().decode().strip(),
             "engine_devices": devices,
@@ -418,34 +420,22 @@ class PythonBinding(LlamaModel):
         self.model.close()
 
 
-class BindingLog:
-    """Inside, llama.cpp's log goes to `text`, each line as with its server; afterwards the binding's own takes it."""
+@contextmanager
+def _binding_log(printed: list[str]) -> Iterator[None]:
+    """Inside, llama.cpp's log goes to `printed`, each line as with its server; afterwards the binding's own takes
+    it."""
+    import llama_cpp
+    from llama_cpp import _logger
 
-    LEVELS: Mapping[int, str] = {3: "E", 5: ""}
-    """Levels of ggml's log that are of use: errors, and the continuation of a line."""
+    def keep(level: int, text: bytes, _: Any) -> None:  # levels of ggml's log: 3 an error, 5 a line's continuation
+        start = "" if level == 5 else "- E " if level == 3 else "- I "
+        printed.append(start + text.decode(errors="replace"))
 
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def __enter__(self) -> BindingLog:
-        import llama_cpp
-
-        def keep(level: int, text: bytes, _: Any) -> None:
-            start = f"- {self.LEVELS.get(level, 'I')} " if level != 5 else ""
-            self._parts.append(start + text.decode(errors="replace"))
-
-        self._callback = llama_cpp.llama_log_callback(keep)
-        llama_cpp.llama_log_set(self._callback, None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        import llama_cpp
-        from llama_cpp import _logger
-
+    callback = llama_cpp.llama_log_callback(keep)
+    llama_cpp.llama_log_set(callback, None)
+    try:
+        yield
+    finally:
         llama_cpp.llama_log_set(_logger.llama_log_callback, None)
 
 
@@ -503,7 +493,3 @@ class BindingRequest(common.EngineRequest):
 
     def verified(self) -> Mapping[str, Json]:
         return {"reused_prompt_tokens": self._reused} if self._has_prefix_cache else {}
-
-
-def _ggml_type(name: str) -> int:
-    return next(number for number, kind in TYPES.items() if kind.name.lower() == name)

@@ -18,7 +18,7 @@ import ctypes
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -202,14 +202,52 @@ def gguf_build(workload: Workload, type_name: str, vocabulary: Vocabulary = "rwk
 
 
 def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocabulary: Vocabulary = "rwkv") -> None:
+    """Write the file, in which a vocabulary of ids stands for the model's: without one, it would crash llama.cpp.
+
+    The default vocabulary is RWKV's, which has no end token: llama.cpp never chooses an end token that it should
+    ignore, so it would differ from eager whenever that token is the most likely one. Other readers support only
+    GPT-2's kind, which has an end token and merges.
+    """
     import gguf
 
     config = model.config
     architecture = ARCHITECTURES[str(config.model_type)]
     writer = gguf.GGUFWriter(path, architecture)
-    _add_metadata(writer, workload, config, type_name)
-    _add_vocabulary(writer, vocabulary_size(workload), vocabulary)
-    layers = int(config.num_hidden_layers)
+    layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
+    head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    rope, size = _rope(config.to_dict()), vocabulary_size(workload)
+    writer.add_name("made from the weights")  # llama.cpp looks tokens up by names such as "phi-3"
+    writer.add_context_length(int(config.max_position_embeddings))
+    writer.add_embedding_length(int(config.hidden_size))
+    writer.add_block_count(layers)
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    writer.add_feed_forward_length(int(inner or 4 * config.hidden_size))
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(int(getattr(config, "num_key_value_heads", None) or heads))
+    writer.add_key_length(head)
+    writer.add_value_length(head)
+    if "rope_theta" in rope:
+        writer.add_rope_freq_base(float(rope["rope_theta"]))
+        writer.add_rope_dimension_count(int(head * float(rope.get("partial_rotary_factor", 1.0))))
+    if (epsilon := getattr(config, "rms_norm_eps", None)) is not None:
+        writer.add_layer_norm_rms_eps(float(epsilon))
+    else:
+        writer.add_layer_norm_eps(float(getattr(config, "layer_norm_eps", None) or config.layer_norm_epsilon))
+    if (window := getattr(config, "sliding_window", None)) and str(config.model_type) == "phi3":
+        writer.add_sliding_window(int(window))
+    writer.add_vocab_size(size)
+    writer.add_file_type(next(number for number, name in FILE_TYPES.items() if name == type_name))
+    types = [int(gguf.TokenType.NORMAL)] * size
+    writer.add_tokenizer_model(vocabulary)
+    if vocabulary == "gpt2":
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_merges([f"{token_text(BEGIN)} {token_text(END)}"])
+        writer.add_bos_token_id(BEGIN)
+        writer.add_eos_token_id(END)
+        types[BEGIN] = types[END] = int(gguf.TokenType.CONTROL)  # OpenVINO builds no tokenizer without special tokens
+    writer.add_token_list([token_text(token) for token in range(size)])
+    writer.add_token_types(types)
+    writer.add_add_bos_token(False)
     model_arch = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(model_arch, layers)
     is_tied = bool(getattr(config, "tie_word_embeddings", True))
@@ -222,40 +260,15 @@ def write_gguf(workload: Workload, model: Any, type_name: str, path: Path, vocab
         array = _llama_cpp_layout(config, stored, tensor.float().numpy())
         chosen = _type_of(type_name, stored, array, layers, is_tied=is_tied)
         _add(writer, stored, array, chosen)
-    for name, array in _rope_factors(config):
-        _add(writer, name, array, "F32")
+    if rope.get("rope_type") == "llama3":  # the factors that slow its low frequencies, as modeling_rope_utils has them
+        waves = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, head, 2, dtype=np.float64) / head)
+        factor, low, high = (float(rope[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+        smooth = np.clip((float(rope["original_max_position_embeddings"]) / waves - low) / (high - low), 0, 1)
+        _add(writer, "rope_freqs.weight", (1 / ((1 - smooth) / factor + smooth)).astype(np.float32), "F32")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _add_metadata(writer: Any, workload: Workload, config: Any, type_name: str) -> None:
-    heads = int(config.num_attention_heads)
-    head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    rope = _rope(config.to_dict())
-    rotated = int(head * float(rope.get("partial_rotary_factor", 1.0)))
-    writer.add_name("made from the weights")  # llama.cpp looks tokens up by names such as "phi-3"
-    writer.add_context_length(int(config.max_position_embeddings))
-    writer.add_embedding_length(int(config.hidden_size))
-    writer.add_block_count(int(config.num_hidden_layers))
-    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
-    writer.add_feed_forward_length(int(inner or 4 * config.hidden_size))
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(int(getattr(config, "num_key_value_heads", None) or heads))
-    writer.add_key_length(head)
-    writer.add_value_length(head)
-    if "rope_theta" in rope:
-        writer.add_rope_freq_base(float(rope["rope_theta"]))
-        writer.add_rope_dimension_count(rotated)
-    if (epsilon := getattr(config, "rms_norm_eps", None)) is not None:
-        writer.add_layer_norm_rms_eps(float(epsilon))
-    else:
-        writer.add_layer_norm_eps(float(getattr(config, "layer_norm_eps", None) or config.layer_norm_epsilon))
-    if (window := getattr(config, "sliding_window", None)) and str(config.model_type) == "phi3":
-        writer.add_sliding_window(int(window))
-    writer.add_vocab_size(vocabulary_size(workload))
-    writer.add_file_type(next(number for number, name in FILE_TYPES.items() if name == type_name))
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -265,29 +278,6 @@ def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
     partial = config.get("partial_rotary_factor")
     share = {} if partial is None else {"partial_rotary_factor": partial}
     return {**theta, **share, **parameters}
-
-
-def _add_vocabulary(writer: Any, size: int, kind: Vocabulary) -> None:
-    """Add the vocabulary of ids. A file without a vocabulary crashes llama.cpp.
-
-    The default kind is RWKV's, which has no end token: llama.cpp never chooses an end token that it should ignore, so
-    it would differ from eager whenever that token is the most likely one. Other readers support only GPT-2's kind,
-    which has an end token and merges.
-    """
-    import gguf
-
-    writer.add_tokenizer_model(kind)
-    if kind == "gpt2":
-        writer.add_tokenizer_pre("gpt-2")
-        writer.add_token_merges([f"{token_text(BEGIN)} {token_text(END)}"])
-        writer.add_bos_token_id(BEGIN)
-        writer.add_eos_token_id(END)
-    writer.add_token_list([token_text(token) for token in range(size)])
-    types = [int(gguf.TokenType.NORMAL)] * size
-    if kind == "gpt2":  # OpenVINO builds no tokenizer without special tokens
-        types[BEGIN] = types[END] = int(gguf.TokenType.CONTROL)
-    writer.add_token_types(types)
-    writer.add_add_bos_token(False)
 
 
 def _llama_cpp_layout(config: Any, name: str, array: np.ndarray) -> np.ndarray:
@@ -302,19 +292,6 @@ def _llama_cpp_layout(config: Any, name: str, array: np.ndarray) -> np.ndarray:
     if kind == "gpt2" and name.endswith(("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")):
         array = array.T
     return np.ascontiguousarray(array, dtype=np.float32)
-
-
-def _rope_factors(config: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """`rope_freqs.weight`: the factors by which Llama 3 slows its low frequencies, as modeling_rope_utils has them."""
-    rope = _rope(config.to_dict())
-    if rope.get("rope_type") != "llama3":
-        return
-    head = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    waves = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, head, 2, dtype=np.float64) / head)
-    factor, low, high = (float(rope[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    trained = float(rope["original_max_position_embeddings"])
-    smooth = np.clip((trained / waves - low) / (high - low), 0, 1)
-    yield "rope_freqs.weight", (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
 
 def _type_of(type_name: str, name: str, array: np.ndarray, layers: int, *, is_tied: bool) -> str:
