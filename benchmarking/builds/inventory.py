@@ -90,7 +90,11 @@ def read_contents(root: Path) -> Contents:
     """The content of `<cache folder>/builds`. Raises StorageError when it cannot be read."""
     entries = []
     with storage_errors(f"cannot read the build cache {root}"):
-        for entry in _entries(root):
+        kinds = sorted(root.iterdir()) if root.is_dir() else []
+        found = [kind for kind in kinds if kind.is_symlink()]
+        for kind in (kind for kind in kinds if kind.is_dir() and not kind.is_symlink()):
+            found += (entry for entry in sorted(kind.iterdir()) if NAME.fullmatch(entry.name) or entry.is_symlink())
+        for entry in found:
             with suppress(FileNotFoundError):  # deleted by another process in the meantime
                 entries.append(_classify(entry))
     return Contents(
@@ -106,18 +110,15 @@ def lock_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}{LOCK_SUFFIX}")
 
 
-def folder_bytes(folder: Path) -> int:
-    """Total size of all files under a folder. A link counts as itself; a file that disappears counts as 0."""
-    return sum(_size(Path(parent) / name) for parent, _, names in os.walk(folder) for name in names)
-
-
-def _entries(root: Path) -> Iterator[Path]:
-    """All entries named like a build, a lock or a temporary folder in the folders of the kinds; and all links."""
-    for kind in sorted(root.iterdir()) if root.is_dir() else ():
-        if kind.is_symlink():
-            yield kind
-        elif kind.is_dir():
-            yield from (entry for entry in sorted(kind.iterdir()) if NAME.fullmatch(entry.name) or entry.is_symlink())
+def folder_bytes(path: Path) -> int:
+    """Total size of all files under a folder, or of a file. A link counts as itself; a file that disappears counts as
+    0."""
+    files = [Path(parent) / name for parent, _, names in os.walk(path) for name in names] if path.is_dir() else [path]
+    size_bytes = 0
+    for file in files:
+        with suppress(FileNotFoundError):
+            size_bytes += file.lstat().st_size
+    return size_bytes
 
 
 def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
@@ -125,8 +126,7 @@ def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
         return entry
     if entry.name.startswith("."):
         digest = entry.name[1 : 1 + DIGEST_LENGTH]
-        size_bytes = folder_bytes(entry) if entry.is_dir() else _size(entry)
-        return Leftover(path=entry, lock=lock_of(entry.with_name(digest)), size_bytes=size_bytes)
+        return Leftover(path=entry, lock=lock_of(entry.with_name(digest)), size_bytes=folder_bytes(entry))
     record = entry / RECORD
     try:
         build = read_record(record)
@@ -134,21 +134,13 @@ def _classify(entry: Path) -> CachedBuild | BrokenBuild | Leftover | Path:
             raise ValueError(f"its record belongs to {build.kind}/{build.digest}")
         last_used_s = record.stat().st_mtime
     except (OSError, ValueError, StorageError) as error:
-        size_bytes = folder_bytes(entry) if entry.is_dir() else _size(entry)
         return BrokenBuild(
             folder=entry,
             why=" ".join(str(error).split()) if os.path.lexists(record) else f"no {RECORD}",
             last_used_s=entry.lstat().st_mtime,
-            size_bytes=size_bytes,
+            size_bytes=folder_bytes(entry),
         )
     return CachedBuild(build=build, folder=entry, last_used_s=last_used_s, size_bytes=folder_bytes(entry))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _text(value: object) -> str | None:
@@ -172,11 +164,6 @@ class BuildSelection:
     """Minimum days since its last use; for a broken build, since its folder was last written to."""
     everything: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        narrowed = (self.kind, self.model, self.older_than_days)
-        return not self.digests and not self.everything and all(condition is None for condition in narrowed)
-
 
 def select_builds(contents: Contents, selection: BuildSelection, *, confirmed: bool) -> tuple[Path, ...]:
     """The folders of the selected builds, broken ones included.
@@ -184,7 +171,8 @@ def select_builds(contents: Contents, selection: BuildSelection, *, confirmed: b
     Raises UsageError for an empty choice, for an unknown or ambiguous digest, for a kind or model without builds, and
     for `everything` without `confirmed`.
     """
-    if selection.is_empty:
+    narrowed = (selection.kind, selection.model, selection.older_than_days)
+    if not selection.digests and not selection.everything and all(condition is None for condition in narrowed):
         raise UsageError("no builds selected: give digests, --kind, --model, --older-than DAYS, or --all --yes")
     candidates: tuple[Candidate, ...] = (*contents.builds, *contents.broken)
     by_digest: set[Path] = set()
@@ -239,7 +227,7 @@ def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
             if not is_held:
                 in_use.append(folder)
                 continue
-            freed_bytes = folder_bytes(folder) if folder.is_dir() else folder.lstat().st_size
+            freed_bytes = folder_bytes(folder)
             _remove(folder)
         count, size_bytes = count + 1, size_bytes + freed_bytes
     return Freed(count=count, size_bytes=size_bytes, in_use=tuple(in_use))

@@ -402,8 +402,6 @@ def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> 
     """Add the model's configuration and tokenizer, and record the model in the manifest, so that the folder can be
     measured by itself."""
     workload = export.cell.workload
-    recipe = recipe_of(workload)
-    assert isinstance(recipe, Recipe)  # it has been exported
     (folder / CONFIG_NAME).write_text(json.dumps(workload.config, indent=1), encoding="utf-8")
     for name in HUB_FILES if workload.path is not None else ():
         if (source := Path(workload.path or "") / name).is_file():
@@ -416,7 +414,7 @@ def _name_model(export: Export, folder: Path, agreement: Mapping[str, Json]) -> 
         weights=workload.weights,
         seed=workload.seed,
         revision=workload.revision,
-        fixed_axes=recipe.signature(export.point),
+        fixed_axes=_recipe(workload).signature(export.point),
         agreement=agreement,
         files={path.name: file_of(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST},
     )
@@ -436,11 +434,10 @@ def _agreement(export: Export, folder: Path) -> dict[str, Json]:
     from benchmarking.runtimes.support.torch.model_loading import load_model
 
     workload = export.cell.workload
-    recipe = recipe_of(workload)
-    assert isinstance(recipe, Recipe)  # it has been exported
     model, _ = load_model(workload, "float32", plugin_of(workload).default_attention(workload.config))
     bundle = read_bundle(folder)
     evaluator = openvino_evaluator if export.format == "openvino" else onnx_evaluator
-    points = {point.label: point for point in (*checked_points(workload, export.point, recipe), export.point)}
+    checked = checked_points(workload, export.point, _recipe(workload))
+    points = {point.label: point for point in (*checked, export.point)}
     runner = PlainRunner(bundle, folder, evaluator)
     return compare_at(tuple(points.values()), model, workload, bundle, runner, export.cell.precision)

@@ -162,7 +162,7 @@ class DenoisingCall(GraphOperation):
 class Generation(GraphOperation):
     """Greedy generation: the loop shared by decoders and encoder-decoders."""
 
-    def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point) -> None:
+    def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
         super().__init__(bundle, runner, point)
         if point.new_tokens is None:
             raise UnsupportedError(f"point {point.label}: generation needs new tokens")
@@ -172,15 +172,21 @@ class Generation(GraphOperation):
         self._batch_size = point.batch_size
         self._decode = bundle.graphs[DECODE]
         self._tokens_input = _tokens_input(self._decode)
+        self._encoder = bundle.graphs.get(ENCODER)
+        self._encoder_feeds = {} if self._encoder is None else self._place_inputs(self._encoder, arrays)
         self._feeds: dict[str, Placed] = {}
         """Other feeds of the decode graph than the tokens, constant over the steps of a call."""
         self._growing = {name: source for name, source in self._decode.feeds.items() if source in (MASK, POSITIONS)}
         self._length = 0
         self._states: Any = None
 
-    @abstractmethod
     def encode(self, mark: Mark) -> Mapping[str, Placed]:
-        """Run the phases before the prompt, each marked at its end. Returns their outputs by source."""
+        """Run the encoder, if there is one, and mark its end. Returns its outputs by source."""
+        if self._encoder is None:
+            return {}
+        outputs = self._runner.call(ENCODER, self._encoder_feeds)
+        mark(self._bundle.encode_phase)
+        return _by_source(ENCODER, outputs)
 
     @abstractmethod
     def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
@@ -236,21 +242,12 @@ class DecoderGeneration(Generation):
     """A decoder, with prompt and tokens through one graph, or the prompt through a graph "prefill"."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
-        super().__init__(bundle, runner, point)
-        self._encoder = bundle.graphs.get(ENCODER)
-        self._encoder_feeds = {} if self._encoder is None else self._place_inputs(self._encoder, arrays)
+        super().__init__(bundle, runner, point, arrays)
         self._prefill = bundle.graphs.get(PREFILL)
         first = self._decode if self._prefill is None else self._prefill
         dtype = first.input(_tokens_input(first)).dtype
         prompt = as_dtype(arrays, bundle.prompt_input or "input_ids", dtype)
         self._prompt, self._prompt_length = runner.place(prompt), prompt.shape[1]
-
-    def encode(self, mark: Mark) -> Mapping[str, Placed]:
-        if self._encoder is None:
-            return {}
-        outputs = self._runner.call(ENCODER, self._encoder_feeds)
-        mark(self._bundle.encode_phase)
-        return _by_source(ENCODER, outputs)
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
         if self._encoder is not None:
@@ -281,17 +278,11 @@ class EncoderDecoderGeneration(Generation):
     output and its first step, then one step per token."""
 
     def __init__(self, bundle: Bundle, runner: GraphRunner, point: Point, arrays: Arrays) -> None:
-        super().__init__(bundle, runner, point)
-        self._encoder, self._cross = bundle.graphs[ENCODER], bundle.graphs[CROSS]
-        self._encoder_feeds = self._place_inputs(self._encoder, arrays)
+        super().__init__(bundle, runner, point, arrays)
+        self._cross = bundle.graphs[CROSS]
         prompt = start_tokens_of(bundle, arrays, point.batch_size)
         self._prompt = runner.place(prompt.astype(self._decode.input(self._tokens_input).dtype))
         self._prompt_length = prompt.shape[1]
-
-    def encode(self, mark: Mark) -> Mapping[str, Placed]:
-        outputs = self._runner.call(ENCODER, self._encoder_feeds)
-        mark(self._bundle.encode_phase)
-        return _by_source(ENCODER, outputs)
 
     def prefill(self, encoded: Mapping[str, Placed]) -> Placed:
         feeds = {name: encoded[source] for name, source in self._cross.feeds.items()}

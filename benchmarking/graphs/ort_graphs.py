@@ -34,7 +34,7 @@ from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
 from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
 from benchmarking.graphs.export import onnx_files
-from benchmarking.graphs.export.exporter import build_facts
+from benchmarking.graphs.export.exporter import build_facts, with_weights
 from benchmarking.graphs.exported_model import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
 
 KIND = "fused"
@@ -67,12 +67,11 @@ def ensure_fused(cell: Cell, points: Sequence[Point], store: BuildStore, rebuild
 
     Raises as `ensure_bundle` does, and UnsupportedError if nothing was fused."""
     ensure_bundle(cell, points, store, rebuild)
-    by_digest = {(key := fused_key(cell, point)).digest: (key, point) for point in points}
-    builds: list[tuple[Build, bool]] = []
-    for key, point in by_digest.values():
-        source = store.folder(bundle_key(cell, point))
-        builds.append(store.get(key, partial(write_fused, source, cell.workload), rebuild))
-    return combined_facts(KIND, builds)
+    builds = (
+        (fused_key(cell, point), partial(write_fused, store.folder(bundle_key(cell, point)), cell.workload))
+        for point in points
+    )
+    return combined_facts(KIND, store.get_all(builds, rebuild))
 
 
 def find_fused(cell: Cell, point: Point) -> Path:
@@ -103,12 +102,8 @@ def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, 
             f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
             f"{workload.model_id}: omit --fusion"
         )
-    weights = onnx_files.weights([folder / graph.file for graph in bundle.graphs.values()])
     fused: dict[str, Json] = {FUSED: dict[str, Json](sorted(counts.items()))}
-    facts = {**bundle.facts, **fused}
-    new = dataclasses.replace(
-        bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype, facts=facts
-    )
+    new = with_weights(dataclasses.replace(bundle, facts={**bundle.facts, **fused}), folder)
     write_bundle(folder, new)
     return {**build_facts(new), **fused}
 
@@ -138,10 +133,8 @@ def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload
                 hidden_size=_number(config, WIDTH),
                 opt_level=0,
             )
-            is_large = (
-                sum(file.stat().st_size for file in (source, *onnx_files.weight_files(source))) > IN_ONE_FILE_BYTES
-            )
-            optimized.save_model_to_file(str(target), use_external_data_format=is_large)
+            size_bytes = sum(file.stat().st_size for file in (source, *onnx_files.weight_files(source)))
+            optimized.save_model_to_file(str(target), use_external_data_format=size_bytes > IN_ONE_FILE_BYTES)
     except ImportError as error:
         raise UnsupportedError(f"fused graphs need the packages of onnxruntime's optimizer: {error}") from error
     except (RuntimeError, ValueError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
@@ -163,8 +156,7 @@ def _number(config: Mapping[str, Json], names: Sequence[str]) -> int:
 
 def _operators(model: Any) -> Counter[str]:
     """Number of nodes by operator, for ONNX Runtime's own operators."""
-    own = [node.op_type for node in model.graph.node if node.domain == "com.microsoft"]
-    return Counter(own)
+    return Counter(node.op_type for node in model.graph.node if node.domain == "com.microsoft")
 
 
 NEXT_TOKEN_KIND = "next-token"  # noqa: S105 - the kind of a build
@@ -182,11 +174,8 @@ def next_token_key(bundle: Bundle) -> BuildKey | None:
     """The build of the graph for a bundle's logits; None if the bundle does not generate, or if its vocabulary has no
     fixed size."""
     decode = bundle.graphs.get("decode")
-    logits = (
-        next((output for output in decode.outputs if output.name == decode.result), None)
-        if decode is not None
-        else None
-    )
+    outputs = () if decode is None else (output for output in decode.outputs if output.name == decode.result)
+    logits = next(iter(outputs), None)
     if logits is None or len(logits.shape) != 3 or not isinstance(logits.shape[-1], int):
         return None
     parts: dict[str, Json] = {

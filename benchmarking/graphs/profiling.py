@@ -179,7 +179,7 @@ def breakdown(
     module_of_node = {
         node.key: origins.module(*node.key) if node.module is None else node.module for call in calls for node in call
     }
-    on_device = _on_device(calls)
+    on_device = any(node.device_ms is not None for call in calls for node in call)
     executions: dict[tuple[str, str, str], list[NodeTime]] = defaultdict(list)
     for call in calls:
         for node in call:
@@ -209,7 +209,7 @@ def breakdown(
     why_not = f"{NOT_SUPPORTED}: the profiler reports only node times"
     return Breakdown(
         host_ms=max(host_ms, in_nodes),
-        modules=_modules(calls, module_of_node, origins, outside_ms, has_samples=has_samples),
+        modules=_modules(calls, module_of_node, origins, outside_ms, on_device=on_device, has_samples=has_samples),
         operators=operators,
         metrics=metrics,
         missing={name: why_not for name in names if name not in metrics},
@@ -223,13 +223,13 @@ def _modules(
     origins: Origins,
     outside_ms: float,
     *,
+    on_device: bool,
     has_samples: bool,
 ) -> tuple[ModuleTime, ...]:
     """Modules with nodes in them, in model order. Graphs do not record how often a module was called, so the number is
     the maximum over its nodes."""
     exclusive: dict[str, float] = defaultdict(float)
     inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
-    on_device = _on_device(calls)
     device_exclusive: dict[str, float] = defaultdict(float)
     device_inclusive: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(calls))
     runs: dict[str, dict[Node, int]] = defaultdict(lambda: defaultdict(int))
@@ -260,11 +260,6 @@ def _modules(
         )
         for path in order
     )
-
-
-def _on_device(calls: Sequence[Sequence[NodeTime]]) -> bool:
-    """Whether the profiler gives times of an accelerator."""
-    return any(node.device_ms is not None for call in calls for node in call)
 
 
 def _producers(graph: Any) -> dict[str, list[str]]:

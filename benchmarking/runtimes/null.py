@@ -69,8 +69,10 @@ class NullOperation(Operation):
         tokens = (self.new_tokens or 0) - (1 if self._fault == "tokens" else 0)
         if tokens < 1:
             self._handle.spend(duration_ns)
-        for spent_ns in _shares(duration_ns, tokens):
-            self._handle.spend(spent_ns)
+        # Half the duration is for the first token (the prefill), the rest is divided evenly among the others.
+        decode_ns = duration_ns // 2 // (tokens - 1) if tokens > 1 else 0
+        for number in range(tokens):
+            self._handle.spend(decode_ns if number else duration_ns - decode_ns * (tokens - 1))
             mark("token")
         return "NaN" if self._fault == "nan" else "ok"
 
@@ -246,14 +248,6 @@ def _durations_ns(script: Script, point: Point, precision: Precision) -> Iterato
 
 def _launch() -> int:
     return int(os.environ.get("BENCHHOUSE_LAUNCH", "0"))
-
-
-def _shares(duration_ns: int, tokens: int) -> list[int]:
-    """The duration divided among the tokens: half for the first token (the prefill), the rest evenly."""
-    if tokens < 2:
-        return [duration_ns] * tokens
-    decode_ns = duration_ns // 2 // (tokens - 1)
-    return [duration_ns - decode_ns * (tokens - 1)] + [decode_ns] * (tokens - 1)
 
 
 PLUGIN = NullRuntime()

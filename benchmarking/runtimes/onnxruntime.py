@@ -8,8 +8,9 @@ from dataclasses import replace
 from benchmarking.builds.store import BuildStore
 from benchmarking.core.contracts import Option, Session, Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceHandle
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
+from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.binding import binding_lines
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import read_bundle
@@ -71,12 +72,9 @@ class OnnxRuntime(shared.OrtRuntime):
         return None if shared.providers_of(device) else f"ONNX Runtime has no provider for {device.type}"
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        providers = shared.providers_of(device)
-        if (why_not := self.why_not_on(device)) is not None:
+        if (why_not := self.why_not_on(device) or graphs.why_not(workload, precision)) is not None:
             return why_not
-        if (why_not := graphs.why_not(workload, precision)) is not None:
-            return why_not
-        provider = shared.possible_provider(device, providers)
+        provider = shared.possible_provider(device, shared.providers_of(device))
         return provider if isinstance(provider, str) else shared.why_not_precision(device, provider, precision)
 
     def options(self, workload: Workload, device: Device | None = None) -> tuple[Option, ...]:
@@ -114,7 +112,9 @@ class OnnxRuntime(shared.OrtRuntime):
         return not is_replayed(mode)
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        shared.check_named_precision(mode.get("provider"), precision)
+        named = directml.PROVIDER  # must be named, so that `supports` has not checked its precisions
+        if mode.get("provider") == named.word and precision not in named.precisions:
+            raise UnsupportedError(f"provider {named.word} supports {', '.join(named.precisions)}, not {precision}")
         if is_fused(mode) and precision not in FUSED_PRECISIONS:
             raise UsageError(f"fusion 'transformers': fused graphs are float32 or float16, not {precision}")
         method = QUANTIZATIONS.get(precision)
@@ -175,7 +175,10 @@ class OnnxRuntime(shared.OrtRuntime):
             return GraphSource(
                 folder=folder,
                 bundle=bundle,
-                settings=at_sizes(settings, graphs.sizes_at(cell, point, bundle)) if settings.is_replayed else settings,
+                # With free dimensions, nodes that compute shapes stay on the CPU, and a graph cannot capture them.
+                settings=replace(settings, dimensions=graphs.sizes_at(cell, point, bundle))
+                if settings.is_replayed
+                else settings,
                 next_token=find_next_token(bundle) if cell.runtime_mode["io_mode"] == "device" else None,
             )
 
@@ -189,12 +192,6 @@ def is_fused(mode: Mapping[str, Scalar]) -> bool:
 
 def is_replayed(mode: Mapping[str, Scalar]) -> bool:
     return mode.get(CUDA_GRAPH.name) == "on"
-
-
-def at_sizes(settings: shared.SessionSettings, sizes: Mapping[str, int]) -> shared.SessionSettings:
-    """Session settings at fixed sizes: with free dimensions, nodes that compute shapes stay on the CPU, and a graph
-    cannot capture them."""
-    return replace(settings, dimensions=dict(sizes))
 
 
 PLUGIN = OnnxRuntime()

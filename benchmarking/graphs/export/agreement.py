@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +28,6 @@ from benchmarking.core.records import Json, Point, Precision, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.measure.quality_measures import Comparison, about_difference, compare, tolerance_of
 from benchmarking.workloads.support.families import plugin_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 TRACED_BATCH_SIZE, TRACED_SEQUENCE_LENGTH, TRACED_AUDIO_S = 2, 7, 0.6
 """Traced sizes of free axes: small, all different, and none of them 1, which exporters treat as broadcasting."""
@@ -216,16 +211,17 @@ def float64_error(model: Any, workload: Workload, point: Point, inputs: Mapping[
     """The relative L2 difference between a float32 model's outputs and its float64 outputs; None if it cannot run at
     float64, or has no floating-point output."""
     single = torch_arrays(model, workload, point, inputs)
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    before = [tensor.data for tensor in tensors]
     try:
-        with _doubled(model):
-            double = torch_arrays(model, workload, point, inputs, torch.float64)
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-        MemoryError,
-    ):  # a kernel without float64, or a dtype in the model's code
-        return None
+        for tensor in tensors:
+            tensor.data = tensor.data.to(torch.float64)
+        double = torch_arrays(model, workload, point, inputs, torch.float64)
+    except (RuntimeError, TypeError, ValueError, MemoryError):
+        return None  # a kernel without float64, or a dtype in the model's code
+    finally:
+        for tensor, data in zip(tensors, before, strict=True):
+            tensor.data = data
     return compare(single, double).relative_l2
 
 
@@ -234,17 +230,3 @@ def explains(error: float | None, comparison: Comparison) -> bool:
     if error is None or error <= tolerance_of("float32", None).relative_l2 or comparison.problem is not None:
         return False
     return comparison.relative_l2 is not None and comparison.relative_l2 <= SAME_SIZE * error
-
-
-@contextmanager
-def _doubled(model: Any) -> Iterator[None]:
-    """The model's floating-point parameters and buffers are float64 inside, and unchanged afterwards."""
-    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
-    before = [tensor.data for tensor in tensors]
-    try:
-        for tensor in tensors:
-            tensor.data = tensor.data.to(torch.float64)
-        yield
-    finally:
-        for tensor, data in zip(tensors, before, strict=True):
-            tensor.data = data

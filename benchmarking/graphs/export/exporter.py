@@ -73,10 +73,7 @@ def export_bundle(
             paths = [folder / graph.file for graph in shipped.graphs.values()]
             for path in paths:
                 onnx_files.check(path)
-            weights = onnx_files.weights(paths)
-            shipped = dataclasses.replace(
-                shipped, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype
-            )
+            shipped = with_weights(shipped, folder)
         write_bundle(folder, dataclasses.replace(shipped, exported=None))
         copied = {name: file.sha256 for name, file in sorted(exported.files.items()) if (folder / name).exists()}
         return {
@@ -118,23 +115,17 @@ def export_bundle(
 def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
     """Fill an empty folder with the bundle of a graph file, which is called once with all its inputs."""
     copy = graph_file.copy_checked(workload, folder)
-    inputs: Any = workload.config["inputs"]
-    outputs: Any = workload.config["outputs"]
-    is_onnx = graph_file.format_of(workload) == "onnx"
-    if is_onnx:
-        onnx_files.check(copy)
-    weights = onnx_files.weights([copy]) if is_onnx else None
-    described: Any = workload.config.get(WEIGHTS, {})
-    names = [tensor["name"] for tensor in outputs]
+    config: Any = workload.config
+    inputs, outputs = (
+        tuple(Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"])) for one in config[side])
+        for side in ("inputs", "outputs")
+    )
+    names = [tensor.name for tensor in outputs]
     graph = Graph(
         file=copy.name,
-        inputs=tuple(
-            Tensor(name=tensor["name"], dtype=tensor["dtype"], shape=tuple(tensor["shape"])) for tensor in inputs
-        ),
-        outputs=tuple(
-            Tensor(name=tensor["name"], dtype=tensor["dtype"], shape=tuple(tensor["shape"])) for tensor in outputs
-        ),
-        feeds={tensor["name"]: f"inputs.{tensor['name']}" for tensor in inputs},
+        inputs=inputs,
+        outputs=outputs,
+        feeds={tensor.name: f"inputs.{tensor.name}" for tensor in inputs},
         result=names[0],
         result_name=names[0],
         more_results={name: name for name in names[1:]},
@@ -144,11 +135,19 @@ def _bundle_of_file(workload: Workload, folder: Path) -> dict[str, Json]:
         graphs={"model": graph},
         exporter=USER_FILE,
         parameter_count=workload.parameter_count,
-        weights_bytes=None if weights is None else weights.size_bytes,
-        weight_dtypes=described if weights is None else weights.values_by_dtype,
+        weight_dtypes=config.get(WEIGHTS, {}),
     )
+    if graph_file.format_of(workload) == "onnx":
+        onnx_files.check(copy)
+        bundle = with_weights(bundle, folder)
     write_bundle(folder, bundle)
     return build_facts(bundle)
+
+
+def with_weights(bundle: Bundle, folder: Path) -> Bundle:
+    """The bundle with the bytes and types of the weights in its files."""
+    weights = onnx_files.weights([folder / graph.file for graph in bundle.graphs.values()])
+    return dataclasses.replace(bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype)
 
 
 def build_facts(bundle: Bundle) -> dict[str, Json]:
@@ -198,7 +197,7 @@ def _bundle_of_plan(model: Any, workload: Workload, recipe: Recipe, point: Point
             result_name=traced.result,
             more_results=traced.more_results,
         )
-    return _bundle(graphs, recipe, folder, exporter, plan.fields)
+    return with_weights(Bundle(kind=recipe.kind, graphs=graphs, exporter=exporter, **plan.fields), folder)
 
 
 def _bundle_of_shipped_file(
@@ -252,31 +251,19 @@ def _bundle_of_shipped_file(
         result=result,
         result_name=result,
     )
-    prompt = {"prompt_input": "input_ids"} if is_decoder else {}
-    return _bundle({"decode" if is_decoder else "model": graph}, recipe, folder, OPTIMUM, prompt)
-
-
-def _bundle(
-    graphs: Mapping[str, Graph], recipe: Recipe, folder: Path, exporter: str, fields: Mapping[str, Any]
-) -> Bundle:
-    weights = onnx_files.weights([folder / graph.file for graph in graphs.values()])
     bundle = Bundle(
         kind=recipe.kind,
-        graphs=graphs,
-        exporter=exporter,
-        weights_bytes=weights.size_bytes,
-        weight_dtypes=weights.values_by_dtype,
+        graphs={"decode" if is_decoder else "model": graph},
+        exporter=OPTIMUM,
+        prompt_input=TOKENS if is_decoder else None,
     )
-    return dataclasses.replace(bundle, **fields)
+    return with_weights(bundle, folder)
 
 
 def shipped_file(workload: Workload, recipe: Recipe, precision: Precision) -> Path | None:
     """The model's own ONNX file, if it has a readable one."""
-    if workload.path is None or workload.weights != "pretrained" or precision != "float32":
-        return None
-    if workload.source == "file":
-        return None
-    if recipe.plan not in SHIPPED_PLANS:
+    is_possible = workload.source != "file" and workload.weights == "pretrained" and precision == "float32"
+    if workload.path is None or not is_possible or recipe.plan not in SHIPPED_PLANS:
         return None
     paths = (Path(workload.path) / folder / SHIPPED_FILE for folder in SHIPPED_FOLDERS)
     return next((path for path in paths if path.is_file()), None)
@@ -312,13 +299,10 @@ def convert_bundle(bundle_folder: Path, precision: Precision, out_folder: Path) 
         counts.update(node.op_type for node in nodes if node.op_type in operators)
     if not counts:
         raise UnsupportedError(f"{precision}: the model's graphs have no matrix product with weights to quantize")
-    weights = onnx_files.weights([out_folder / graph.file for graph in bundle.graphs.values()])
-    facts: dict[str, Json] = {**bundle.facts, "quantized_operators": dict(counts)}
-    new = dataclasses.replace(
-        bundle, weights_bytes=weights.size_bytes, weight_dtypes=weights.values_by_dtype, facts=facts
-    )
+    quantized: dict[str, Json] = {"quantized_operators": dict(counts)}
+    new = with_weights(dataclasses.replace(bundle, facts={**bundle.facts, **quantized}), out_folder)
     write_bundle(out_folder, new)
-    return {**build_facts(new), "quantized_operators": dict(counts)}
+    return {**build_facts(new), **quantized}
 
 
 def _to_int8(source: Path, target: Path) -> None:

@@ -263,7 +263,15 @@ def forward_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) -
     """The graph "model", from the family's inputs to the compared outputs."""
     point_traced = traced_point(workload, point, recipe)
     inputs = family_inputs(model, workload, point_traced)
-    outputs, extra_outputs = _outputs(model, workload, point_traced, inputs)
+    with torch.no_grad():
+        family = plugin_of(workload)
+        operation = family.torch_operation(model, workload, point_traced, inputs, {})
+        operation.reset()
+        output = operation.run(lambda name: None)
+    outputs = tuple(operation.arrays(output))
+    # Also the model's other output tensors, without which the exporter would drop parts of the model (BERT's pooler).
+    tensors = (name for name, value in family.outputs(output).items() if isinstance(value, torch.Tensor))
+    extra_outputs = (name for name in tensors if name not in outputs)
     traced = Traced(
         module=FamilyCall(model, workload, point_traced, (*outputs, *extra_outputs)),
         inputs=inputs,
@@ -279,21 +287,3 @@ def family_inputs(model: Any, workload: Workload, point: Point) -> dict[str, tor
     """The family's inputs as tensors, with floating-point inputs in the dtype of the model's parameters."""
     arrays = plugin_of(workload).inputs(workload, point, workload.seed)
     return floats_as(model, {name: torch.from_numpy(array) for name, array in arrays.items()})
-
-
-def _outputs(
-    model: Any, workload: Workload, point: Point, inputs: Mapping[str, torch.Tensor]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The outputs that the family compares, plus the model's other output tensors. Without the latter the exporter
-    would drop parts of the model (BERT's pooler)."""
-    with torch.no_grad():
-        family = plugin_of(workload)
-        operation = family.torch_operation(model, workload, point, inputs, {})
-        operation.reset()
-        output = operation.run(lambda name: None)
-    compared = tuple(operation.arrays(output))
-    return compared, tuple(
-        name
-        for name, value in family.outputs(output).items()
-        if isinstance(value, torch.Tensor) and name not in compared
-    )

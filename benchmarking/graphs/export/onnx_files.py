@@ -79,9 +79,11 @@ def quiet() -> Iterator[io.StringIO]:
     printed = io.StringIO()
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # what compiled code prints: torch's older exporter prints the whole graph when it fails
     try:
         with (
-            _stdout_of_libraries(),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
             warnings.catch_warnings(),
@@ -89,20 +91,9 @@ def quiet() -> Iterator[io.StringIO]:
             warnings.simplefilter("ignore")
             yield printed
     finally:
-        logging.disable(previous)
-
-
-@contextlib.contextmanager
-def _stdout_of_libraries() -> Iterator[None]:
-    """Sends what compiled code prints to stderr: torch's older exporter prints the whole graph when it fails."""
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
         os.dup2(stdout, 1)
         os.close(stdout)
+        logging.disable(previous)
 
 
 def _export_by_transformers(traced: Traced, path: Path, opset: int) -> None:

@@ -397,10 +397,6 @@ class Site:
         return name if is_authorized and name else None
 
 
-def content_type(name: str) -> str:
-    return CONTENT_TYPES.get(PurePosixPath(name).suffix, BYTES)
-
-
 class _Server(ThreadingHTTPServer):
     """One thread per connection, up to `MAX_CONNECTIONS`; further connections are closed unread."""
 
@@ -453,12 +449,13 @@ def _handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
                 return self._respond(HTTPStatus.NOT_FOUND)
             self._limit.cancel()
             name, content = entry
+            kind = CONTENT_TYPES.get(PurePosixPath(name).suffix, BYTES)
             if isinstance(content, bytes):
-                self._respond(HTTPStatus.OK, content_type(name), len(content))
+                self._respond(HTTPStatus.OK, kind, len(content))
                 self.wfile.write(content)
                 return None
             with content.open("rb") as file:
-                self._respond(HTTPStatus.OK, content_type(name), content.stat().st_size)
+                self._respond(HTTPStatus.OK, kind, content.stat().st_size)
                 shutil.copyfileobj(file, self.wfile, 1 << 20)
             return None
 

@@ -166,7 +166,11 @@ def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
         "nodes_on_cpu_unasked": len(unasked),
         "nodes_of_shapes_on_cpu": len(fallbacks) - len(unasked),
         "operators_on_cpu_unasked": _counted(kernel.operator for kernel in unasked),
-        "compute_types": _counted(kind for kernel in distinct if (kind := _product_type(kernel)) is not None),
+        "compute_types": _counted(
+            QUANTIZED_PRODUCTS.get(kernel.operator) or kernel.input_types[0]
+            for kernel in distinct
+            if kernel.operator in QUANTIZED_PRODUCTS or (kernel.operator in PRODUCTS and kernel.input_types)
+        ),
     }
 
 
@@ -186,13 +190,6 @@ def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
 
 def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, int], ...]:
     return tuple((kind, len(shape)) for typed in listed for kind, shape in typed.items())
-
-
-def _product_type(kernel: Kernel) -> str | None:
-    """The type that a product computes in; None for other operators."""
-    if kernel.operator in QUANTIZED_PRODUCTS:
-        return QUANTIZED_PRODUCTS[kernel.operator]
-    return kernel.input_types[0] if kernel.operator in PRODUCTS and kernel.input_types else None
 
 
 def _counted(names: Iterable[str]) -> dict[str, Json]:

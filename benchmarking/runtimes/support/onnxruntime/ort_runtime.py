@@ -26,7 +26,6 @@ from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, Unsuppor
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, how_to_install
 from benchmarking.core.records import Cell, Device, Json, Precision, Scalar
-from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
@@ -120,13 +119,6 @@ def possible_provider(device: Device, providers: Sequence[OrtProvider]) -> OrtPr
         return default
     by_name = (built_provider(device, providers, provider.word) for provider in providers if provider.on_request_only)
     return next((one for one in by_name if isinstance(one, OrtProvider)), default)
-
-
-def check_named_precision(word: Scalar | None, precision: Precision) -> None:
-    """Raise UnsupportedError if a provider that must be named does not support a precision."""
-    for provider in (directml.PROVIDER,):
-        if provider.word == word and precision not in provider.precisions:
-            raise UnsupportedError(f"provider {word} supports {', '.join(provider.precisions)}, not {precision}")
 
 
 def why_not_precision(device: Device, provider: OrtProvider, precision: Precision) -> str | None:

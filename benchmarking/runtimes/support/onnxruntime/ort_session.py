@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -111,7 +112,7 @@ class OrtSession(Session):
         self.verified: Mapping[str, Json] = {
             **session_facts(first, loaded.source.settings),
             "io_mode": self._io_mode,
-            **loaded.choice,
+            **({"tokens_chosen_on": "device" if loaded.chooses_tokens else "host"} if bundle.generates else {}),
             **bundle_facts(loaded.source.folder, loaded.source.bundle),
             **fused_operators(loaded.source.bundle),
             # Over all graphs; None if ONNX Runtime does not report them.
@@ -132,13 +133,9 @@ class OrtSession(Session):
         def replay(runner: GraphRunner) -> None:
             operation_on(runner).run(lambda name: None)
 
-        def profiler(folder: Path) -> CallProfiler:
-
-            return OrtProfiler(loaded.source, self._io_mode, operation_on, folder)
-
         def create() -> Operation:
             operation = operation_on(runner_of(loaded, self._io_mode, replay))
-            operation.make_profiler = profiler
+            operation.make_profiler = partial(OrtProfiler, loaded.source, self._io_mode, operation_on)
             return operation
 
         return create() if point.concurrency == 1 else WorkersOperation([create() for _ in range(point.concurrency)])
@@ -169,22 +166,17 @@ class LoadedGraphs:
         """Whether next tokens are chosen in the device's memory."""
         return NEXT_TOKEN in self.sessions
 
-    @property
-    def choice(self) -> dict[str, Json]:
-        """For `verified`: where next tokens are chosen; empty for a bundle that does not generate."""
-        return {"tokens_chosen_on": "device" if self.chooses_tokens else "host"} if self.source.bundle.generates else {}
-
 
 def load_graphs(source: GraphSource, profiles_in: Path | None = None) -> LoadedGraphs:
     """Sessions of all graphs. With a folder for profiles each session writes one there, which slows it down. Raises as
     `open_graph` does."""
-    sessions = {}
-    for name, graph in source.bundle.graphs.items():
-        profile = None if profiles_in is None else profiles_in / f"{name}-"
-        sessions[name] = open_graph(source.folder / graph.file, source.settings, profile=profile)
+    files = {name: source.folder / graph.file for name, graph in source.bundle.graphs.items()}
     if source.next_token is not None and source.bundle.generates:
-        profile = None if profiles_in is None else profiles_in / f"{NEXT_TOKEN}-"
-        sessions[NEXT_TOKEN] = open_graph(source.next_token, source.settings, profile=profile)
+        files[NEXT_TOKEN] = source.next_token
+    sessions = {
+        name: open_graph(file, source.settings, profile=None if profiles_in is None else profiles_in / f"{name}-")
+        for name, file in files.items()
+    }
     return LoadedGraphs(source=source, sessions=sessions)
 
 

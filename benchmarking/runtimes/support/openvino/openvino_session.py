@@ -25,7 +25,7 @@ from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings, Scalar
 from benchmarking.devices.openvino import last_line
-from benchmarking.graphs.bundle import Graph, State
+from benchmarking.graphs.bundle import Graph
 from benchmarking.graphs.exported_model import graph_operation
 from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.runtimes.support.openvino.compile import (
@@ -183,20 +183,15 @@ class GraphRequest:
 
         `reset_state` alone would leave a free batch dimension at 0, which does not match the inputs.
         """
-        self.request.reset_state()
-        for state, variable in self._states:
-            value = first.get(state.input)
-            variable.state = self._fresh(state, variable, batch_size) if value is None else value
-
-    def _fresh(self, state: State, variable: Any, batch_size: int) -> Any:
-        """Initial zeros of a state, with the batch size filled in, in the variable's type."""
         import openvino
 
-        key = (state.input, batch_size)
-        if key not in self._empty:
-            dtype = variable.state.element_type.to_dtype()
-            self._empty[key] = openvino.Tensor(np.zeros(state.first_shape(batch_size), dtype=dtype))
-        return self._empty[key]
+        self.request.reset_state()
+        for state, variable in self._states:
+            value, key = first.get(state.input), (state.input, batch_size)
+            if value is None and key not in self._empty:
+                dtype = variable.state.element_type.to_dtype()
+                self._empty[key] = openvino.Tensor(np.zeros(state.first_shape(batch_size), dtype=dtype))
+            variable.state = self._empty[key] if value is None else value
 
 
 class RequestRunner(GraphRunner):
@@ -446,7 +441,14 @@ class OpenVinoSession(Session):
             self._compiled_point = None if is_compiled_alone(self._cell) else self._compile(point)
         compiled_point = self._compiled_point or self._compile(point)
         bundle = self._loaded.bundle
-        runner = self._runner(compiled_point, point)
+        models = {name: each.model for name, each in compiled_point.compiled.items()}
+        verify = partial(verify_execution, self._cell, compiled_point)
+        runner: RequestRunner
+        if is_concurrent(self._cell):
+            ((name, model),) = models.items()
+            runner = ConcurrentRunner(model, bundle.graphs[name], point.concurrency, verify)
+        else:
+            runner = OpenVinoRunner(models, bundle.graphs, verify)
         inner = self._operation_on(runner, point)
         compile_s = compiled_point.compile_times[COLD]
         operation = OpenVinoOperation(inner, runner, compile_s, is_one_run=bundle.kind == "forward")
@@ -481,15 +483,6 @@ class OpenVinoSession(Session):
         folder, cold_s = find_cache(self._cell, self._core, point) or (None, None)
         compiled = compile_for(self._cell, self._core, self._loaded, point, folder)
         return CompiledPoint(compiled=compiled, cached_s=cold_s)
-
-    def _runner(self, compiled_point: CompiledPoint, point: Point) -> RequestRunner:
-        graphs = self._loaded.bundle.graphs
-        models = {name: each.model for name, each in compiled_point.compiled.items()}
-        verify = partial(verify_execution, self._cell, compiled_point)
-        if not is_concurrent(self._cell):
-            return OpenVinoRunner(models, graphs, verify)
-        ((name, model),) = models.items()
-        return ConcurrentRunner(model, graphs[name], point.concurrency, verify)
 
 
 def verify_execution(cell: Cell, compiled_point: CompiledPoint) -> dict[str, Json]:
