@@ -175,10 +175,7 @@ class OnnxRuntime(shared.OrtRuntime):
             return GraphSource(
                 folder=folder,
                 bundle=bundle,
-                # With free dimensions, nodes that compute shapes stay on the CPU, and a graph cannot capture them.
-                settings=replace(settings, dimensions=graphs.sizes_at(cell, point, bundle))
-                if settings.is_replayed
-                else settings,
+                settings=at_sizes(settings, graphs.sizes_at(cell, point, bundle)) if settings.is_replayed else settings,
                 next_token=find_next_token(bundle) if cell.runtime_mode["io_mode"] == "device" else None,
             )
 
@@ -192,6 +189,12 @@ def is_fused(mode: Mapping[str, Scalar]) -> bool:
 
 def is_replayed(mode: Mapping[str, Scalar]) -> bool:
     return mode.get(CUDA_GRAPH.name) == "on"
+
+
+def at_sizes(settings: shared.SessionSettings, sizes: Mapping[str, int]) -> shared.SessionSettings:
+    """Session settings at fixed sizes: with free dimensions, nodes that compute shapes stay on the CPU, and a graph
+    cannot capture them."""
+    return replace(settings, dimensions=dict(sizes))
 
 
 PLUGIN = OnnxRuntime()

@@ -192,7 +192,7 @@ def test_each_token_of_a_generation_is_a_step_of_cuda_graphs_with_eagers_tokens(
     whole call would record one for each position."""
     from torch._inductor.cudagraph_trees import MarkStepBox
 
-    monkeypatch.setattr(compiled, "_has_cuda_graphs", lambda device: True)
+    monkeypatch.setattr(compiled, "_uses_cuda_graphs", lambda device, mode: True)
     operation = open_torch(PLUGIN, "tiny-gpt2", compile_mode="reduce-overhead", cache="static").operation(GENERATE)
     plain = open_torch(EAGER, "tiny-gpt2").operation(GENERATE)
     expected = plain.arrays(plain.run(lambda name: None))
