@@ -98,16 +98,13 @@ class BuildStore:
         with suppress(OSError):  # the cache may be read-only
             os.utime(record)
         try:
-            try:
-                return read_record(record)
-            except StorageError as error:
-                raise FormatError(
-                    f"{record}: invalid record of a build ({error}): delete its folder, or use --rebuild always"
-                ) from error
-        except FormatError:
+            return read_record(record)
+        except StorageError as error:
             if not record.exists():  # deleted by another process in the meantime
                 return None
-            raise
+            raise FormatError(
+                f"{record}: invalid record of a build ({error}): delete its folder, or use --rebuild always"
+            ) from error
 
     def require(self, key: BuildKey, subject: str) -> tuple[Path, Build]:
         """The folder and record of a build that was prepared. Raises BenchhouseError when it is missing."""
@@ -126,7 +123,7 @@ class BuildStore:
         """
         if rebuild != "always" and (build := self.find(key)) is not None:
             return build, False  # without the lock, which a read-only cache does not have
-        with self._lock(key):
+        with self._lock(key), ExitStack() as stack:
             if rebuild != "always" and (build := self.find(key)) is not None:
                 return build, False
             if rebuild == "never":
@@ -134,7 +131,22 @@ class BuildStore:
                     f"no {key.kind} build of {key.parts.get('model_id', 'this')} ({key.digest}) in {self.root}, and "
                     "--rebuild never does not permit making one: remove --rebuild"
                 )
-            return self._make(key, make), True
+            folder = self.folder(key)
+            with self._storage_errors():
+                temporary = stack.enter_context(temporary_folder(f".{key.digest}", folder.parent))
+            started_s = time.monotonic()
+            facts = make(temporary)
+            with self._storage_errors():
+                build = self._write_record(key, temporary, time.monotonic() - started_s, facts)
+                temporary.chmod(0o755)
+                existed = folder.exists()
+                if existed:
+                    (folder / RECORD).unlink(missing_ok=True)  # first, so that an incomplete build is never found
+                    shutil.rmtree(folder)
+                temporary.rename(folder)
+                if not existed:
+                    _note_made(key)
+            return build, True
 
     def get_all(self, builds: Iterable[tuple[BuildKey, Make]], rebuild: Rebuild) -> list[tuple[Build, bool]]:
         """`get` for each of several keys; equal ones are one build."""
@@ -158,26 +170,6 @@ class BuildStore:
         """Turn the folder in a build's place into the build."""
         with self._lock(key), self._storage_errors():
             return self._write_record(key, self.folder(key), build_s, facts)
-
-    def _make(self, key: BuildKey, make: Make) -> Build:
-        folder = self.folder(key)
-        with ExitStack() as stack:
-            with self._storage_errors():
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                temporary = stack.enter_context(temporary_folder(f".{key.digest}", folder.parent))
-            started_s = time.monotonic()
-            facts = make(temporary)
-            with self._storage_errors():
-                build = self._write_record(key, temporary, time.monotonic() - started_s, facts)
-                temporary.chmod(0o755)
-                existed = folder.exists()
-                if existed:
-                    (folder / RECORD).unlink(missing_ok=True)  # first, so that an incomplete build is never found
-                    shutil.rmtree(folder)
-                temporary.rename(folder)
-                if not existed:
-                    _note_made(key)
-            return build
 
     def _write_record(self, key: BuildKey, folder: Path, build_s: float, facts: Mapping[str, Json]) -> Build:
         build = Build(

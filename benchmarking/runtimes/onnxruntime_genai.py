@@ -160,7 +160,7 @@ class OnnxRuntimeGenai(GenerativeEngine):
             "type": kind,
             **({"provider": provider.name} if provider.name else {}),
             "source": source.digest,
-            "versions": {"onnxruntime-genai": installed_version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
+            "versions": {"onnxruntime-genai": shared.installed_version(PACKAGES), "onnx-ir": version_of("onnx-ir")},
         }
 
         def make(folder: Path) -> Mapping[str, Json]:
@@ -268,11 +268,6 @@ def weights_of(graph: Path) -> dict[str, Any]:
     return {"bytes": size, "values": values}
 
 
-def installed_version(distributions: Sequence[str]) -> str | None:
-    """The version of the first of these distributions that is installed; None if none is."""
-    return next((version for name in distributions if (version := version_of(name)) is not None), None)
-
-
 class GenaiModel(common.EngineModel):
     """A graph written by the builder."""
 
@@ -308,7 +303,7 @@ class GenaiModel(common.EngineModel):
                 f"requested {provider.reported}, but onnxruntime-genai computes on {self.model.device_type}"
             )
         self.facts: Mapping[str, Json] = {
-            "engine": f"onnxruntime-genai {installed_version(PACKAGES)}, onnxruntime {installed_version(BELOW)}",
+            "engine": ", ".join(f"{names[0]} {shared.installed_version(names)}" for names in (PACKAGES, BELOW)),
             "engine_system": {"device": str(self.model.device_type), "model_type": str(self.model.type)},
             "num_threads": settings.threads,
             "parameters_by_dtype": weights["values"],

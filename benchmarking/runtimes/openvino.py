@@ -94,7 +94,12 @@ class OpenVino(Runtime):
             return wrong_device
         if precision not in PRECISIONS:
             return f"runtime openvino supports {', '.join(PRECISIONS)}, not {precision}"
-        if (reason := _why_not_emulated(device, precision) or missing_for(precision)) is not None:
+        # If the CPU's precisions are unknown, OpenVINO is queried when the model is loaded.
+        native = device.facts.values.get("native_precisions") if is_processor(device.type) else None
+        if precision in SIXTEEN_BITS and isinstance(native, list) and precision not in native:
+            cpu = f"this CPU, which supports {', '.join(map(str, native))}"
+            return f"OpenVINO runs float32 instead of {precision} on {cpu}"
+        if (reason := missing_for(precision)) is not None:
             return reason
         if _is_npu(device) and _generates(workload):
             return "OpenVINO's NPU plugin requires fixed shapes, but the cache grows with every generated token"
@@ -199,17 +204,6 @@ class OpenVino(Runtime):
         check_capabilities(core, device_name(cell.device), cell.precision)
         processing = open_processing(cell.workload, stage)
         return OpenVinoSession(cell, core, stage, points[0], processing)
-
-
-def _why_not_emulated(device: Device, precision: Precision) -> str | None:
-    """None, or why a CPU without 16-bit arithmetic cannot run a 16-bit precision: OpenVINO would silently compute in
-    float32. If the CPU's precisions are unknown, OpenVINO is queried when the model is loaded."""
-    native = device.facts.values.get("native_precisions")
-    if not is_processor(device.type) or precision not in SIXTEEN_BITS:
-        return None
-    if not isinstance(native, list) or precision in native:
-        return None
-    return f"OpenVINO runs float32 instead of {precision} on this CPU, which supports {', '.join(map(str, native))}"
 
 
 def _is_npu(device: Device) -> bool:

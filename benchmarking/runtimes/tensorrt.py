@@ -14,7 +14,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Session, Stage
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
-from benchmarking.core.plugins import has, names_with, version_of
+from benchmarking.core.plugins import has, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Workload
 from benchmarking.devices.support.ort_providers import OrtProvider
 from benchmarking.graphs import exported_model as graphs
@@ -186,7 +186,7 @@ def engines(cell: Cell) -> graphs.FixedShapes:
 
 
 def _tensorrt_version() -> str | None:
-    return next((version for package in TENSORRT_PACKAGES if (version := version_of(package)) is not None), None)
+    return shared.installed_version(TENSORRT_PACKAGES)
 
 
 def _why_not_installed(version: str | None, needed: shared.Linked) -> str | None:

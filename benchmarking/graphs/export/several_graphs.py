@@ -18,8 +18,7 @@ Mamba-2 computes in blocks and does not need this.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -203,7 +202,7 @@ def empty_cache() -> Any:
 
 CONV, RECURRENT = "conv", "recurrent"
 SCAN = "mamba_selective_scan"
-"""The loop's name in transformers' modules."""
+"""The name in transformers' modules of the Python loop, which is torch's scan operator while a prompt is traced."""
 
 
 class Prefill(torch.nn.Module):
@@ -216,8 +215,15 @@ class Prefill(torch.nn.Module):
         self._last_only = last_logits_only(model)
 
     def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        with scan_as_operator(self.model):
+        module = sys.modules[type(self.model).__module__]
+        loop = getattr(module, SCAN, None)
+        if loop is not None:
+            setattr(module, SCAN, selective_scan)
+        try:
             output = self.model(input_ids=input_ids, use_cache=True, **self._last_only)
+        finally:
+            if loop is not None:
+                setattr(module, SCAN, loop)
         states = states_of(output.cache_params, "present")
         for name, state in states.items():
             if name.endswith(CONV):
@@ -287,20 +293,6 @@ def states_of(cache: Any, prefix: str) -> dict[str, torch.Tensor]:
         tensors[f"{prefix}_{index}_{CONV}"] = layer.conv_states[0].clone()
         tensors[f"{prefix}_{index}_{RECURRENT}"] = layer.recurrent_states[0].clone()
     return tensors
-
-
-@contextmanager
-def scan_as_operator(model: Any) -> Iterator[None]:
-    """Replaces the model's Python loop by torch's scan operator while inside."""
-    module = sys.modules[type(model).__module__]
-    before = getattr(module, SCAN, None)
-    if before is not None:
-        setattr(module, SCAN, selective_scan)
-    try:
-        yield
-    finally:
-        if before is not None:
-            setattr(module, SCAN, before)
 
 
 def selective_scan(

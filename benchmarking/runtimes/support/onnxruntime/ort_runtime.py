@@ -24,7 +24,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Option, Runtime
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, first_line, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import are_all_assumed, how_to_install
+from benchmarking.core.plugins import are_all_assumed, how_to_install, version_of
 from benchmarking.core.records import Cell, Device, Json, Precision, Scalar
 from benchmarking.devices.support.host import host_facts, int_fact
 from benchmarking.devices.support.ort_providers import OrtProvider
@@ -60,6 +60,11 @@ class OrtRuntime(Runtime):
 
     def import_libraries(self) -> None:
         import onnxruntime  # noqa: F401
+
+
+def installed_version(distributions: Sequence[str]) -> str | None:
+    """The version of the first of these distributions that is installed; None if none is."""
+    return next((version for name in distributions if (version := version_of(name)) is not None), None)
 
 
 def providers_of(device: Device) -> tuple[OrtProvider, ...]:

@@ -56,8 +56,8 @@ class CallTrace:
     """One call."""
 
     duration_ns: float
-    modules: dict[str, Totals] = field(default_factory=dict)
-    operators: dict[tuple[str, str], Totals] = field(default_factory=dict)
+    modules: defaultdict[str, Totals] = field(default_factory=lambda: defaultdict(Totals))
+    operators: defaultdict[tuple[str, str], Totals] = field(default_factory=lambda: defaultdict(Totals))
     """Time and bytes by (module, operator)."""
     phases: list[tuple[str, float]] = field(default_factory=list)
     """The call's marks, with ns since its start."""
@@ -153,8 +153,20 @@ class _Sweep:
             self._close_before(at)
             if one.get("name") != MEMORY_EVENT:
                 self._enter(one)
-            elif one["args"].get("Device Type", HOST_MEMORY) == kind:
-                self._allocate(int(one["args"]["Bytes"]))
+                continue
+            if one["args"].get("Device Type", HOST_MEMORY) != kind:
+                continue
+            size = int(one["args"]["Bytes"])  # an allocation, or a release if it is negative
+            self._in_use += size
+            self.call.peak_bytes = max(self.call.peak_bytes, self._in_use)
+            self.call.phase_peaks[-1] = max(self.call.phase_peaks[-1], self._in_use)
+            if not self._open:
+                continue
+            self._open[-1].peak = max(self._open[-1].peak, self._in_use)
+            if size > 0:
+                totals = self.call.modules[self._open[-1].module]
+                totals.allocations += 1
+                totals.allocated_bytes += size
         self._close_before(float("inf"))
 
     def launch(self, kernels: Iterable[Mapping[str, Any]]) -> None:
@@ -169,12 +181,12 @@ class _Sweep:
             begin, end = _span(kernel)
             self.call.kernels.append((begin - self._begin, end - self._begin))
             for module in set(launch.modules):
-                self._module_totals(module).device_inclusive_ns += end - begin
-            self._module_totals(launch.modules[-1]).device_exclusive_ns += end - begin
+                self.call.modules[module].device_inclusive_ns += end - begin
+            self.call.modules[launch.modules[-1]].device_exclusive_ns += end - begin
             for operator in set(launch.operators):
-                self._operator_totals(*operator).device_inclusive_ns += end - begin
+                self.call.operators[operator].device_inclusive_ns += end - begin
             if launch.operators:
-                self._operator_totals(*launch.operators[-1]).device_exclusive_ns += end - begin
+                self.call.operators[launch.operators[-1]].device_exclusive_ns += end - begin
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         begin, end = _span(event)
@@ -212,7 +224,7 @@ class _Sweep:
         """Close events that ended before a time. A child may end a rounding error after its parent."""
         while self._open and self._open[-1].end <= at:
             event = self._open.pop()
-            totals = self._module_totals(event.module)
+            totals = self.call.modules[event.module]
             totals.exclusive_ns += max(event.exclusive, 0.0)
             if self._open:
                 self._open[-1].peak = max(self._open[-1].peak, event.peak)
@@ -223,29 +235,10 @@ class _Sweep:
                 totals.peak_bytes = max(totals.peak_bytes, event.peak - event.bytes_at_start)
                 continue
             self.call.operator_calls += not event.has_children
-            operator = self._operator_totals(event.module, event.name)
+            operator = self.call.operators[event.module, event.name]
             operator.calls += 1
             operator.exclusive_ns += max(event.exclusive, 0.0)
             operator.inclusive_ns += event.end - event.begin if event.is_outermost else 0.0
-
-    def _allocate(self, size: int) -> None:
-        """An allocation, or a release if the size is negative."""
-        self._in_use += size
-        self.call.peak_bytes = max(self.call.peak_bytes, self._in_use)
-        self.call.phase_peaks[-1] = max(self.call.phase_peaks[-1], self._in_use)
-        if not self._open:
-            return
-        self._open[-1].peak = max(self._open[-1].peak, self._in_use)
-        if size > 0:
-            totals = self._module_totals(self._open[-1].module)
-            totals.allocations += 1
-            totals.allocated_bytes += size
-
-    def _module_totals(self, path: str) -> Totals:
-        return self.call.modules.setdefault(path, Totals())
-
-    def _operator_totals(self, module: str, name: str) -> Totals:
-        return self.call.operators.setdefault((module, name), Totals())
 
 
 def merge_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
