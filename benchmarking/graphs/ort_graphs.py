@@ -32,7 +32,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError, first_li
 from benchmarking.core.lazy_modules import np, onnx
 from benchmarking.core.plugins import version_of
 from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Workload
-from benchmarking.graphs.bundle import Bundle, Graph, read_bundle, write_bundle
+from benchmarking.graphs.bundle import Bundle, read_bundle, write_bundle
 from benchmarking.graphs.export import onnx_files
 from benchmarking.graphs.export.exporter import build_facts, with_weights
 from benchmarking.graphs.exported_model import QUANTIZER_PACKAGES, bundle_key, ensure_bundle
@@ -92,61 +92,54 @@ def fused_key(cell: Cell, point: Point) -> BuildKey:
 
 
 def write_fused(source: Path, workload: Workload, folder: Path) -> Mapping[str, Json]:
-    """Fill an empty folder with the fused graphs of a bundle. Returns the facts of the build."""
-    bundle = read_bundle(source)
+    """Fill an empty folder with the fused graphs of a bundle. Returns the facts of the build. Raises BenchhouseError
+    unless a graph keeps its inputs and outputs, UnsupportedError if nothing was fused."""
+    bundle, config = read_bundle(source), workload.config
     counts: Counter[str] = Counter()
     for name, graph in bundle.graphs.items():
-        counts += _write_fused_graph(name, graph, source / graph.file, workload, folder / graph.file)
+        old, new = source / graph.file, folder / graph.file
+        operators_before = _operators(onnx.load(str(old), load_external_data=False))
+        try:
+            with onnx_files.quiet():
+                from onnxruntime.transformers import optimizer
+
+                # Only its own fusions (level 0): ONNX Runtime's optimizations at load time depend on the provider.
+                optimized = optimizer.optimize_model(
+                    str(old),
+                    model_type=PATTERNS[str(config["model_type"])],
+                    num_heads=_number(config, HEADS),
+                    hidden_size=_number(config, WIDTH),
+                    opt_level=0,
+                )
+                size_bytes = sum(file.stat().st_size for file in (old, *onnx_files.weight_files(old)))
+                optimized.save_model_to_file(str(new), use_external_data_format=size_bytes > IN_ONE_FILE_BYTES)
+        except ImportError as error:
+            raise UnsupportedError(f"fused graphs need the packages of onnxruntime's optimizer: {error}") from error
+        except (RuntimeError, ValueError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
+            raise BenchhouseError(
+                f"onnxruntime's optimizer failed on graph {name!r}: {type(error).__name__}: {first_line(error)}"
+            ) from error
+        inputs, outputs = onnx_files.tensors(new)
+        fused_tensors = [(tensor.name, tensor.dtype) for tensor in (*inputs, *outputs)]
+        original = [(tensor.name, tensor.dtype) for tensor in (*graph.inputs, *graph.outputs)]
+        if sorted(fused_tensors) != sorted(original):
+            raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of graph {name!r}")
+        counts += _operators(optimized.model) - operators_before
     if not counts:
         raise UnsupportedError(
             f"the optimizer of onnxruntime.transformers found nothing to fuse in {', '.join(bundle.graphs)} of "
             f"{workload.model_id}: omit --fusion"
         )
     fused: dict[str, Json] = {FUSED: dict[str, Json](sorted(counts.items()))}
-    new = with_weights(dataclasses.replace(bundle, facts={**bundle.facts, **fused}), folder)
-    write_bundle(folder, new)
-    return {**build_facts(new), **fused}
+    bundle = with_weights(dataclasses.replace(bundle, facts={**bundle.facts, **fused}), folder)
+    write_bundle(folder, bundle)
+    return {**build_facts(bundle), **fused}
 
 
 def fused_operators(bundle: Bundle) -> dict[str, Json]:
     """For `verified`: the numbers of fused operators in the bundle's files; empty for an unfused bundle."""
     counts = bundle.facts.get(FUSED)
     return {} if counts is None else {FUSED: counts}
-
-
-def _write_fused_graph(name: str, graph: Graph, source: Path, workload: Workload, target: Path) -> Counter[str]:
-    """Write a graph's fused version. Returns its new operators with their numbers. Raises BenchhouseError unless it has
-    the inputs and outputs of the original.
-
-    The optimizer makes only its own fusions (level 0), since ONNX Runtime's optimizations at load time depend on the
-    provider."""
-    config = workload.config
-    operators_before = _operators(onnx.load(str(source), load_external_data=False))
-    try:
-        with onnx_files.quiet():
-            from onnxruntime.transformers import optimizer
-
-            optimized = optimizer.optimize_model(
-                str(source),
-                model_type=PATTERNS[str(config["model_type"])],
-                num_heads=_number(config, HEADS),
-                hidden_size=_number(config, WIDTH),
-                opt_level=0,
-            )
-            size_bytes = sum(file.stat().st_size for file in (source, *onnx_files.weight_files(source)))
-            optimized.save_model_to_file(str(target), use_external_data_format=size_bytes > IN_ONE_FILE_BYTES)
-    except ImportError as error:
-        raise UnsupportedError(f"fused graphs need the packages of onnxruntime's optimizer: {error}") from error
-    except (RuntimeError, ValueError, KeyError, IndexError, AssertionError, AttributeError, TypeError) as error:
-        raise BenchhouseError(
-            f"onnxruntime's optimizer failed on graph {name!r}: {type(error).__name__}: {first_line(error)}"
-        ) from error
-    inputs, outputs = onnx_files.tensors(target)
-    fused = [(tensor.name, tensor.dtype) for tensor in (*inputs, *outputs)]
-    original = [(tensor.name, tensor.dtype) for tensor in (*graph.inputs, *graph.outputs)]
-    if sorted(fused) != sorted(original):
-        raise BenchhouseError(f"onnxruntime's optimizer changed the inputs or outputs of graph {name!r}")
-    return _operators(optimized.model) - operators_before
 
 
 def _number(config: Mapping[str, Json], names: Sequence[str]) -> int:

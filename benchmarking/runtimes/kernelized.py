@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,38 +162,29 @@ def kernelize(model: Any, source: str, device_type: str) -> dict[str, Json]:
 
 
 def _repository(source: str) -> dict[str, Origin]:
+    """The layers of a folder or of a repository of the hub."""
     import json
 
     import kernels
+    from torch import nn
 
-    on_hub = ON_HUB.fullmatch(source)
-    if on_hub is None:
-        folder = Path(source)
-        layers = _layers(kernels.get_local_kernel(folder))
+    version: int | None
+    if (on_hub := ON_HUB.fullmatch(source)) is None:
+        repo, folder = source, Path(source)
+        kernel, layer_of = kernels.get_local_kernel(folder), partial(kernels.LocalLayerRepository, repo_path=folder)
         # All builds of a repository have the same version.
         metadata = next(iter(sorted(folder.glob("build/*/metadata.json"))), None)
         stated = None if metadata is None else json.loads(metadata.read_text(encoding="utf-8")).get("version")
         version = stated if isinstance(stated, int) else None
-        return {
-            name: Origin(
-                repo=source, version=version, layer=kernels.LocalLayerRepository(repo_path=folder, layer_name=name)
-            )
-            for name in layers
-        }
-    repo, number = on_hub["repo"], int(on_hub["version"])
+    else:
+        repo, version = on_hub["repo"], int(on_hub["version"])
+        kernel = kernels.get_kernel(repo, version=version)
+        layer_of = partial(kernels.LayerRepository, repo_id=repo, version=version)
     return {
-        name: Origin(
-            repo=repo, version=number, layer=kernels.LayerRepository(repo_id=repo, layer_name=name, version=number)
-        )
-        for name in _layers(kernels.get_kernel(repo, version=number))
+        name: Origin(repo=repo, version=version, layer=layer_of(layer_name=name))
+        for name, value in vars(getattr(kernel, "layers", object)).items()
+        if isinstance(value, type) and issubclass(value, nn.Module)
     }
-
-
-def _layers(kernel: Any) -> list[str]:
-    from torch import nn
-
-    members = vars(getattr(kernel, "layers", object)).items()
-    return [name for name, value in members if isinstance(value, type) and issubclass(value, nn.Module)]
 
 
 def _transformers_mapping(device_type: str) -> dict[str, Origin]:

@@ -109,9 +109,6 @@ COMMON = (
 """All options: an engine declares those it has, and gives a reason for each of the others."""
 NUMBERS = {CONTEXT_DEPTH.name: 0, BATCH_THREADS.name: 1, NGRAM_LOOKUP.name: 0, DRAFT_TOKENS.name: 1, GPU_LAYERS.name: 0}
 """Integer options with their minimum."""
-FILES = (LORA.name,)
-"""Options that name a file or folder."""
-
 QUANTIZATION = Option(
     name="quantization",
     help="quantization method",
@@ -199,14 +196,21 @@ def checked_settings(options: tuple[Option, ...], mode: Mapping[str, Scalar]) ->
     settings: dict[str, Scalar] = {}
     defaults = {option.name: option.values[0] for option in options if option.values and not option.is_filled_in}
     for name, value in mode.items():
-        chosen = _number(name, value) if name in NUMBERS else value
+        chosen = value
+        if name in NUMBERS:
+            flag = f"--{name.replace('_', '-')}"
+            try:
+                chosen = int(str(value))
+            except ValueError as error:
+                raise UsageError(f"{flag} takes a whole number: got {value!r}") from error
+            if chosen < NUMBERS[name]:
+                raise UsageError(f"{flag} takes a whole number from {NUMBERS[name]}: got {value}")
         is_off = name in (CONTEXT_DEPTH.name, NGRAM_LOOKUP.name) and chosen == 0
         if not is_off and (name == QUANTIZATION.name or defaults.get(name) != chosen):
             settings[name] = chosen
     shares(str(settings.get(TENSOR_SPLIT.name) or ""))
-    for name in FILES:
-        if name in settings and not Path(str(settings[name])).expanduser().exists():
-            raise UsageError(f"{_flag(name)} {settings[name]}: no such file or folder")
+    if (lora := settings.get(LORA.name)) is not None and not Path(str(lora)).expanduser().exists():
+        raise UsageError(f"{LORA.flag} {lora}: no such file or folder")
     if DRAFT_MODEL.name in settings and NGRAM_LOOKUP.name in settings:
         raise UsageError("--draft-model and --ngram-lookup exclude each other: give only one of them")
     if DRAFT_TOKENS.name in settings and not {DRAFT_MODEL.name, NGRAM_LOOKUP.name} & set(settings):
@@ -231,22 +235,6 @@ def quantized_mode(
     raise UsageError(
         f"--quantization {requested}: runtime {runtime} has no such type at {precision}: {available}{hint}"
     )
-
-
-def _number(name: str, value: Scalar) -> int:
-    """A whole number, at least the option's least. Raises UsageError."""
-    minimum = NUMBERS[name]
-    try:
-        number = int(str(value))
-    except ValueError as error:
-        raise UsageError(f"{_flag(name)} takes a whole number: got {value!r}") from error
-    if number < minimum:
-        raise UsageError(f"{_flag(name)} takes a whole number from {minimum}: got {value}")
-    return number
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 UNKNOWN_TOKEN = -1

@@ -324,24 +324,17 @@ def _add(writer: Any, name: str, array: np.ndarray, type_name: str) -> None:
     if type_name == "BF16":
         writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
         return
-    (rows, width), sizes, quantize = array.shape, TYPES[int(kind)], _quantizer()
+    specs = ((importlib.util.find_spec(module), file) for module, file in QUANTIZERS)
+    folders = ((spec.submodule_search_locations or (), file) for spec, file in specs if spec is not None)
+    paths = (Path(folder) / file for places, file in folders for folder in places)
+    if (library := next((path for path in paths if path.is_file()), None)) is None:
+        raise UnsupportedError("quantizing GGUF files needs llama.cpp: pip install xllamacpp")
+    quantize = ctypes.CDLL(str(library)).ggml_quantize_chunk
+    quantize.restype = ctypes.c_size_t
+    int64, matrix = ctypes.c_int64, ctypes.POINTER(ctypes.c_float)
+    quantize.argtypes = [ctypes.c_int, matrix, ctypes.c_void_p, int64, int64, int64, matrix]
+    (rows, width), sizes = array.shape, TYPES[int(kind)]
     packed = np.zeros((rows, width // sizes.block * sizes.bytes), dtype=np.uint8)
-    source = array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-    quantize(int(kind), source, packed.ctypes.data_as(ctypes.c_void_p), 0, rows, width, None)
+    target = packed.ctypes.data_as(ctypes.c_void_p)
+    quantize(int(kind), array.ctypes.data_as(matrix), target, 0, rows, width, None)
     writer.add_tensor(name, packed, raw_dtype=kind)
-
-
-def _quantizer() -> Any:
-    """ggml_quantize_chunk of the installed llama.cpp. Raises UnsupportedError where none is installed."""
-    for module, file in QUANTIZERS:
-        spec = importlib.util.find_spec(module)
-        folders = [] if spec is None else list(spec.submodule_search_locations or ())
-        for path in (Path(folder) / file for folder in folders):
-            if path.is_file():
-                function = ctypes.CDLL(str(path)).ggml_quantize_chunk
-                function.restype = ctypes.c_size_t
-                int64 = ctypes.c_int64
-                matrix = ctypes.POINTER(ctypes.c_float)
-                function.argtypes = [ctypes.c_int, matrix, ctypes.c_void_p, int64, int64, int64, matrix]
-                return function
-    raise UnsupportedError("quantizing GGUF files needs llama.cpp: pip install xllamacpp")

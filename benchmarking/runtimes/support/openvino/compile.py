@@ -39,7 +39,6 @@ from benchmarking.graphs.bundle import (
     QUANTIZED_TYPES,
     WEIGHT_NAMES,
     Bundle,
-    Graph,
     read_bundle,
     weights_precision,
 )
@@ -140,13 +139,37 @@ def check_weights(dtypes: Mapping[str, int], precision: Precision, model_id: str
 
 
 def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> Mapping[str, Json]:
-    """Convert the bundle in `source` into `folder`. Returns the facts of the build."""
-    bundle = read_bundle(source)
-    is_quantized = weights_precision(bundle.weight_dtypes) in QUANTIZED_TYPES  # a user's file, which stays as it is
-    saved = [
-        _convert_graph(source / graph.file, graph, folder / graph_file(name), None if is_quantized else precision)
-        for name, graph in bundle.graphs.items()
-    ]
+    """Convert the bundle in `source` into `folder`: every graph is read, its states become variables, and its weights
+    are compressed. Returns the facts of the build."""
+    openvino = import_openvino()
+    from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
+
+    bundle, core, saved = read_bundle(source), openvino.Core(), []
+    # A user's file, which stays as it is.
+    is_quantized = weights_precision(bundle.weight_dtypes) in QUANTIZED_TYPES
+    for name, graph in bundle.graphs.items():
+        try:
+            model = core.read_model(str(source / graph.file))
+        except RuntimeError as error:  # OpenVINO raises it for every failure
+            raise BenchhouseError(f"OpenVINO cannot convert {graph.file}: {last_line(error)}") from error
+        # As `openvino.convert_model` simplifies; then states become variables, which would hide some simplifications.
+        apply_moc_transformations(model, cf=False)
+        if graph.states:
+            apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
+        if precision in COMPRESSION and not is_quantized:
+            import nncf
+            from nncf.quantization.advanced_parameters import GroupSizeFallbackMode
+
+            groups: dict[str, Any] = {}
+            if precision != "int8":
+                parameters = nncf.AdvancedCompressionParameters(
+                    group_size_fallback_mode=GroupSizeFallbackMode.ADJUST, min_adjusted_group_size=MIN_GROUP_SIZE
+                )
+                groups = {"group_size": GROUP_SIZE, "advanced_parameters": parameters}
+            model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode[COMPRESSION[precision]], **groups)
+        target, is_half = str(folder / graph_file(name)), precision == "float16" and not is_quantized
+        openvino.save_model(model, target, compress_to_fp16=is_half)
+        saved.append(core.read_model(target))
     dtypes, weights_bytes = weights_of(saved)
     check_weights(dtypes, precision, model_id)
     shutil.copyfile(source / MANIFEST, folder / MANIFEST)
@@ -157,36 +180,6 @@ def convert(source: Path, folder: Path, precision: Precision, model_id: str) -> 
         "weight_dtypes": dict[str, Json](dtypes),
         "weights_bytes": weights_bytes,
     }
-
-
-def _convert_graph(source: Path, graph: Graph, target: Path, precision: Precision | None) -> Any:
-    """Read a graph, turn its states into variables, compress its weights (None: leave them), and save it. Returns the
-    saved model."""
-    openvino = import_openvino()
-    from openvino._offline_transformations import apply_make_stateful_transformation, apply_moc_transformations
-
-    core = openvino.Core()
-    try:
-        model = core.read_model(str(source))
-    except RuntimeError as error:  # OpenVINO raises it for every failure
-        raise BenchhouseError(f"OpenVINO cannot convert {source.name}: {last_line(error)}") from error
-    # As `openvino.convert_model` simplifies; then its states become variables, which would hide some simplifications.
-    apply_moc_transformations(model, cf=False)
-    if graph.states:
-        apply_make_stateful_transformation(model, {state.input: state.output for state in graph.states})
-    if precision is not None and precision in COMPRESSION:
-        import nncf
-        from nncf.quantization.advanced_parameters import GroupSizeFallbackMode
-
-        groups: dict[str, Any] = {}
-        if precision != "int8":
-            parameters = nncf.AdvancedCompressionParameters(
-                group_size_fallback_mode=GroupSizeFallbackMode.ADJUST, min_adjusted_group_size=MIN_GROUP_SIZE
-            )
-            groups = {"group_size": GROUP_SIZE, "advanced_parameters": parameters}
-        model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode[COMPRESSION[precision]], **groups)
-    openvino.save_model(model, str(target), compress_to_fp16=precision == "float16")
-    return core.read_model(str(target))
 
 
 def _weights_in(precision: Precision) -> str:

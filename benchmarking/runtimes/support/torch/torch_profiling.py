@@ -135,13 +135,26 @@ class TorchProfiler(CallProfiler):
             )
             for (module, name), mean in means.items()
         ]
+        # The phases of the last call. The first token is the prefill; all others are one phase, the decoding.
+        last, begin_ns, tokens = calls[-1], 0.0, 0
+        phases: dict[str, Json] = {}
+        if not last.phases:
+            phases["call"] = {"ms": ns_to_ms(last.duration_ns), "peak_bytes": last.peak_bytes}
+        totals: dict[str, dict[str, float]] = defaultdict(lambda: {"ms": 0.0, "peak_bytes": 0})
+        for (name, end_ns), peak in zip(last.phases, last.phase_peaks, strict=False):
+            tokens += name == TOKEN
+            phase = totals[name if name != TOKEN else "prefill" if tokens == 1 else "decode"]
+            phase["ms"] += ns_to_ms(end_ns - begin_ns)
+            phase["peak_bytes"] = max(phase["peak_bytes"], peak)  # above the start of the call
+            begin_ns = end_ns
+        phases.update(totals)
         return Breakdown(
             host_ms=host_ms,
             modules=self._modules(on_device=on_device, work=work),
             operators=tuple(sorted(times, key=lambda time: (-time.work_ms, time.module, time.operator))),
             metrics=metrics,
             missing=missing,
-            details={**_phases(calls), **read_back},
+            details={"phases": phases, **read_back},
         )
 
     def _mark(self, name: str) -> None:
@@ -309,21 +322,3 @@ def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]
         "device_idle_ms": ns_to_ms(mean([max(call.duration_ns - call.busy_ns, 0.0) for call in calls])),
         "largest_gap_ms": ns_to_ms(mean([call.largest_gap_ns for call in calls])),
     }
-
-
-def _phases(calls: Sequence[CallTrace]) -> dict[str, Json]:
-    """The phases of the last call, with ms and peak bytes above the start of the call. The first token is the prefill;
-    all others are one phase, the decoding."""
-    last = calls[-1]
-    if not last.phases:
-        return {"phases": {"call": {"ms": ns_to_ms(last.duration_ns), "peak_bytes": last.peak_bytes}}}
-    phases: dict[str, dict[str, float]] = {}
-    begin, tokens = 0.0, 0
-    for (name, end), peak in zip(last.phases, last.phase_peaks, strict=False):
-        tokens += name == TOKEN
-        phase = name if name != TOKEN else "prefill" if tokens == 1 else "decode"
-        totals = phases.setdefault(phase, {"ms": 0.0, "peak_bytes": 0})
-        totals["ms"] += ns_to_ms(end - begin)
-        totals["peak_bytes"] = max(totals["peak_bytes"], peak)
-        begin = end
-    return {"phases": dict[str, Json](phases)}
