@@ -91,10 +91,22 @@ def read_profile(path: Path, graph: str) -> tuple[Kernel, ...]:
             elif category == LAUNCHED and (parent := latest.get(event["args"].get(PARENT))) is not None:
                 parent.append(int(event["dur"]))
         has_device = any(launched)
-        return tuple(
-            replace(_kernel(event, graph), device_us=tuple(device_us) if has_device else None)
-            for event, device_us in zip(runs, launched, strict=True)
-        )
+        kernels = []
+        for event, device_us in zip(runs, launched, strict=True):
+            details = event["args"]
+            kernel = Kernel(
+                name=f"{graph}/{details.get('node_index', '')}/{str(event['name']).removesuffix(KERNEL_SUFFIX)}",
+                operator=str(details.get("op_name", "")),
+                provider=str(details["provider"]),
+                duration_us=int(event["dur"]),
+                began_us=int(event["ts"]),
+                thread=int(event.get("tid", 0)),
+                input_types=tuple(kind for kind, _ in _typed(details.get("input_type_shape", ()))),
+                outputs=_typed(details.get("output_type_shape", ())),
+                device_us=tuple(device_us) if has_device else None,
+            )
+            kernels.append(kernel)
+        return tuple(kernels)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: not a profile of ONNX Runtime ({type(error).__name__}: {error})") from error
 
@@ -172,20 +184,6 @@ def placement(kernels: Sequence[Kernel], requested: str) -> dict[str, Json]:
             if kernel.operator in QUANTIZED_PRODUCTS or (kernel.operator in PRODUCTS and kernel.input_types)
         ),
     }
-
-
-def _kernel(event: Mapping[str, Any], graph: str) -> Kernel:
-    details = event["args"]
-    return Kernel(
-        name=f"{graph}/{details.get('node_index', '')}/{str(event['name']).removesuffix(KERNEL_SUFFIX)}",
-        operator=str(details.get("op_name", "")),
-        provider=str(details["provider"]),
-        duration_us=int(event["dur"]),
-        began_us=int(event["ts"]),
-        thread=int(event.get("tid", 0)),
-        input_types=tuple(kind for kind, _ in _typed(details.get("input_type_shape", ()))),
-        outputs=_typed(details.get("output_type_shape", ())),
-    )
 
 
 def _typed(listed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[str, int], ...]:
