@@ -80,7 +80,7 @@ class WorkersOperation(Operation):
                 marks: list[tuple[str, int]] = []
                 operation.reset()
                 submitted = now_ns()
-                self._last[worker] = operation.run(lambda name, marks=marks: marks.append((name, now_ns())))
+                self._last[worker] = operation.run(_recorder(marks, now_ns))
                 completions.append(Completion(submitted_ns=submitted, completed_ns=now_ns(), marks=tuple(marks)))
             return completions
 
@@ -114,3 +114,7 @@ class WorkersOperation(Operation):
         self._threads.close()
         for operation in self._operations:
             operation.close()
+
+
+def _recorder(marks: list[tuple[str, int]], now_ns: Callable[[], int]) -> Mark:
+    return lambda name: marks.append((name, now_ns()))
