@@ -86,8 +86,16 @@ def find_documents(text: str) -> Documents:
     if len(text) > MAX_CHARACTERS or not re.search(r"^\s*[\[{]", text, re.MULTILINE):
         return Documents()
     search = _Search(lines=list(enumerate(text.split("\n"), 1)))
-    values = tuple(search.values())
-    return Documents(values=values, skipped=tuple(sorted(search.skipped, key=itemgetter(0))) if values else ())
+    values: list[Any] = []
+    at = 0
+    while at < len(search.lines):
+        value, following = search.document(at) if START.match(search.lines[at][1]) else (None, at + 1)
+        if value is None:
+            search.skip(search.lines[at])
+        else:
+            values.append(without_surrogates(value))
+        at = following
+    return Documents(values=tuple(values), skipped=tuple(sorted(search.skipped, key=itemgetter(0))) if values else ())
 
 
 class _Search:
@@ -97,21 +105,11 @@ class _Search:
         self.decoder = json.JSONDecoder(parse_int=whole_or_infinity, parse_constant=float)
         self.repairs, self.work = MAX_REPAIRS, MAX_WORK
 
-    def values(self) -> Iterator[Any]:
-        at = 0
-        while at < len(self.lines):
-            value, following = self._document(at) if START.match(self.lines[at][1]) else (None, at + 1)
-            if value is None:
-                self._skip(self.lines[at])
-            else:
-                yield without_surrogates(value)
-            at = following
-
-    def _skip(self, line: Line, text: str | None = None) -> None:
+    def skip(self, line: Line, text: str | None = None) -> None:
         if words := (line[1] if text is None else text).strip():
             self.skipped.append((line[0], words))
 
-    def _document(self, at: int) -> tuple[Any, int]:
+    def document(self, at: int) -> tuple[Any, int]:
         """The document that begins at the line, or None, and the place of the line after it."""
         text = self.lines[at][1].lstrip()
         try:
@@ -123,11 +121,11 @@ class _Search:
             return None, at + 1
         if not _is_document(value):
             return None, at + 1
-        self._skip(self.lines[at], text[end:])
+        self.skip(self.lines[at], text[end:])
         return value, at + 1
 
     def _repaired(self, at: int) -> tuple[Any, int]:
-        """Like `_document`, for one of several lines; lines that are not JSON are taken out."""
+        """Like `document`, for one of several lines; lines that are not JSON are taken out."""
         rest, taken = self.lines[at:], list[Line]()
         while self.work > 0:
             text = "\n".join(line for _, line in rest)
@@ -151,8 +149,8 @@ class _Search:
             used = text.count("\n", 0, end)
             own = [line for line in taken if line[0] < rest[used][0]]
             for line in own:
-                self._skip(line)
-            self._skip(rest[used], text[end : text.find("\n", end) if "\n" in text[end:] else len(text)])
+                self.skip(line)
+            self.skip(rest[used], text[end : text.find("\n", end) if "\n" in text[end:] else len(text)])
             return value, at + used + 1 + len(own)
         return None, at + 1
 
@@ -171,7 +169,7 @@ class _Search:
             if not _is_document(found):
                 return None, at + 1
         for line in self.lines[at + text.count("\n", 0, place) :]:
-            self._skip(line)
+            self.skip(line)
         return found, len(self.lines)
 
 
@@ -395,6 +393,11 @@ class ForeignFile:
         if self.json is not None:
             return () if b"\n" in self.content.strip() and not self.noise else (self.json,)
         return self._strict_lines or self._documents.lines
+
+    @property
+    def json_values(self) -> tuple[Any, ...]:
+        """The one JSON value, or the JSON lines."""
+        return self.json_lines if self.json is None else (self.json,)
 
     @cached_property
     def _strict_lines(self) -> tuple[Any, ...]:

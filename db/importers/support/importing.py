@@ -6,7 +6,6 @@ Files are read one by one and stored in groups, since a transaction takes longer
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 import traceback
@@ -191,12 +190,8 @@ def files_in(places: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
         yield from ((path := Path(error.filename), path == place) for error in errors)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """A file that was read: its outcome, or its runs and the outcome if all of them are new."""
-
-    outcome: Imported
-    runs: FileRuns | None = None
+Read = tuple[Imported, FileRuns | None]
+"""A file that was read: its outcome, and its runs if it has any; then the outcome is that of new runs."""
 
 
 def import_files(
@@ -208,29 +203,24 @@ def import_files(
     with groups of files; if it raises FormatError or StorageError for a group, its files are stored one by one, and the
     one it is raised for is refused. Raises LockedError.
     """
-    group: list[_Read] = []
+    group: list[Read] = []
     samples, started_s = 0, time.monotonic()
     for path, is_named in files:
-        read = _read(path, is_named, format_name, given)
-        group.append(read)
-        samples += read.outcome.samples
+        group.append(_read(path, is_named, format_name, given))
+        samples += group[-1][0].samples
         if len(group) >= GROUP_FILES or samples >= GROUP_SAMPLES or time.monotonic() - started_s >= GROUP_S:
             yield from _stored(group, store)
             group, samples, started_s = [], 0, time.monotonic()
     yield from _stored(group, store)
 
 
-def _stored(group: Sequence[_Read], store: Store) -> Iterator[Imported]:
+def _stored(group: Sequence[Read], store: Store) -> Iterator[Imported]:
     """The outcomes of a group, in order, after storing it."""
-    runs = [read.runs for read in group if read.runs is not None]
+    runs = [of_file for _, of_file in group if of_file is not None]
+    refusal: str | None = None
+    counts: Iterator[int] = iter(())
     try:
         counts = iter(store(runs) if runs else ())
-        outcomes = [read.outcome for read in group]
-        for place, read in enumerate(group):
-            if read.runs is not None:
-                new_runs = next(counts)
-                state: State = "imported" if new_runs else "present"
-                outcomes[place] = replace(read.outcome, new_runs=new_runs, state=state)
     except LockedError:
         raise
     except StorageError as error:
@@ -238,24 +228,31 @@ def _stored(group: Sequence[_Read], store: Store) -> Iterator[Imported]:
             for read in group:
                 yield from _stored([read], store)
             return
-        outcomes = [read.outcome for read in group]
-        for place, read in enumerate(group):
-            if read.runs is not None:
-                path, reason = read.outcome.path, str(error)
-                reason = reason if reason.startswith(str(path)) else f"{path}: {reason}"
-                outcomes[place] = Imported(path=path, state="refused", format=read.outcome.format, reason=reason)
-    yield from outcomes
+        refusal = str(error)
+    for outcome, of_file in group:
+        path = outcome.path
+        if of_file is None:
+            yield outcome
+        elif refusal is not None:
+            reason = refusal if refusal.startswith(str(path)) else f"{path}: {refusal}"
+            yield Imported(path=path, state="refused", format=outcome.format, reason=reason)
+        else:
+            new_runs = next(counts)
+            yield replace(outcome, new_runs=new_runs, state="imported" if new_runs else "present")
 
 
-def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
+def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> Read:
     """The file's runs, or why it has none. Whatever an importer raises is the outcome of the file."""
     try:
         return _understood(path, is_named, format_name, given)
     except FormatError as error:
-        return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=str(error)))
+        return Imported(path=path, state="refused" if is_named else "unknown", reason=str(error)), None
     except UnreadableError as error:
-        is_no_file = not is_named and _is_no_file(path)
-        return _Read(outcome=Imported(path=path, state="unread" if is_no_file else "refused", reason=str(error)))
+        # A pipe, a socket, a device, or a link to a folder or to nothing, and not a file or folder without permission.
+        is_link = os.path.islink(path) and (os.path.isdir(path) or not os.path.exists(path))
+        is_device = os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path)
+        is_no_file = not is_named and (is_link or is_device)
+        return Imported(path=path, state="unread" if is_no_file else "refused", reason=str(error)), None
     except Exception as error:  # noqa: BLE001  a stranger's file must not end the import of the others
         if shows_tracebacks():
             traceback.print_exc(file=sys.stderr)
@@ -263,16 +260,7 @@ def _read(path: Path, is_named: bool, format_name: str | None, given: GivenValue
         reason = f"{path}: not understood: {what} (a fault of this program: please report it with the file)"
         if (line := out_of_memory_line(error)) is not None:
             reason = f"{path}: {line}"
-        return _Read(outcome=Imported(path=path, state="refused", reason=reason))
-
-
-def _is_no_file(path: Path) -> bool:
-    """Whether it is neither a file nor a folder: a pipe, a socket, a device, a link to a folder or to nothing."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return os.path.islink(path)
-    return os.path.islink(path) if stat.S_ISDIR(mode) else not stat.S_ISREG(mode)
+        return Imported(path=path, state="refused", reason=reason), None
 
 
 def run_without_secrets(run: Run) -> Run:
@@ -299,7 +287,7 @@ def run_without_secrets(run: Run) -> Run:
     return replace(clean, hardware=hardware, results=results)
 
 
-def _understood(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> _Read:
+def _understood(path: Path, is_named: bool, format_name: str | None, given: GivenValues) -> Read:
     if os.path.isdir(path):
         try:
             os.scandir(path).close()
@@ -309,11 +297,11 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
     file = read_file(path)
     if isinstance(file.json, dict) and file.json.get("format") == FORMAT:
         reason = f"{path}: a run file of this program: load it with {as_typed('setup')} --ingest"
-        return _Read(outcome=Imported(path=path, state="refused" if is_named else "unknown", reason=reason))
+        return Imported(path=path, state="refused" if is_named else "unknown", reason=reason), None
     if format_name is None and not is_named and not recognising(file):
         is_broken = file.json_problem is not None and path.suffix == ".json"
         reason = file.json_problem or file.description
-        return _Read(outcome=Imported(path=path, state="refused" if is_broken else "unknown", reason=reason))
+        return Imported(path=path, state="refused" if is_broken else "unknown", reason=reason), None
     found = importers_for(file, format_name)
     runs: list[Run] = []
     errors: dict[str, FormatError] = {}
@@ -326,26 +314,23 @@ def _understood(path: Path, is_named: bool, format_name: str | None, given: Give
     if not runs:
         first = min(errors.values(), key=lambda one: isinstance(one, NoResultsError))  # a fault before an empty file
         state: State = "nothing" if isinstance(first, NoResultsError) else "refused"
-        return _Read(outcome=Imported(path=path, state=state, format=names, reason=str(first)))
+        return Imported(path=path, state=state, format=names, reason=str(first)), None
     for name, problem in errors.items():
         file.leave_out(name, str(problem).removeprefix(f"{path}: "))
     source = STDIN if path == Path("-") else str(path.resolve())
-    file_runs = FileRuns(runs=runs, source=source, source_sha256=file.sha256)
     results = [result for run in runs for result in run.results]
-    return _Read(
-        outcome=Imported(
-            path=file.path,
-            state="imported",
-            format=names,
-            runs=len(runs),
-            results=len(results),
-            samples=sum(len(samples.values) for result in results for samples in result.samples),
-            left_out=tuple(left_out.text for left_out in file.left_out),
-            doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
-            compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
-            nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
-            unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
-            models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
-        ),
-        runs=file_runs,
+    outcome = Imported(
+        path=file.path,
+        state="imported",
+        format=names,
+        runs=len(runs),
+        results=len(results),
+        samples=sum(len(samples.values) for result in results for samples in result.samples),
+        left_out=tuple(left_out.text for left_out in file.left_out),
+        doubts=dict(Counter(doubt.kind for result in results for doubt in result.doubts)),
+        compacted=any(large_sample.quantiles is not None for large_sample in large_samples(runs)),
+        nameless=sum(run.hardware.device.name is None and run.hardware.cpu_model is None for run in runs),
+        unnamed_models=sum(is_unnamed(run.cell.workload.model_id) for run in runs),
+        models=tuple(dict.fromkeys(run.cell.workload.model_id for run in runs)),
     )
+    return outcome, FileRuns(runs=runs, source=source, source_sha256=file.sha256)

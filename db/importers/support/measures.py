@@ -115,8 +115,9 @@ def foreign_result(
     supported, unsupported = supported_tails(others, sample_count or None)
     all_metrics = {**supported, **computed, **known}
     reasons |= unsupported | dict(missing or {})
-    all_metrics, impossible = possible(all_metrics)
-    reasons |= impossible
+    for name, value in list(all_metrics.items()):
+        if not math.isfinite(value) or (value < 0 and name.startswith(IMPOSSIBLE_BELOW_0)):
+            reasons[name] = f"left_out: {all_metrics.pop(name):g} in the file, which cannot be"
     if "throughput_samples_per_sec" in all_metrics:
         at_median = OVERLAPPING if is_load else _at_median(all_metrics, point)
         if isinstance(at_median, str):
@@ -164,17 +165,6 @@ def _at_median(metrics: Mapping[str, float], point: Point) -> float | str:
     if abs(rate * mean / MS_PER_S / (point.batch_size * point.concurrency) - 1) > SAME_RATE:
         return OTHER_RATE
     return rate * mean / middle
-
-
-def possible(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
-    """The metrics that can be, and the reasons for the others: a time or rate below 0, or not a finite number."""
-    found, reasons = {}, {}
-    for name, value in metrics.items():
-        if math.isfinite(value) and not (value < 0 and name.startswith(IMPOSSIBLE_BELOW_0)):
-            found[name] = value
-        else:
-            reasons[name] = f"left_out: {value:g} in the file, which cannot be"
-    return found, reasons
 
 
 def _not_negative(samples: Sequence[Samples]) -> tuple[Sequence[Samples], list[Doubt]]:
@@ -303,78 +293,65 @@ NO_NUMBER = "no latency, rate or throughput that is understood"
 def without_numbers(run: Run) -> Run:
     """The run, in which each result that succeeded but has no measured number has failed, with the unread fields that
     look like one."""
-    results = tuple(
-        result
-        if result.status != "ok" or result.samples or not all(map(NOT_MEASURED.fullmatch, result.metrics))
-        else _failed(run, result)
-        for result in run.results
-    )
-    if results == run.results:
+    results = list(run.results)
+    for place, result in enumerate(results):
+        if result.status == "ok" and not result.samples and all(map(NOT_MEASURED.fullmatch, result.metrics)):
+            names = list(dict.fromkeys(name for column in WORDS for name in _alike(column, run, result)))
+            stated = result.extra.get("kept")
+            kept = {**(stated if isinstance(stated, dict) else {}), **result.metrics}
+            results[place] = replace(
+                result,
+                status="failed",
+                error=f"{NO_NUMBER}: the file has {listed(names, 8)}" if names else NO_NUMBER,
+                validity=None,
+                doubts=(),
+                launches=0,
+                metrics={},
+                extra={**result.extra, "kept": kept},
+            )
+    if tuple(results) == run.results:
         return run
     status = max((result.status for result in results), key=RANK.index)
-    return replace(
-        run, results=results, status=status, error=run.error or next(result.error for result in results if result.error)
-    )
-
-
-def _failed(run: Run, result: Result) -> Result:
-    names = list(dict.fromkeys(name for pattern in WORDS.values() for name in _alike(pattern, run, result)))
-    error = f"{NO_NUMBER}: the file has {listed(names, 8)}" if names else NO_NUMBER
-    stated = result.extra.get("kept")
-    kept = {**(stated if isinstance(stated, dict) else {}), **result.metrics}
-    return replace(
-        result,
-        status="failed",
-        error=error,
-        validity=None,
-        doubts=(),
-        launches=0,
-        metrics={},
-        extra={**result.extra, "kept": kept},
-    )
+    error = run.error or next(result.error for result in results if result.error)
+    return replace(run, results=tuple(results), status=status, error=error)
 
 
 def with_reasons(run: Run, left_out: Sequence[LeftOut]) -> Run:
     """The run with the reasons for missing metrics, and with what was left out of the file while it was read."""
-    results = tuple(_with_reasons(run, result, left_out) for result in run.results)
-    if not left_out or run.origin is None:
-        return replace(run, results=results)
-    texts: list[Json] = [one.text for one in left_out]
-    return replace(run, results=results, origin=replace(run.origin, kept={**run.origin.kept, "left_out": texts}))
-
-
-def _with_reasons(run: Run, result: Result, left_out: Sequence[LeftOut]) -> Result:
-    if result.status != "ok":
-        return result
-    missing = dict(result.missing)
-    for column, pattern in WORDS.items():
-        if column in result.metrics or missing.get(column, MEDIAN_NOT_STATED) != MEDIAN_NOT_STATED:
-            continue
-        wrong = next((one for one in left_out if _looks_like(pattern, column, one.place.rpartition(".")[2])), None)
-        if wrong is not None:
-            missing[column] = f"left_out: {wrong.text}"
-        elif names := _alike(pattern, run, result):
-            shown = ", ".join(names[:MAX_FIELDS])
-            missing[column] = f"not_read: {shown} may be it, in a form or unit that is not known"
     sizes: dict[str, Json] = {one.place: one.problem for one in left_out if one.is_size}
-    doubts = result.doubts
-    if sizes:
-        doubts = (*doubts, Doubt(kind="size_left_out", severity="noisy", evidence=sizes))
-    return replace(result, missing=missing, doubts=doubts, validity=validity(doubts))
+    of_sizes = (Doubt(kind="size_left_out", severity="noisy", evidence=sizes),) if sizes else ()
+    results = list(run.results)
+    for place, result in enumerate(results):
+        if result.status != "ok":
+            continue
+        missing, doubts = dict(result.missing), (*result.doubts, *of_sizes)
+        for column in WORDS:
+            if column in result.metrics or missing.get(column, MEDIAN_NOT_STATED) != MEDIAN_NOT_STATED:
+                continue
+            wrong = next((one for one in left_out if _looks_like(column, one.place.rpartition(".")[2])), None)
+            if wrong is not None:
+                missing[column] = f"left_out: {wrong.text}"
+            elif names := _alike(column, run, result):
+                shown = ", ".join(names[:MAX_FIELDS])
+                missing[column] = f"not_read: {shown} may be it, in a form or unit that is not known"
+        results[place] = replace(result, missing=missing, doubts=doubts, validity=validity(doubts))
+    origin = run.origin
+    if left_out and origin is not None:
+        texts: list[Json] = [one.text for one in left_out]
+        origin = replace(origin, kept={**origin.kept, "left_out": texts})
+    return replace(run, results=tuple(results), origin=origin)
 
 
-def _alike(pattern: re.Pattern[str], run: Run, result: Result) -> list[str]:
+def _alike(column: str, run: Run, result: Result) -> list[str]:
     """The unread fields with numbers that look like the metric."""
     kept: list[Any] = [result.extra.get("kept"), None if run.origin is None else run.origin.kept]
-    column = next(name for name, one in WORDS.items() if one is pattern)
-    found = (name for values in kept for name in _numeric(values) if _looks_like(pattern, column, name))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(name for values in kept for name in _numeric(values) if _looks_like(column, name)))
 
 
-def _looks_like(pattern: re.Pattern[str], column: str, name: str) -> bool:
+def _looks_like(column: str, name: str) -> bool:
     word = name.lower().replace(" ", "_").replace("-", "_")
     another = OTHER_METRICS.get(column)
-    return bool(pattern.search(word)) and not (another and another.search(word))
+    return bool(WORDS[column].search(word)) and not (another and another.search(word))
 
 
 def _numeric(values: Any, depth: int = 0) -> Iterator[str]:

@@ -54,8 +54,7 @@ def storable(value: Any, depth: int = 0) -> Json:
 
 def shortened(value: Any) -> str:
     """The value, shortened for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return short_name(repr(value))
 
 
 def short_name(name: str) -> str:
@@ -388,6 +387,12 @@ def mostly(entries: Iterable[Entry], is_known: Callable[[Entry], bool]) -> bool:
     return 2 * sum(found) > len(found)
 
 
+def has_benchmarks(value: Any, names: Set[str], of_each: str) -> bool:
+    """Whether it is an object with these fields, and with a list of benchmarks, none or most of them with `of_each`."""
+    benchmarks = value["benchmarks"] if has_keys(value, {"benchmarks", *names}) else None
+    return isinstance(benchmarks, list) and (not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {of_each})))
+
+
 def json_objects(file: ForeignFile, values: Iterable[Any], word: str, first: int = 1) -> Iterator[Fields]:
     """Each object of a file, named like "line 2"; other values are left out."""
     for number, value in enumerate(values, first):
@@ -502,7 +507,7 @@ def has_columns(*names: str) -> Callable[[list[str]], bool]:
     return lambda cells: set(names) <= set(cells)
 
 
-def csv_header(file: ForeignFile, fits: Callable[[list[str]], bool] = bool) -> list[str]:
+def csv_header(file: ForeignFile, fits: Callable[[list[str]], bool]) -> list[str]:
     """The cells of the first line that `fits` as a header; empty without one."""
     return find_header(file, fits)[1]
 

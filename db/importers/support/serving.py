@@ -204,25 +204,38 @@ def _of_statistics(
 ) -> Sequence[Doubt]:
     """The doubts about a load at a rate that follow from its statistics."""
     metrics, rate = result.metrics, float(result.point.axes[REQUEST_RATE])
+    succeeded = result.iterations or 0  # 0, too few for any doubt about a rate, if the file does not state them
+    requests = round(succeeded + failed)
+    by_chance = drawn_shortfall(requests, variation)
     first_ms = metrics.get("time_to_first_token_ms", metrics.get("latency_median_ms"))
+    completed, most_ms = (metrics.get(one) for one in ("throughput_samples_per_sec", "latency_max_ms"))
     doubts: list[Doubt] = []
     if lateness_p95_ms is not None and first_ms is not None:
         doubts += late_generator(lateness_p95_ms, first_ms)
-    sent = achieved_per_s if achieved_per_s is not None or failed else _most_sent_per_s(result)
+    sent = achieved_per_s
+    if sent is None and not failed and completed and most_ms is not None:
+        # The highest possible rate: the last request was sent no earlier than the longest latency before the end.
+        sending_s = succeeded / completed - most_ms / MS_PER_S
+        sent = succeeded / sending_s if sending_s > 0 else None
     if sent is not None and rate > 0:
-        by_chance = drawn_shortfall(round(_succeeded(result) + failed), variation)
         doubts += rate_not_achieved(rate, sent / rate, by_chance=by_chance)
-    if not (completed := metrics.get("throughput_samples_per_sec")):
+    if not completed:
         return doubts
-    requests = round(_succeeded(result) + failed)
-    least = completed * (1 - drawn_shortfall(requests, variation)) * (1 - 1 / max(requests, 1))  # n have n - 1 gaps
+    least = completed * (1 - by_chance) * (1 - 1 / max(requests, 1))  # n have n - 1 gaps
     if 0 < rate < least * ROUNDING:
         evidence: dict[str, Json] = {"request_rate": rate, "completed_per_sec": completed}
         doubts.append(Doubt(kind="rate_exceeded", severity="noisy", evidence=evidence))
-    if result.point.concurrency > 1:  # a limit of requests in flight holds the client back
-        return doubts if doubts or sent is not None else _held_back(result, rate, completed, variation)
+    if result.point.concurrency > 1:
+        # A limit of requests in flight may have kept the client from its rate: then it completed far fewer requests
+        # than one that sends at the rate and waits for its last answer.
+        longest_ms = next((one for name in LONGEST if (one := metrics.get(name)) is not None), None)
+        if not doubts and sent is None and longest_ms is not None and rate > 0 and succeeded:
+            expected_per_s = succeeded / (succeeded / rate + longest_ms / MS_PER_S)
+            by_chance = drawn_shortfall(succeeded, variation)
+            return rate_not_achieved(rate, completed / expected_per_s, by_chance=by_chance)
+        return doubts
     doubts += over_saturated_by_statistics(
-        _succeeded(result),
+        succeeded,
         rate,
         completed,
         peak=metrics.get("max_concurrent_requests"),
@@ -233,34 +246,8 @@ def _of_statistics(
     return doubts
 
 
-def _succeeded(result: Result) -> int:
-    """The requests that succeeded; 0, too few for any doubt about a rate, if the file does not state them."""
-    return result.iterations or 0
-
-
-def _held_back(result: Result, rate: float, completed_per_s: float, variation: float) -> Sequence[Doubt]:
-    """The doubt about a load whose limit of requests in flight kept it from its rate: it completed far fewer requests
-    than one that sends at the rate and then waits for its last answer."""
-    longest_ms = next((one for name in LONGEST if (one := result.metrics.get(name)) is not None), None)
-    if longest_ms is None or rate <= 0 or _succeeded(result) < 1:
-        return ()
-    expected_per_s = _succeeded(result) / (_succeeded(result) / rate + longest_ms / MS_PER_S)
-    by_chance = drawn_shortfall(_succeeded(result), variation)
-    return rate_not_achieved(rate, completed_per_s / expected_per_s, by_chance=by_chance)
-
-
 LONGEST = ("latency_max_ms", "latency_p99_ms", "stated_latency_p99_ms", "latency_p95_ms", "latency_p90_ms")
 """Latencies that the last request of a load hardly exceeds, the surest first."""
-
-
-def _most_sent_per_s(result: Result) -> float | None:
-    """The highest possible sending rate of requests that all succeeded: the last one was sent no earlier than the
-    longest latency before the end. None if the file does not state it."""
-    ended_per_s, longest_ms = (result.metrics.get(one) for one in ("throughput_samples_per_sec", "latency_max_ms"))
-    if not ended_per_s or longest_ms is None:
-        return None
-    sending_s = _succeeded(result) / ended_per_s - longest_ms / MS_PER_S
-    return _succeeded(result) / sending_s if sending_s > 0 else None
 
 
 def with_requests(result: Result, requests: tuple[Requests, ...], *, variation: float = 1.0) -> Result:
@@ -344,7 +331,12 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
     """The requests in the form of the table requests; empty for none."""
     if not sent:
         return ()
-    ordered = sorted(map(_in_order, sent), key=lambda one: (one.intended_s, one.sent_s))
+    ordered = sorted(sent, key=lambda one: (one.intended_s, one.sent_s))
+    for place, request in enumerate(ordered):
+        # Outputs and end are unknown if any is before the start.
+        times = (request.first_s, request.end_s, *request.tokens_s[:1])
+        if any(at is not None and at < request.sent_s - CLOCK_S for at in times):
+            ordered[place] = replace(request, first_s=None, tokens_s=(), end_s=None)
     zero = ordered[0].intended_s
     keeps_all = sum(len(request.tokens_s) for request in ordered) <= MOST_ARRIVALS
 
@@ -373,14 +365,6 @@ def requests_record(sent: Sequence[Sent]) -> tuple[Requests, ...]:
         turn=absent,
     )
     return (requests,)
-
-
-def _in_order(request: Sent) -> Sent:
-    """The request; without outputs and end, which are then unknown, if it has any before it was sent."""
-    times = (request.first_s, request.end_s, *request.tokens_s[:1])
-    if all(at is None or at >= request.sent_s - CLOCK_S for at in times):
-        return request
-    return replace(request, first_s=None, tokens_s=(), end_s=None)
 
 
 CLOCK_S = 1e-6
