@@ -140,13 +140,8 @@ def read_aiperf(file: ForeignFile) -> Iterator[ForeignRun]:
     cancelled, complete, reason = top.flag("was_cancelled"), top.flag("is_complete"), top.text("incomplete_reason")
     evidence: dict[str, Json] = {"cancelled": cancelled, "reason": reason}
     is_cut_short = cancelled or complete is False
-    result = _export_result(
-        top,
-        columns=OURS,
-        concurrency=load.count("concurrency"),
-        request_rate=load.number("rate" if "rate" in load else "request_rate", low=0),
-        doubts=[Doubt(kind="load_cut_short", severity="invalid", evidence=evidence)] if is_cut_short else [],
-    )
+    doubts = [Doubt(kind="load_cut_short", severity="invalid", evidence=evidence)] if is_cut_short else []
+    result = _export_result(top, OURS, load, doubts)
     arrivals = load.text("type")
     yield ForeignRun(
         stated_times=(top.text("start_time"),),
@@ -191,29 +186,22 @@ def _of_sweep(file: ForeignFile, aggregated: str) -> ForeignRun:
     folder = folder.parent if folder.name == "sweep_aggregate" else folder
     if any(next(folder.glob(f"{place}{RUN_FILE}"), None) for place in ("", "*/", "*/*/")):
         file.without_results(f"aggregate of a sweep: each run has its own file, {RUN_FILE}")
+
+    def of_combination(combination: Fields) -> Result:
+        # The names of its parameters may be paths: phases.profiling.concurrency.
+        parameters = combination.section("parameters")
+        values = {name.rpartition(".")[2]: parameters.any(name) for name in parameters}
+        metrics = combination.required(combination.fields, "metrics")
+        return _export_result(metrics, OURS, Fields(file, values, parameters.path))
+
     top = top_fields(file)
-    combinations = top.required(top.objects, "per_combination_metrics")
-    results = list(understood(file, combinations, _of_combination))
+    results = list(understood(file, top.required(top.objects, "per_combination_metrics"), of_combination))
     return ForeignRun(
         model_id=UNNAMED,
         task="text-generation",
         results=results,
         runtime_mode=load_mode(results[0]) if results else {},
         kept=top.rest(),
-    )
-
-
-def _of_combination(combination: Fields) -> Result:
-    """The load with these parameters. Their names may be paths: phases.profiling.concurrency."""
-    parameters = combination.section("parameters")
-    named = Fields(
-        combination.file, {name.rpartition(".")[2]: parameters.any(name) for name in parameters}, parameters.path
-    )
-    return _export_result(
-        combination.required(combination.fields, "metrics"),
-        columns=OURS,
-        concurrency=named.count("concurrency"),
-        request_rate=named.number("rate" if "rate" in named else "request_rate", low=0),
     )
 
 
@@ -240,9 +228,7 @@ def read_genai_perf(file: ForeignFile) -> Iterator[ForeignRun]:
     endpoint = config.fields("endpoint") or config
     analyzer = config.fields("perf_analyzer") or config
     stimulus = analyzer.fields("stimulus") or config
-    result = _export_result(
-        top, columns={}, concurrency=stimulus.count("concurrency"), request_rate=stimulus.number("request_rate", low=0)
-    )
+    result = _export_result(top, {}, stimulus)
     named = "model_names" if "model_names" in config else "model"
     models = config.required(config.any, named)
     yield ForeignRun(
@@ -298,14 +284,15 @@ def _exported_table(file: ForeignFile, is_header: Callable[[list[str]], bool]) -
     return found
 
 
-def _export_result(
-    top: Fields, *, columns: Columns, concurrency: int | None, request_rate: float | None, doubts: Sequence[Doubt] = ()
-) -> Result:
-    """The result of the one load in such a file. `columns` are the tool's columns in addition to `EXPORT_COLUMNS`."""
+def _export_result(top: Fields, columns: Columns, load: Fields, doubts: Sequence[Doubt] = ()) -> Result:
+    """The result of the one load in such a file, with these settings. `columns` are the tool's columns in addition to
+    `EXPORT_COLUMNS`."""
+    concurrency = load.count("concurrency")
+    request_rate = load.number("rate" if "rate" in load else "request_rate", low=0)
     requests = _mean_value(top, "request_count")
     columns = {**EXPORT_COLUMNS, **columns}
     metrics: dict[str, float] = {}
-    for name in [name for name in top if _is_metric(top.peek(name))]:
+    for name in filter(lambda name: _is_metric(top.peek(name)), top):
         metric = top.required(top.fields, name)
         unit = metric.text("unit") or ""
         # "tokens/sec/user" is tokens_per_sec_per_user; a unit in the metric's name is not repeated.

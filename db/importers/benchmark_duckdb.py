@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -83,45 +84,39 @@ Raw = tuple[tuple[str, ...], Mapping[tuple[str, ...], Sequence["RawValues"]]]
 """The columns that join raw values to their result, and the raw values by what is in these columns."""
 
 
+@contextmanager
+def _opened(file: ForeignFile, *, lock_timeout_s: float) -> Iterator[tuple[DuckDB, set[str]]]:
+    """A connection to the database, and the names of its tables. Raises StorageError."""
+    opened = connect(str(file.path), SETTINGS, read_only=True, lock_timeout_s=lock_timeout_s)
+    with translate_errors(str(file.path)), opened as connection:
+        yield connection, {name for (name,) in connection.execute(TABLES).fetchall()}
+
+
 def has_tables(file: ForeignFile) -> bool:
     """Whether the file is a DuckDB database with the tables, but not a warehouse of this program."""
     if not file.is_duckdb:
         return False
     try:
-        with translate_errors(str(file.path)), _opened(file, lock_timeout_s=0.0) as connection:
-            names = _names(connection)
+        with _opened(file, lock_timeout_s=0.0) as (_, names):
+            return names.issuperset(REQUIRED) and BOOKKEEPING not in names
     except StorageError:  # locked, damaged or from a newer DuckDB: not recognized
         return False
-    return names.issuperset(REQUIRED) and BOOKKEEPING not in names
 
 
 def read_tables(file: ForeignFile) -> Tables:
-    """The rows of the tables. Raises FormatError for a file without them, StorageError for an unreadable one."""
-    with translate_errors(str(file.path)), _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as connection:
-        names = _names(connection)
-        absent = [name for name in REQUIRED if name not in names]
-        if absent:
+    """The rows of the tables in insertion order, without NULLs. Raises FormatError for a file without them,
+    StorageError for an unreadable one."""
+    tables: dict[str, list[Fields]] = {name: [] for name in (*REQUIRED, *OPTIONAL)}
+    with _opened(file, lock_timeout_s=LOCK_TIMEOUT_S) as (connection, names):
+        if absent := [name for name in REQUIRED if name not in names]:
             file.refuse(f"no table {' and no table '.join(absent)}")
-        return {name: _rows(file, connection, name) if name in names else [] for name in (*REQUIRED, *OPTIONAL)}
-
-
-def _opened(file: ForeignFile, *, lock_timeout_s: float) -> DuckDB:
-    return connect(str(file.path), SETTINGS, read_only=True, lock_timeout_s=lock_timeout_s)
-
-
-def _names(connection: DuckDB) -> set[str]:
-    return {name for (name,) in connection.execute(TABLES).fetchall()}
-
-
-def _rows(file: ForeignFile, connection: DuckDB, table: str) -> list[Fields]:
-    """The rows in insertion order, without NULLs; `table` is one of our own names, never from the file."""
-    cursor = connection.execute(f"SELECT * FROM main.{table} ORDER BY rowid")
-    columns = [column[0].lower() for column in cursor.description or ()]
-    found = []
-    for number, row in enumerate(cursor.fetchall(), start=1):
-        values = {name: plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
-        found.append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
-    return found
+        for table in tables.keys() & names:  # our own names, never from the file
+            cursor = connection.execute(f"SELECT * FROM main.{table} ORDER BY rowid")
+            columns = [column[0].lower() for column in cursor.description or ()]
+            for number, row in enumerate(cursor.fetchall(), start=1):
+                values = {name: plain(value) for name, value in zip(columns, row, strict=True) if value is not None}
+                tables[table].append(Fields(file, values, f"{table} row {number}", numbers_are_text=True))
+    return tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,10 +210,13 @@ def merged(held: Sequence[ResultRow]) -> list[ResultRow]:
 def result_of(held: ResultRow) -> Result:
     """The result; latency columns that the file does not state are computed from the raw values."""
     raw_rest = [dict(one.kept) for one in held.raw]
+    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
+    for row in held.raw:
+        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
     samples = [
         measured(metric, values, unit=unit, launch=launch, phase=phase)
-        for (launch, phase, metric, unit), values in in_order(held.raw)
-        if values
+        for (launch, phase, metric, unit), own in groups.items()
+        if (values := [value for row in sorted(own, key=lambda row: row.order) for value in row.values])
     ]
     walls = [sample.values for sample in samples if sample.metric == "latency_wall" and sample.phase == "measure"]
     metrics, missing = supported_tails(held.metrics, sum(map(len, walls)) or held.iterations)
@@ -285,15 +283,18 @@ def raw_values(fields: Fields) -> RawValues | None:
     column = listed or single
     if column is None:
         return None
-    named, unit = first(fields, ("metric", "metric_name")), first(fields, ("unit", "metric_unit"))
-    metric = (fields.text(named) if named else None) or "latency_wall"
-    of_name = RAW_VALUE.fullmatch(column)
-    stated = (of_name and of_name[1]) or (fields.text(unit) if unit else None)
+    metric, of_name = text_in(fields, "metric", "metric_name") or "latency_wall", RAW_VALUE.fullmatch(column)
+    stated = (of_name and of_name[1]) or text_in(fields, "unit", "metric_unit")
     if stated is None:
         fields.refuse(column, "no unit: expected one in the column's name or in a column unit")
     values = fields.numbers(column) if listed else (fields.required(fields.number, column),)
     order, launch = first(fields, RAW_ORDER), first(fields, RAW_LAUNCH)
-    launched, ordered, phase = launch and fields.integer(launch), order and fields.number(order), _phase(fields)
+    launched, ordered = launch and fields.integer(launch), order and fields.number(order)
+    is_warmup = fields.flag("is_warmup") or fields.flag("warmup")
+    word = "warmup" if is_warmup else (fields.text("phase") or "measure").lower()
+    phase = next((phase for phase in PHASES if word.startswith(phase)), None)
+    if phase is None:
+        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {shortened(word)}")
     return RawValues(
         launch=launched or 0,
         phase=phase,
@@ -303,25 +304,6 @@ def raw_values(fields: Fields) -> RawValues | None:
         values=tuple(value * TO_MS.get(stated, 1.0) for value in values or ()),
         kept=fields.rest(),
     )
-
-
-def _phase(fields: Fields) -> Phase:
-    if fields.flag("is_warmup") or fields.flag("warmup"):
-        return "warmup"
-    stated = (fields.text("phase") or "measure").lower()
-    found = next((phase for phase in PHASES if stated.startswith(phase)), None)
-    if found is None:
-        fields.refuse("phase", f"expected {' or '.join(PHASES)}, found {shortened(stated)}")
-    return found
-
-
-def in_order(rows: Sequence[RawValues]) -> Iterator[tuple[tuple[int, Phase, str, str], tuple[float, ...]]]:
-    """(launch, phase, metric, unit) and its values in the order of measurement."""
-    groups: dict[tuple[int, Phase, str, str], list[RawValues]] = {}
-    for row in rows:
-        groups.setdefault((row.launch, row.phase, row.metric, row.unit), []).append(row)
-    for key, own in groups.items():
-        yield key, tuple(value for row in sorted(own, key=lambda row: row.order) for value in row.values)
 
 
 def id_in(row: Fields, *names: str) -> str | None:

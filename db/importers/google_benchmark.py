@@ -20,9 +20,8 @@ from db.importers.support.reading import (
     Fields,
     csv_header,
     csv_rows,
+    has_benchmarks,
     has_columns,
-    has_keys,
-    mostly,
     parsed_number,
     shortened,
     top_fields,
@@ -83,10 +82,7 @@ def recognises(file: ForeignFile) -> bool:
     data = file.json
     if data is None:
         return bool(csv_header(file, IS_HEADER))
-    if not isinstance(data, dict) or not isinstance(data.get("context"), dict):
-        return False
-    benchmarks = data.get("benchmarks")
-    return isinstance(benchmarks, list) and (not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {"name"})))
+    return has_benchmarks(data, {"context"}, "name") and isinstance(data["context"], dict)
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:

@@ -150,15 +150,15 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     sent = _sent(file, stages, succeeded, failed)
     unknown = Doubt(kind="intended_start_not_stated", severity="info", evidence={"taken_for_it": "start_time"})
     kept: dict[str, Json] = {"requested_rate": rate} if concurrency and rate is not None else {}
-    delay_s = load.section(_delay(load)).number("p95")
-    lateness_p95_ms = None if delay_s is None else delay_s * MS_PER_S
-    # The doubt about prompts served from the prefix cache although, by the configuration, they share
-    # nothing.
-    if _configured(file, "data", "type") != SHARE_NOTHING:
-        cached: Sequence[Doubt] = ()
-    else:
+    stated = _stated(load, successes)
+    doubts = [unknown] if sent and not concurrency else []
+    if _configured(file, "data", "type") == SHARE_NOTHING:
+        # Prompts may have been served from the prefix cache although, by the configuration, they share nothing.
         of_cache, all_tokens = (used.unread_copy().number(name, low=0) for name in ("cached", "total"))
-        cached = prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
+        doubts += prefix_cache_hit(of_cache or 0.0, all_tokens or 0.0)
+    # Whether the file has the server's own metrics: the client's have objects of latencies and throughputs.
+    is_of_server = file.path.stem.endswith(OF_SERVER) or ("latency" not in successes and "request_latency" in successes)
+    doubts += [SERVER_METRICS] if is_of_server else []
     # The times of the requests that succeeded, in ms.
     done = [request for request in sent if request.error is None and request.end_s is not None]
     times = [request.tokens_s for request in done]
@@ -178,12 +178,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         requests=succeeded,
         failed=failed,
         achieved_per_s=load.number("achieved_rate", low=0),
-        lateness_p95_ms=lateness_p95_ms,
-        doubts=(
-            *((unknown,) if sent and not concurrency else ()),
-            *cached,
-            *((SERVER_METRICS,) if _is_of_server(file, successes) else ()),
-        ),
+        lateness_p95_ms=stated.get("schedule_delay_p95_ms"),
+        doubts=doubts,
         metrics={
             "duration_s": top.number("benchmark_time_seconds", low=0),
             "achieved_rate_per_sec": load.number("achieved_rate", low=0),
@@ -191,24 +187,24 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
             "output_tokens_mean": outputs.number("mean"),
             "cached_prompt_tokens": used.number("cached", low=0),
         },
-        stated=_stated(load, successes),
+        stated=stated,
         samples=samples,
         kept=kept,
     )
     result = with_requests(result, requests_record(sent))
-    started_at, finished_at, text = _dates(file)
+    time = _time_of_stage(file)
     yield ForeignRun(
         model_id=_configured(file, "server", "model_name") or "unknown",
         task="text-generation",
         results=[result],
         runtime_mode={
             **load_mode(result),
-            **({"metrics": "server"} if _is_of_server(file, successes) else {}),
+            **({"metrics": "server"} if is_of_server else {}),
             **({"adapter": adapter[1]} if adapter else {}),
         },
-        started_at=started_at,
-        finished_at=finished_at,
-        stated_times=(text,),
+        started_at=time.time("start"),
+        finished_at=time.time("end"),
+        stated_times=(time.text("start"),),
         kept=top.rest(),
     )
 
@@ -237,16 +233,6 @@ def _refuse_parts(file: ForeignFile, stages: Sequence[Path], adapter: re.Match[s
         file.without_results("summary of an adapter's stages: each stage has its own file in this folder")
 
 
-def _is_of_server(file: ForeignFile, successes: Fields) -> bool:
-    """Whether the file has the server's own metrics: the client's have objects of latencies and throughputs."""
-    return file.path.stem.endswith(OF_SERVER) or ("latency" not in successes and "request_latency" in successes)
-
-
-def _delay(load: Fields) -> str:
-    """The name of the schedule's delay, which was another one in the first versions."""
-    return "schedule_delay" if "schedule_delay" in load else "schedule_accuracy"
-
-
 def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
     """The statistics in the file, in ms and per second."""
     latency = successes.section("latency") if "latency" in successes else successes  # the server's own metrics
@@ -261,13 +247,14 @@ def _stated(load: Fields, successes: Fields) -> dict[str, float | None]:
             "input_tokens_per_sec": successes.section("prompt_len").number("rate", low=0),
             **{metric: successes.section(name).number("mean", low=0) for name, metric in SERVER_MEANS.items()},
         }
-    for times, names in ((latency, (*TIMES, *FURTHER_TIMES)), (load, ("schedule_delay",))):
-        for name in names:
-            values = times.section(_delay(load) if name == "schedule_delay" else name)
-            statistics = {one: values.number(one) for one in STATISTICS if one in values}
-            if "median" not in values:  # the first versions call it p50
-                statistics["median"] = values.number("p50")
-            stated |= named_statistics(name, statistics, COLUMNS, MS_PER_S)
+    times = {name: latency.section(name) for name in (*TIMES, *FURTHER_TIMES)}
+    # The name of the schedule's delay was another one in the first versions.
+    times["schedule_delay"] = load.section("schedule_delay" if "schedule_delay" in load else "schedule_accuracy")
+    for name, values in times.items():
+        statistics = {one: values.number(one) for one in STATISTICS if one in values}
+        if "median" not in values:  # the first versions call it p50
+            statistics["median"] = values.number("p50")
+        stated |= named_statistics(name, statistics, COLUMNS, MS_PER_S)
     return stated
 
 
@@ -306,19 +293,17 @@ def _request(request: Fields) -> Sent:
     )
 
 
-def _dates(file: ForeignFile) -> tuple[Any, Any, str | None]:
-    """Start and end of the stage and the start as written, from its part of a Benchmark Report; None without one."""
+def _time_of_stage(file: ForeignFile) -> Fields:
+    """Start and end of the stage, from its part of a Benchmark Report; empty without one."""
     found = STAGE.fullmatch(file.path.name)
     part = beside(file, file.path.with_name(f"inference-perf.partial.stage_{found[1]}.yaml")) if found else None
-    if part is None:
-        return None, None, None
-    report = replace(part, left_out=file.left_out)
-    try:
-        time = Fields(report, yaml_object(report)).section("run").section("time")
-    except FormatError as error:
-        file.leave_out_row(error)
-        return None, None, None
-    return time.time("start"), time.time("end"), time.text("start")
+    if part is not None:
+        report = replace(part, left_out=file.left_out)
+        try:
+            return Fields(report, yaml_object(report)).section("run").section("time")
+        except FormatError as error:
+            file.leave_out_row(error)
+    return Fields(file, {})
 
 
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
@@ -362,9 +347,7 @@ def read_report(file: ForeignFile) -> Iterator[ForeignRun]:
     load, stack = scenario.section("load"), scenario.objects("stack") or ()
     settings, time = load.section("standardized"), run.section("time")
     engines = [
-        entry.section("standardized")
-        for entry in stack
-        if entry.section("standardized").text("kind") == "inference_engine"
+        engine for entry in stack if (engine := entry.section("standardized")).text("kind") == "inference_engine"
     ]
     tool, tool_version = settings.text("tool"), settings.text("tool_version")
     result = _of_report(top, settings)

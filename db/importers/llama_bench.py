@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from statistics import fmean
 from typing import Any, get_args
 
@@ -37,7 +38,16 @@ from benchmarking.core.records import (
 from db.importers.support.building import UNNAMED, ForeignRun, Format, family_of, iso, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import SAME_RATE, block, foreign_result, measured, median_of
-from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, json_objects, mostly, understood
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_rows,
+    has_columns,
+    has_keys,
+    json_objects,
+    mostly,
+    understood,
+)
 
 DEFINITIONS = {
     "latency_*": "one repetition: the prompt's tokens, or the generated ones, or both, without sampling or text",
@@ -221,7 +231,12 @@ def _setup(row: Fields) -> dict[str, Any]:
         if model_type and model_type.endswith(f" {stated}"):
             model_id = model_type.removesuffix(f" {stated}")
     # The settings that differ from the tool's defaults, with true and false as 1 and 0; an export has them all.
-    mode: dict[str, Scalar] = _exported_mode(row)
+    try:
+        exported = json.loads(row.text("runtime_mode") or "{}")
+    except (ValueError, RecursionError):
+        exported = {}
+    settings = exported.items() if isinstance(exported, dict) else ()
+    mode: dict[str, Scalar] = {name: value for name, value in settings if isinstance(value, bool | int | float | str)}
     for name, defaults in DEFAULTS.items():
         value = row.any(name)
         text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -248,15 +263,6 @@ def _setup(row: Fields) -> dict[str, Any]:
         "git_commit": row.text("build_commit"),
         "kept": {"backends": backends, **{name: row.any(name) for name in IDENTITY if name in row}},
     }
-
-
-def _exported_mode(row: Fields) -> dict[str, Scalar]:
-    try:
-        stated = json.loads(row.text("runtime_mode") or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    settings = stated.items() if isinstance(stated, dict) else ()
-    return {name: value for name, value in settings if isinstance(value, bool | int | float | str)}
 
 
 def _backends(row: Fields) -> str:
@@ -351,25 +357,21 @@ def _test(row: Fields) -> Test:
 
 def is_llama_bench(file: ForeignFile) -> bool:
     """Whether the file is one of the five outputs."""
-    data = file.json
-    if data is not None:
-        return mostly(data if isinstance(data, list) else [data], _is_row)
-    if file.json_lines:
-        return mostly(file.json_lines, _is_row)
+    if data := _json_rows(file):
+        return mostly(data, lambda row: has_keys(row, NEEDED))
     text = file.text or ""
     return bool(csv_header(file, IS_HEADER)) or _inserts(text) != [] or _has_table(text, TEST_COLUMNS)
 
 
-def _is_row(row: Any) -> bool:
-    return isinstance(row, dict) and row.keys() >= NEEDED
+def _json_rows(file: ForeignFile) -> Sequence[Any]:
+    return file.json if isinstance(file.json, list) else file.json_values
 
 
 def _rows(file: ForeignFile) -> Iterator[Fields]:
     """The rows. Raises FormatError for any other file."""
     text = file.text or ""
-    if isinstance(file.json, list | dict) or file.json_lines:
-        data: list[Any] = list(file.json_lines) if file.json is None else file.json
-        yield from json_objects(file, data if isinstance(data, list) else [data], "row", 0)
+    if data := _json_rows(file):
+        yield from json_objects(file, data, "row", 0)
     elif csv_header(file, IS_HEADER):
         yield from csv_rows(file, IS_HEADER)
     elif _inserts(text):
@@ -382,7 +384,12 @@ def _rows(file: ForeignFile) -> Iterator[Fields]:
             else:
                 file.leave_out(f"INSERT {number}", f"{len(values)} values for {len(names)} columns")
     elif _has_table(text, TEST_COLUMNS):
-        yield from _markdown_rows(file, text)
+        # Devices are printed above a table of tests, the build below it.
+        for above, below, rows in _tables(file, text.splitlines(), TEST_COLUMNS):
+            gpus = list(GPU.finditer(above))
+            build = BUILD.search(below) or BUILD.search(text)
+            shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
+            yield from understood(file, rows, partial(_of_table, file, shared, gpus))
     else:
         file.refuse("not an output of llama-bench: expected JSON, JSON lines, CSV, SQL or a Markdown table")
 
@@ -391,38 +398,29 @@ def _inserts(text: str) -> list[re.Match[str]]:
     return [found for line in text.splitlines() if (found := INSERT.fullmatch(line.strip()))]
 
 
-def _markdown_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
-    """The rows of all tables of tests. Devices are printed above a table, the build below it."""
-    for above, below, rows in _tables(file, text.splitlines(), TEST_COLUMNS):
-        gpus = list(GPU.finditer(above))
-        build = BUILD.search(below) or BUILD.search(text)
-        shared = {"build_commit": build[1], "build_number": build[2]} if build else {}
-        for number, cells in rows:
-            row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in cells.items()}
-            about = {**shared, **_gpus(row, gpus)}
-            yield from understood(file, [row], lambda row, at=number, by=about: _of_table(file, at, by, row))  # type: ignore[misc]
-
-
-def _gpus(row: Mapping[str, str], printed: Sequence[re.Match[str]]) -> dict[str, str]:
-    """The printed names of the devices that the row's column names, or of all."""
-    names = [name for found in printed for name in found.groups() if name]
+def _of_table(
+    file: ForeignFile,
+    shared: Mapping[str, str],
+    printed: Sequence[re.Match[str]],
+    numbered: tuple[int, Mapping[str, str]],
+) -> Fields:
+    """The JSON's fields from the table's test, speed, size and parameters, and those that are printed around it."""
+    number, cells = numbered
+    row = {MARKDOWN_NAMES.get(name, name): cell for name, cell in cells.items()}
+    test, speed = TEST.fullmatch(row["test"]), SPEED.fullmatch(row["t/s"])
+    if test is None or speed is None:
+        file.refuse(f"line {number}: expected a test such as pp512 and a speed such as 7263.61 ± 90.94")
+    sizes = dict(zip(("n_prompt", "n_gen", "n_depth"), (int(found or 0) for found in test.groups()), strict=True))
+    # The printed names of the devices that the row's column names, or of all.
     chosen: list[str] = []
     for backend, index in re.findall(r"([A-Za-z]+)(\d{1,3})", row.get("devices", "")):
         group = {"rocm": "cuda", "mps": "metal"}.get(device := BACKENDS.get(backend, backend.lower()), device)
         own = [found[group] for found in printed if group in found.re.groupindex and found[group]]
         chosen += own[int(index) :][:1]
-    names = chosen or names
-    return {"gpu_info": ", ".join(name.strip() for name in names)} if names else {}
-
-
-def _of_table(file: ForeignFile, number: int, shared: Mapping[str, str], row: Mapping[str, str]) -> Fields:
-    """The JSON's fields from the table's test, speed, size and parameters, and those that are printed around it."""
-    test, speed = TEST.fullmatch(row["test"]), SPEED.fullmatch(row["t/s"])
-    if test is None or speed is None:
-        file.refuse(f"line {number}: expected a test such as pp512 and a speed such as 7263.61 ± 90.94")
-    sizes = dict(zip(("n_prompt", "n_gen", "n_depth"), (int(found or 0) for found in test.groups()), strict=True))
+    names = chosen or [name for found in printed for name in found.groups() if name]
     fields = {
         **shared,
+        **({"gpu_info": ", ".join(name.strip() for name in names)} if names else {}),
         **{name: cell for name, cell in row.items() if name not in ("test", "t/s", "size", "params")},
         **sizes,
         "avg_ts": speed[1],
@@ -443,21 +441,15 @@ def _scaled(cell: str | None, factors: dict[str, float] | dict[str, int]) -> int
 
 
 def is_batched_bench(file: ForeignFile) -> bool:
-    if file.json_lines or isinstance(file.json, dict):
-        return mostly(
-            file.json_lines or (file.json,),
-            lambda one: isinstance(one, dict) and one.keys() >= BATCHED_NEEDED and not SIZES.isdisjoint(one),
-        )
+    if values := file.json_values:
+        return mostly(values, lambda one: has_keys(one, BATCHED_NEEDED) and not SIZES.isdisjoint(one))
     text = file.text or ""
     return "T_PP s" in text and _has_table(text, HEADINGS)
 
 
 def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
     text = file.text or ""
-    if file.json_lines or isinstance(file.json, dict):
-        rows = list(json_objects(file, file.json_lines or (file.json,), "line"))
-    else:
-        rows = list(_batched_table_rows(file, text.splitlines()))
+    rows = list(json_objects(file, file.json_values, "line") if file.json_values else _batched_table_rows(file, text))
     if not rows and not file.left_out:
         file.without_results("a table without rows: the program ended before its first result")
     groups: dict[str, list[tuple[Mapping[str, Any], Result]]] = {}
@@ -481,10 +473,10 @@ def read_batched_bench(file: ForeignFile) -> Iterator[ForeignRun]:
         )
 
 
-def _batched_table_rows(file: ForeignFile, lines: Sequence[str]) -> Iterator[Fields]:
+def _batched_table_rows(file: ForeignFile, text: str) -> Iterator[Fields]:
     """The rows of all tables, with the settings and the model that are printed above them."""
     model = None
-    for place, (above, _, rows) in enumerate(_tables(file, lines, HEADINGS), 1):
+    for place, (above, _, rows) in enumerate(_tables(file, text.splitlines(), HEADINGS), 1):
         settings = dict(SETTING.findall(above))
         for found in LOADED.finditer(above):
             named = next(filter(None, found.group("heading", "page", "repo")), None)

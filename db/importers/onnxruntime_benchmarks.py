@@ -179,10 +179,6 @@ class Invocation:
     """Calls so far, with those that are left out."""
 
 
-def is_perf_test(file: ForeignFile) -> bool:
-    return file.json is None and (_is_table(file) or _is_printed(file))
-
-
 def _is_table(file: ForeignFile) -> bool:
     """Whether most lines are calls or statistics, beginning with call 0 or, if that line is damaged, call 1."""
     head = [line.strip() for line in file.head.splitlines()[:MAX_HEAD] if line.strip()]
@@ -202,37 +198,31 @@ def read_perf_test(file: ForeignFile) -> Iterator[ForeignRun]:
         runs = ((own, f"{UNNAMED} {index}" if index else UNNAMED) for index, own in enumerate(_printed_parts(file)))
         yield from understood(file, runs, lambda one: _printed(file, *one))
         return
-    lines = _lines(file)
     invocations: list[Invocation] = []
-    for _ in understood(file, lines, lambda line: _take_line(file, invocations, *line)):
+    for _ in understood(file, _lines(file), lambda line: _take_line(file, invocations, *line)):
         pass
-    for model in dict.fromkeys(invocation.model for invocation in invocations):
-        own_ones = [invocation for invocation in invocations if invocation.model == model and invocation.seconds]
-        if own_ones:
-            samples = [
-                one
-                for launch, each in enumerate(own_ones)
-                for one in (
-                    block(launch, in_ms(each.seconds)),
-                    measured("submission", in_ms(each.submission), launch=launch),
-                )
-                if one.values
-            ]
-            kept: list[Json] = [dict(invocation.stated_ms) for invocation in own_ones if invocation.stated_ms]
-            result = foreign_result(
-                Point(batch_size=1),
-                samples=samples,
-                metrics={
-                    "process_peak_working_set_mb": bytes_to_mb(
-                        median(invocation.peak_bytes for invocation in own_ones)
-                    ),
-                    "cpu_usage_percent": median(invocation.cpu_percent for invocation in own_ones),
-                },
-                doubts=_doubts(len(own_ones)),
-                warmup_iterations=len(own_ones),
-                kept={"stated": kept} if kept else {},
-            )
-            yield ForeignRun(key=model, model_id=model or UNNAMED, runtime="onnxruntime", results=[result])
+    groups: dict[str, list[Invocation]] = {}
+    for invocation in invocations:
+        if invocation.seconds:
+            groups.setdefault(invocation.model, []).append(invocation)
+    for model, own in groups.items():
+        times = (
+            (block(launch, in_ms(one.seconds)), measured("submission", in_ms(one.submission), launch=launch))
+            for launch, one in enumerate(own)
+        )
+        kept: list[Json] = [dict(one.stated_ms) for one in own if one.stated_ms]
+        result = foreign_result(
+            Point(batch_size=1),
+            samples=[samples for of_launch in times for samples in of_launch if samples.values],
+            metrics={
+                "process_peak_working_set_mb": bytes_to_mb(median(one.peak_bytes for one in own)),
+                "cpu_usage_percent": median(one.cpu_percent for one in own),
+            },
+            doubts=_doubts(len(own)),
+            warmup_iterations=len(own),
+            kept={"stated": kept} if kept else {},
+        )
+        yield ForeignRun(key=model, model_id=model or UNNAMED, runtime="onnxruntime", results=[result])
 
 
 def _lines(file: ForeignFile) -> Iterator[tuple[int, str]]:
@@ -359,14 +349,13 @@ def read_genai(file: ForeignFile) -> Iterator[ForeignRun]:
         if csv_header(file, IS_HEADER):
             entries = csv_rows(file, IS_HEADER)
         else:
-            entries = map(_with_paths, _columns(file) if _is_transposed(file) else csv_rows(file, IS_FIRST_HEADER))
+            entries = _columns(file) if _is_transposed(file) else csv_rows(file, IS_FIRST_HEADER)
     elif isinstance(file.json, list):
         entries = json_objects(file, file.json, "record")
     else:
         file.refuse("not a list of records, or truncated")
     cells: dict[Cell, list[tuple[Fields, Result]]] = {}
-    records = (_nested(entry) if file.json is None else entry for entry in entries)
-    for cell, record, result in understood(file, records, _record):
+    for cell, record, result in understood(file, map(_nested, entries) if file.json is None else entries, _record):
         cells.setdefault(cell, []).append((record, result))
     for index, (cell, own) in enumerate(cells.items()):
         model_id, word, provider, package, version = cell
@@ -404,19 +393,17 @@ def _columns(file: ForeignFile) -> Iterator[Fields]:
         yield Fields(file, record, f"column {column + 1}", numbers_are_text=True)
 
 
-def _with_paths(row: Fields) -> Fields:
-    """A record of the first versions under the paths of later ones: "Token Generation Latency (ms)" is
-    metrics.token_generation_latency_ms."""
-    names = {name: re.sub(r"\W+", "_", name.lower()).strip("_").replace("_gib", "_gb") for name in row}
-    record = {f"{'config' if to in SIZES else 'metrics'}.{to}": row.peek(name) for name, to in names.items()}
-    return Fields(row.file, record, row.path, numbers_are_text=True)
-
-
 def _nested(row: Fields) -> Fields:
-    """A row of the CSV, whose columns are paths, as a record of the JSON."""
+    """A row of the CSV as a record of the JSON. Its columns are paths, in the first versions titles: "Token Generation
+    Latency (ms)" is metrics.token_generation_latency_ms."""
     record: dict[str, Any] = {}
+    has_titles = "config.backend" not in set(row)
     for name in row:
-        put_at(record, name.split("."), row.peek(name), row)
+        path = name.split(".")
+        if has_titles:
+            word = re.sub(r"\W+", "_", name.lower()).strip("_").replace("_gib", "_gb")
+            path = ["config" if word in SIZES else "metrics", word]
+        put_at(record, path, row.peek(name), row)
     return Fields(row.file, record, row.path, numbers_are_text=True)
 
 
@@ -451,17 +438,12 @@ def _is_summary_header(cells: list[str]) -> bool:
     return {"engine", "model_name"} <= set(cells) and any(CELL.fullmatch(cell) for cell in cells)
 
 
-def is_transformers(file: ForeignFile) -> bool:
-    headers = (IS_DETAIL, _is_summary_header, IS_FUSION)
-    return file.json is None and any(csv_header(file, fits) for fits in headers)
-
-
 def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:
-    if not (csv_header(file, IS_DETAIL) or csv_header(file, _is_summary_header)):
-        file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
-    is_detail = bool(csv_header(file, IS_DETAIL))
-    rows = csv_rows(file, IS_DETAIL if is_detail else _is_summary_header, ends_early=not is_detail)
-    yield from understood(file, rows, _of_detail if is_detail else _of_summary)
+    if csv_header(file, IS_DETAIL):
+        return understood(file, csv_rows(file, IS_DETAIL), _of_detail)
+    if csv_header(file, _is_summary_header):
+        return understood(file, csv_rows(file, _is_summary_header, ends_early=True), _of_summary)
+    file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
 
 
 def _of_detail(row: Fields) -> ForeignRun:
@@ -518,7 +500,7 @@ PERF_TEST = Format(
     name="onnxruntime_perf_test",
     summary="onnxruntime_perf_test: its result file, or what it prints",
     definitions=PERF_TEST_DEFINITIONS,
-    recognises=is_perf_test,
+    recognises=lambda file: file.json is None and (_is_table(file) or _is_printed(file)),
     read=read_perf_test,
 )
 GENAI = Format(
@@ -532,7 +514,9 @@ TRANSFORMERS = Format(
     name="onnxruntime_transformers_benchmark",
     summary="onnxruntime's transformers/benchmark.py: detail and summary (csv)",
     definitions=TRANSFORMERS_DEFINITIONS,
-    recognises=is_transformers,
+    recognises=lambda file: (
+        file.json is None and any(csv_header(file, fits) for fits in (IS_DETAIL, _is_summary_header, IS_FUSION))
+    ),
     read=read_transformers,
 )
 

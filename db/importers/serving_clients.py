@@ -27,7 +27,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
@@ -203,7 +202,7 @@ def _served_loads(file: ForeignFile) -> Sequence[Json]:
             {name: _value(name, text) for name in row if name and (text := row.peek(name))}
             for row in csv_rows(file, IS_SUMMARY)
         ]
-    return file.json_lines if file.json is None else (file.json,)
+    return file.json_values
 
 
 def _value(name: str, text: str) -> Json:
@@ -227,17 +226,13 @@ def read_serve(file: ForeignFile) -> Iterator[ForeignRun]:
         file.refuse("not JSON, or truncated")
     single = len(loads) == 1 and isinstance(loads[0], dict)
     entries = list(enumerate([Fields(file, loads[0])] if single else json_objects(file, loads, "entry")))  # type: ignore[arg-type]
-    if path.name == "summary.json":
-        entries = [(index, load) for index, load in entries if not file.is_part_of(_own_file(load), is_serve)]
+    if path.name == "summary.json":  # beside which a run may have its own file
+        numbers = [load.peek(RUN_NUMBER) for _, load in entries]
+        owns = [path.with_name(f"run={number if isinstance(number, int) else ''}.json") for number in numbers]
+        entries = [entry for entry, own in zip(entries, owns, strict=True) if not file.is_part_of(own, is_serve)]
         if not entries:
             file.without_results(OWN_FILES)
     yield from understood(file, entries, lambda entry: _served_run(entry[1], entry[0]))
-
-
-def _own_file(load: Fields) -> Path:
-    """The file of a run beside the summary of its combination."""
-    number = load.peek(RUN_NUMBER)
-    return load.file.path.with_name(f"run={number if isinstance(number, int) else ''}.json")
 
 
 def _served_run(load: Fields, index: int) -> ForeignRun:
@@ -341,8 +336,7 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
 
 def _offline_data(file: ForeignFile) -> Mapping[str, Any] | None:
     """The numbers in the form of --output-json, with model and arguments if the file has them."""
-    records = merged_records(file.json)
-    if records is None:
+    if (records := merged_records(file.json)) is None:
         return file.json if isinstance(file.json, dict) else None
     shared = {"model": records.model, "arguments": dict(records.arguments), **records.information}
     if "latency" in records.values:
@@ -420,20 +414,8 @@ def _offline_throughput(fields: Fields, arguments: Fields) -> Result:
     )
 
 
-def _sglang_loads(file: ForeignFile) -> Sequence[Json]:
-    return file.json_lines if file.json is None else (file.json,)
-
-
-def is_sglang(file: ForeignFile) -> bool:
-    return mostly(_sglang_loads(file), lambda one: has_keys(one, SGLANG_REQUIRED))
-
-
-def read_sglang(file: ForeignFile) -> Iterator[ForeignRun]:
-    loads = enumerate(json_objects(file, _sglang_loads(file), "line"), 1)
-    yield from understood(file, loads, lambda entry: _sglang_run(entry[1], str(entry[0])))
-
-
-def _sglang_run(load: Fields, key: str) -> ForeignRun:
+def _sglang_run(numbered: tuple[int, Fields]) -> ForeignRun:
+    number, load = numbered
     backend, servers = load.text("backend"), load.section("server_info")
     # A router in front of several servers describes each, those of prompts apart from those of new tokens.
     parts = {name: servers.objects(name) or () for name in ("decode", "prefill")}
@@ -451,7 +433,7 @@ def _sglang_run(load: Fields, key: str) -> ForeignRun:
     result = client_result(load, sent=None, failed=failed, numbers=SGLANG_NUMBERS, axes={})
     arrivals = "trace" if load.peek("request_rate") == "trace" else "poisson"
     return ForeignRun(
-        key=key,
+        key=str(number),
         model_id=server.text(name) or "unknown",
         task="text-generation",
         results=[result],
@@ -471,30 +453,19 @@ def _sglang_run(load: Fields, key: str) -> ForeignRun:
     )
 
 
-def _inferencex_rows(data: Any) -> list[Any]:
-    return data if isinstance(data, list) else [data]
+def _inferencex_rows(file: ForeignFile) -> list[Any]:
+    return file.json if isinstance(file.json, list) else [file.json]
 
 
-def is_inferencex(file: ForeignFile) -> bool:
-    def has_numbers(row: Any) -> bool:
-        if (
-            not isinstance(row, dict)
-            or not row.keys() >= INFERENCEX_NEEDED
-            or row.keys().isdisjoint(INFERENCEX_HARDWARE)
-        ):
-            return False
-        nested = row.get("metrics")
-        return not PER_GPU.keys().isdisjoint(nested if isinstance(nested, dict) else row)
-
-    return file.json is not None and mostly(_inferencex_rows(file.json), has_numbers)
+def _is_inferencex_row(row: Any) -> bool:
+    if not has_keys(row, INFERENCEX_NEEDED) or row.keys().isdisjoint(INFERENCEX_HARDWARE):
+        return False
+    nested = row.get("metrics")
+    return not PER_GPU.keys().isdisjoint(nested if isinstance(nested, dict) else row)
 
 
-def read_inferencex(file: ForeignFile) -> Iterator[ForeignRun]:
-    rows = enumerate(json_objects(file, _inferencex_rows(file.json), "row"), 1)
-    yield from understood(file, rows, lambda one: _inferencex_run(one[1], one[0]))
-
-
-def _inferencex_run(row: Fields, number: int) -> ForeignRun:
+def _inferencex_run(numbered: tuple[int, Fields]) -> ForeignRun:
+    number, row = numbered
     hardware, word = next((name for one in INFERENCEX_HARDWARE if (name := row.text(one))), ""), row.text("precision")
     numbers = row.section("metrics") if "metrics" in row else row
     stated: dict[str, float | None] = {metric: numbers.number(name, low=0) for name, metric in PER_GPU.items()}
@@ -566,15 +537,17 @@ SGLANG = Format(
     name="sglang_bench_serving",
     summary="SGLang: python -m sglang.bench_serving --output-file (jsonl)",
     definitions=SGLANG_DEFINITIONS,
-    recognises=is_sglang,
-    read=read_sglang,
+    recognises=lambda file: mostly(file.json_values, lambda one: has_keys(one, SGLANG_REQUIRED)),
+    read=lambda file: understood(file, enumerate(json_objects(file, file.json_values, "line"), 1), _sglang_run),
 )
 INFERENCEX = Format(
     name="inferencex",
     summary="InferenceX (InferenceMAX): aggregated results, one row or a list (json)",
     definitions=INFERENCEX_DEFINITIONS,
-    recognises=is_inferencex,
-    read=read_inferencex,
+    recognises=lambda file: mostly(_inferencex_rows(file), _is_inferencex_row),
+    read=lambda file: understood(
+        file, enumerate(json_objects(file, _inferencex_rows(file), "row"), 1), _inferencex_run
+    ),
 )
 
 PLUGINS = (SERVE, OFFLINE, SGLANG, INFERENCEX)

@@ -185,17 +185,12 @@ def read_trtexec(file: ForeignFile) -> Iterator[ForeignRun]:
         begins = [query.number("startComputeMs") for query in queries]
         warm = sum(begin is not None and begin < DEFAULT_WARM_UP_MS for begin in begins)
         warm = warm if warm < len(queries) else 0
-        columns = {
-            name: [query.number(name) for query in queries] for name in dict.fromkeys(n for q in queries for n in q)
-        }
         samples: list[Samples] = []
-        for name, column in columns.items():
-            values = [value for value in column if value is not None]
-            if not values:
-                continue
-            metric = FIELDS.get(name, name)
-            samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
-            samples.append(measured(metric, values[warm:]))
+        for name in dict.fromkeys(name for query in queries for name in query):
+            if values := [value for query in queries if (value := query.number(name)) is not None]:
+                metric = FIELDS.get(name, name)
+                samples += [measured(metric, values[:warm], phase="warmup")] if warm else []
+                samples.append(measured(metric, values[warm:]))
         result = foreign_result(
             Point(batch_size=1), samples=samples, warmup_iterations=warm, doubts=(BATCH_NOT_STATED,)
         )
@@ -420,7 +415,9 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         model_id=engine.text("model") or "unknown",
         task="text-generation",
         results=[
-            _load(
+            load_result(
+                concurrency=None,
+                unlimited=NO_LOAD,
                 prompt_tokens=lengths[0],
                 prompt_tokens_mean=requests.number("avg_input_length", low=0),
                 new_tokens=lengths[1],
@@ -438,10 +435,6 @@ def _run_of_report(top: Fields, place: int) -> ForeignRun:
         versions={"tensorrt_llm": engine.text("version")},
         kept=top.rest(),
     )
-
-
-def _load(**found: Any) -> Result:
-    return load_result(concurrency=None, unlimited=NO_LOAD, request_rate=None, **found)
 
 
 def _of_requests(requests: list[Fields]) -> Result:
@@ -485,7 +478,9 @@ def _of_requests(requests: list[Fields]) -> Result:
         rates["throughput_tokens_per_sec"] = sum(counted)
     samples: list[Samples] = [measured(metric, values) for metric, values in times.items() if values]
     kept: dict[str, Json] = {"failed": failed} if failed else {}
-    result = _load(
+    result = load_result(
+        concurrency=None,
+        unlimited=NO_LOAD,
         prompt_tokens=inputs[0] if len(set(inputs)) == 1 and inputs[0] else None,
         prompt_tokens_mean=sum(inputs) / len(inputs) if inputs else None,
         new_tokens=outputs[0] if len(set(outputs)) == 1 and outputs[0] else None,

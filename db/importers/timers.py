@@ -38,6 +38,7 @@ from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
 from db.importers.support.reading import (
     Fields,
+    has_benchmarks,
     has_keys,
     mostly,
     parsed_number,
@@ -92,14 +93,6 @@ class Process:
     kept: Mapping[str, Json]
 
 
-def is_pyperf(file: ForeignFile) -> bool:
-    data = file.json
-    if not isinstance(data, dict) or "version" not in data or not isinstance(data.get("benchmarks"), list):
-        return False
-    benchmarks = data["benchmarks"]
-    return not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {"runs"}))
-
-
 def read_pyperf(file: ForeignFile) -> Iterator[ForeignRun]:
     top = top_fields(file)
     version = top.required(top.text, "version")
@@ -120,11 +113,7 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
     processes = list(understood(file, runs, lambda one: _process(one, metadata)))
     if not any(process.values for process in processes):
         benchmark.refuse("runs", "no process has measured values")
-    dated = [
-        (process.date, shifted(file, process.date, process.duration_s))
-        for process in processes
-        if process.date is not None
-    ]
+    dated = [(one.date, shifted(file, one.date, one.duration_s)) for one in processes if one.date is not None]
     cpu = metadata.text("cpu_model_name")
     # The arguments in the benchmark's name, and those that its author wrote into the metadata.
     base, found = named_arguments(name)
@@ -152,31 +141,27 @@ def _pyperf_run(benchmark: Fields, index: int, shared: Fields) -> ForeignRun:
 
 
 def _process(entry: Fields, metadata: Fields) -> Process:
-    own = entry.section("metadata")
-    place = entry.place("warmups")
-    values, pairs = entry.numbers("values") or (), enumerate(entry.items("warmups"))
-    warmups = tuple(understood(entry.file, pairs, lambda one: _warmup(entry, *one, place)))
+    def warmup(numbered: tuple[int, Any]) -> tuple[int, float]:
+        place, pair = f"{entry.place('warmups')}[{numbered[0]}]", numbered[1]
+        if not isinstance(pair, list) or len(pair) != 2:
+            entry.file.refuse(f"{place}: expected [loops, value], found {shortened(pair)}")
+        fields = Fields(entry.file, dict(zip(("loops", "value"), pair, strict=True)), place)
+        return fields.required(fields.count, "loops"), fields.required(fields.number, "value")
+
+    own, values = entry.section("metadata"), entry.numbers("values") or ()
     loops, inner_loops = (own.count(name) or metadata.count(name) or 1 for name in ("loops", "inner_loops"))
     rss = [own.number(name, low=0) for name in ("mem_max_rss", "command_max_rss")]
-    duration_s, date = own.number("duration", low=0), own.time("date")
     return Process(
         values=values,
         loops=loops,
         inner_loops=inner_loops,
-        warmups=warmups,
-        date=date,
+        warmups=tuple(understood(entry.file, enumerate(entry.items("warmups")), warmup)),
+        date=own.time("date"),
         stated_date=own.text("date"),
-        duration_s=duration_s or 0.0,
+        duration_s=own.number("duration", low=0) or 0.0,
         peak_rss_bytes=next((value for value in rss if value is not None), None),
         kept=entry.rest(),
     )
-
-
-def _warmup(entry: Fields, index: int, pair: Any, place: str) -> tuple[int, float]:
-    if not isinstance(pair, list) or len(pair) != 2:
-        entry.file.refuse(f"{place}[{index}]: expected [loops, value], found {shortened(pair)}")
-    fields = Fields(entry.file, dict(zip(("loops", "value"), pair, strict=True)), f"{place}[{index}]")
-    return fields.required(fields.count, "loops"), fields.required(fields.number, "value")
 
 
 def _pyperf_result(metadata: Fields, processes: Sequence[Process], point: Point) -> Result:
@@ -229,13 +214,6 @@ def _pyperf_result(metadata: Fields, processes: Sequence[Process], point: Point)
 def _started(process: Process) -> str:
     """The start of a process's samples; empty if it is the start of the run."""
     return "" if process.date is None else iso(process.date)
-
-
-def is_pytest_benchmark(file: ForeignFile) -> bool:
-    if not has_keys(file.json, {"machine_info", "benchmarks", "datetime"}):
-        return False
-    benchmarks = file.json["benchmarks"]
-    return isinstance(benchmarks, list) and (not benchmarks or mostly(benchmarks, lambda one: has_keys(one, {"stats"})))
 
 
 def read_pytest_benchmark(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -294,12 +272,8 @@ def is_hyperfine(file: ForeignFile) -> bool:
     )
 
 
-def read_hyperfine(file: ForeignFile) -> Iterator[ForeignRun]:
-    results = enumerate(top_fields(file).objects("results") or ())
-    yield from understood(file, results, lambda one: _hyperfine_run(one[1], one[0]))
-
-
-def _hyperfine_run(result: Fields, index: int) -> ForeignRun:
+def _hyperfine_run(numbered: tuple[int, Fields]) -> ForeignRun:
+    index, result = numbered
     command = result.required(result.text, "command")
     parameters = result.section("parameters")
     found = {name: parsed_number(str(parameters.any(name))) for name in parameters}
@@ -334,14 +308,14 @@ PYPERF = Format(
     name="pyperf",
     summary="pyperf: a benchmark or a suite of them (json)",
     definitions=PYPERF_DEFINITIONS,
-    recognises=is_pyperf,
+    recognises=lambda file: has_benchmarks(file.json, {"version"}, "runs"),
     read=read_pyperf,
 )
 PYTEST_BENCHMARK = Format(
     name="pytest_benchmark",
     summary="pytest-benchmark: --benchmark-json, --benchmark-save (json)",
     definitions=PYTEST_DEFINITIONS,
-    recognises=is_pytest_benchmark,
+    recognises=lambda file: has_benchmarks(file.json, {"machine_info", "datetime"}, "stats"),
     read=read_pytest_benchmark,
 )
 HYPERFINE = Format(
@@ -349,7 +323,7 @@ HYPERFINE = Format(
     summary="hyperfine: --export-json",
     definitions=HYPERFINE_DEFINITIONS,
     recognises=is_hyperfine,
-    read=read_hyperfine,
+    read=lambda file: understood(file, enumerate(top_fields(file).objects("results") or ()), _hyperfine_run),
 )
 
 PLUGINS = (PYPERF, PYTEST_BENCHMARK, HYPERFINE)

@@ -246,7 +246,7 @@ def _run(file: ForeignFile, part: Part, index: int) -> ForeignRun:
     settings = Fields(file, arguments, f"line {part.line}", numbers_are_text=True)
     is_load = part.kind == "Serving"
     if part.kind == "latency":
-        result = _latency(file, part, settings)
+        result = _latency(part, settings)
     elif is_load:
         result = _load(file, part, settings)
     else:
@@ -363,7 +363,7 @@ def _offline(file: ForeignFile, part: Part, settings: Fields) -> Result:
     )
 
 
-def _latency(file: ForeignFile, part: Part, settings: Fields) -> Result:
+def _latency(part: Part, settings: Fields) -> Result:
     text = "\n".join(part.lines)
     average = AVERAGE.search(text)
     stated: dict[str, float | None] = {"latency_mean_ms": float(average[1]) * MS_PER_S if average else None}
