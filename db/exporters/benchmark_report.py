@@ -105,11 +105,6 @@ class Numbers:
                 return value
         return None
 
-    @property
-    def others(self) -> list[str]:
-        """The names of the metrics that were not taken."""
-        return [name for name, value in self.result.metrics.items() if value is not None and name not in self.used]
-
 
 def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The latencies of a report by name, and the names of those without a mean, which a report requires.
@@ -120,9 +115,8 @@ def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
     metrics = numbers.result.metrics
     gap_is_each = (
         EACH.columns["p50"] in metrics
-        and _has(metrics, GAP, "mean")
-        and not _has(metrics, GAP, "p50")
-        and not metrics.keys() & set(_names(replace(EACH, columns={}), "mean"))
+        and not metrics.keys().isdisjoint(_names(GAP, "mean"))
+        and metrics.keys().isdisjoint([*_names(GAP, "p50"), *_names(replace(EACH, columns={}), "mean")])
     )
     between_tokens = (replace(EACH, called=(*EACH.called, *GAP.called)),) if gap_is_each else (EACH, GAP)
     times: dict[str, dict[str, Any]] = {}
@@ -140,10 +134,6 @@ def latencies(numbers: Numbers) -> tuple[dict[str, dict[str, Any]], list[str]]:
             without_mean.append(time.name)
             numbers.used.intersection_update(before)
     return times, without_mean
-
-
-def _has(metrics: Mapping[str, float], time: Time, statistic: str) -> bool:
-    return not metrics.keys().isdisjoint(_names(time, statistic))
 
 
 def _names(time: Time, statistic: str) -> Iterator[str]:
@@ -239,9 +229,10 @@ class _Lost:
 
     def add(self, numbers: Numbers) -> None:
         """Count the metrics of a result that are in no field, and its raw samples."""
-        self.metrics |= dict.fromkeys(numbers.others)
+        result = numbers.result
+        self.metrics |= {name: None for name in result.metrics if name not in numbers.used}
         self.results += 1
-        self.with_raw += bool(numbers.result.samples or numbers.result.requests)
+        self.with_raw += bool(result.samples or result.requests)
 
     def lines(self) -> Iterator[str]:
         """The notes."""
@@ -279,12 +270,12 @@ class BenchmarkReportExporter:
             result.result_id: _report(run, result, Numbers(result, means.get(result.result_id, {})), lost)
             for run, result in supported_results(scope, request, _why_not)
         }
-        empty = [result_id for result_id, report in reports.items() if not _has_numbers(report)]
-        if len(empty) == len(reports):
+        count = len(reports)
+        reports = {result_id: report for result_id, report in reports.items() if _has_numbers(report)}
+        if not reports:
             raise UsageError("the selection has no result with a number that a report has a field for")
-        reports = {result_id: report for result_id, report in reports.items() if result_id not in empty}
-        if empty:
-            request.notify(f"left out: {counted(len(empty), 'result')}: no number that a report has a field for")
+        if empty := count - len(reports):
+            request.notify(f"left out: {counted(empty, 'result')}: no number that a report has a field for")
         for line in lost.lines():
             request.notify(line)
         if len(reports) == 1:
@@ -312,14 +303,12 @@ def _part(report: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _why_not(run: Run, result: Result) -> str | None:
-    if _kept(run) is not None:
-        return None
-    if result.status != "ok":
-        return NOT_MEASURED
     # The input has a length in tokens, or the result is a load of requests to a language model.
     is_load = LOOP in run.cell.runtime_mode and _is_foreign(run)
     is_text = bool(result.point.sequence_length) or INPUT_MEAN in result.point.axes or is_load
-    return None if is_text else "without text input"
+    if _kept(run) is not None or (result.status == "ok" and is_text):
+        return None
+    return NOT_MEASURED if result.status != "ok" else "without text input"
 
 
 def _kept(run: Run) -> Mapping[str, Any] | None:
@@ -392,8 +381,7 @@ def _report(run: Run, result: Result, numbers: Numbers, lost: _Lost) -> dict[str
 def _request_counts(result: Result, requests: list[Requests], numbers: Numbers) -> tuple[int, int]:
     """The number of requests and of failed ones; (0, 0), which the report leaves out, if a file does not state it."""
     if requests:
-        numbers.first_of(["requests_sent"])
-        numbers.first_of(["requests_failed"])
+        numbers.used.update(("requests_sent", "requests_failed"))
         return sum(map(len, requests)), sum(error is not None for group in requests for error in group.error)
     timed = [samples for samples in result.samples if samples.metric == "latency_wall" and samples.phase == "measure"]
     calls = sum(len(samples.values) * samples.inner_loops for samples in timed) or result.iterations or 0

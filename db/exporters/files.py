@@ -100,7 +100,6 @@ ROWS_AT_ONCE = {"all_results": 32, "raw_samples": 50_000}
 PART_BYTES = 16_000_000
 """Size at which rows are converted and written: large enough to be fast, small enough for wide rows."""
 
-Row = Mapping[str, Any]
 MARKDOWN_ROWS = f"""
 SELECT *, coalesce({", ".join(PEAK_MEMORY)}) AS memory_peak_mb
 FROM all_results WHERE result_id IN (SELECT result_id FROM chosen)
@@ -257,30 +256,29 @@ class CsvExporter:
 def _write_csv(scope: Scope, view: str, stream: TextIO) -> None:
     """The rows of a view below a header, read and written in parts of bounded size."""
     import pyarrow as pa
+    from pyarrow import csv
 
     types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
     chosen = "(SELECT result_id FROM chosen)"
     cells = ", ".join(f'{_cell(name, kind)} AS "{name}"' for name, kind in types.items())
     sql = f"SELECT {cells} FROM {view} WHERE result_id IN {chosen} ORDER BY {CSV_ORDER[view]}"
-    stream.write(_csv_text(pa.table({name: [] for name in types}), has_header=True))
+
+    def write(table: Any, *, has_header: bool = False) -> None:
+        content = io.BytesIO()
+        csv.write_csv(table, content, csv.WriteOptions(include_header=has_header))
+        stream.write(content.getvalue().decode())
+
+    write(pa.table({name: [] for name in types}), has_header=True)
     part: list[Any] = []
     size = 0
     for batch in scope.batches(sql, ROWS_AT_ONCE[view]):
         part.append(batch)
         size += batch.nbytes
         if size >= PART_BYTES:
-            stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
+            write(pa.Table.from_batches(part))
             part, size = [], 0
     if part:
-        stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
-
-
-def _csv_text(table: Any, *, has_header: bool) -> str:
-    import pyarrow.csv
-
-    content = io.BytesIO()
-    pyarrow.csv.write_csv(table, content, pyarrow.csv.WriteOptions(include_header=has_header))
-    return content.getvalue().decode()
+        write(pa.Table.from_batches(part))
 
 
 def _cell(name: str, kind: str) -> str:
@@ -307,11 +305,12 @@ class MarkdownExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         scope = Scope(warehouse, request.selection)
         scope.months()
-        stored = [{**_own_axes(row), **row} for row in scope.read(MARKDOWN_ROWS).dicts()]
-        further = {name: name.replace("_", " ") for row in stored for name in sorted(_own_axes(row))}
+        rows = scope.read(MARKDOWN_ROWS).dicts()
+        axes = [json.loads(row["axes"] or "{}") for row in rows]  # those without a column, such as the rate of a load
+        further = {name: name.replace("_", " ") for own in axes for name in sorted(own)}
         headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS
         cells: list[dict[str, str]] = []
-        for row in stored:
+        for row in (own | stored for own, stored in zip(axes, rows, strict=True)):
             # The interval is that of the typical launch; that of fewer than three would only cover their calls.
             low, high = row["latency_ci_low_ms"], row["latency_ci_high_ms"]
             has_interval = low is not None and high is not None and row["ci_scope"] == "between"
@@ -325,15 +324,12 @@ class MarkdownExporter:
             cells.append({name: texts[name] if name in texts else _text(row.get(name)) for name in headings})
         kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
-        rows = [[row[name] for name in kept] for row in cells]
+        table = text.markdown_table(
+            [headings[name] for name in kept], [[row[name] for name in kept] for row in cells], right=right
+        )
         with text_output(request.file) as stream:
-            print(text.markdown_table([headings[name] for name in kept], rows, right=right), file=stream)
+            print(table, file=stream)
         return request.output_paths
-
-
-def _own_axes(row: Row) -> dict[str, Any]:
-    """The axes of a point that have no column, such as the rate of a load."""
-    return dict(json.loads(row["axes"] or "{}"))
 
 
 def _text(value: Any) -> str:
@@ -384,8 +380,8 @@ class Family:
     name: str
     unit: str
     """Empty without a unit."""
-    times: float = 1
-    over: float = 1
+    times: float
+    over: float
 
     def value(self, stored: float) -> float:
         """The value in the family's unit. Milliseconds are divided by 1000, since 0.001 has no exact binary form."""
@@ -443,14 +439,11 @@ class OpenMetricsExporter:
 
 def family(column: str) -> Family:
     """The metric for a column: latency_median_ms becomes benchhouse_latency_median_seconds."""
-    for ending, (new, unit, times, over) in UNITS.items() if YIELD.search(column) is None else ():
-        if column.endswith(ending):
-            return Family(name=_metric_name(column.removesuffix(ending) + new), unit=unit, times=times, over=over)
-    return Family(name=_metric_name(column), unit="")
-
-
-def _metric_name(text: str) -> str:
-    return PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", text)
+    endings = UNITS if YIELD.search(column) is None else ()
+    ending = next((one for one in endings if column.endswith(one)), "")
+    new, unit, times, over = UNITS.get(ending, ("", "", 1, 1))
+    name = PREFIX + re.sub(r"[^A-Za-z0-9_]", "_", column.removesuffix(ending) + new)
+    return Family(name=name, unit=unit, times=times, over=over)
 
 
 def in_base_units(meaning: str) -> str:
