@@ -324,11 +324,9 @@ class MarkdownExporter:
             cells.append({name: texts[name] if name in texts else _text(row.get(name)) for name in headings})
         kept = [name for name in headings if any(row[name] not in (NOTHING, IMPLIED.get(name)) for row in cells)]
         right = [place for place, name in enumerate(kept) if name not in WORDS | REMARKS]
-        table = text.markdown_table(
-            [headings[name] for name in kept], [[row[name] for name in kept] for row in cells], right=right
-        )
+        lines = [[row[name] for name in kept] for row in cells]
         with text_output(request.file) as stream:
-            print(table, file=stream)
+            print(text.markdown_table([headings[name] for name in kept], lines, right=right), file=stream)
         return request.output_paths
 
 

@@ -441,9 +441,9 @@ def _is_summary_header(cells: list[str]) -> bool:
 def read_transformers(file: ForeignFile) -> Iterator[ForeignRun]:
     if csv_header(file, IS_DETAIL):
         return understood(file, csv_rows(file, IS_DETAIL), _of_detail)
-    if csv_header(file, _is_summary_header):
-        return understood(file, csv_rows(file, _is_summary_header, ends_early=True), _of_summary)
-    file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
+    if not csv_header(file, _is_summary_header):
+        file.without_results("fusion statistics of benchmark.py: numbers of operators, no times")
+    return understood(file, csv_rows(file, _is_summary_header, ends_early=True), _of_summary)
 
 
 def _of_detail(row: Fields) -> ForeignRun:
