@@ -199,8 +199,10 @@ def _runs(
     stated = described.get("type") if isinstance(described, dict) else None
     last_word = str(stated or name.rpartition(".")[2]).lower()
     kind: Kind = next((one for prefix, one in KINDS.items() if last_word.startswith(prefix)), "track")
-    for key in dict.fromkeys(arguments.key for arguments, _ in cases):
-        own = [case for case in cases if case[0].key == key]
+    groups: dict[str, list[tuple[Arguments, Fields]]] = {}
+    for case in cases:
+        groups.setdefault(case[0].key, []).append(case)
+    for key, own in groups.items():
         arguments = own[0][0]
         yield ForeignRun(
             key=key,
@@ -239,42 +241,31 @@ def _result(point: Point, fields: Fields, kind: Kind) -> Result:
     if fields.any("result") == SKIPPED:
         return foreign_result(point, status="skipped", error="skipped by the benchmark's set-up")
     value = fields.required(fields.number, "result")
-    if kind == "time":
-        metrics, missing = _stated(fields, INTERVAL)
-        metrics["latency_median_ms"] = value * MS_PER_S
-        calls = fields.count("stats_number") or 1
-        samples_s = fields.numbers("samples")
-        if samples_s:
-            samples = [block(0, in_ms(samples_s), inner_loops=calls)]
-            return foreign_result(point, metrics=metrics, samples=samples, missing=missing, kept=fields.rest())
-        repeats = fields.integer("stats_repeat")
-        quartiles, without = _stated(fields, QUARTILES)
+    if kind != "time":
         return foreign_result(
             point,
-            metrics=metrics | quartiles,
-            iterations=repeats,
-            missing=missing | without,
-            kept={**fields.rest(), "stats_number": calls},
+            metrics={METRICS[kind]: value if kind == "track" else bytes_to_mb(value)},
+            iterations=1,
+            missing={"latency_median_ms": f"{NOT_APPLICABLE}: a {kind} benchmark"},
+            kept=fields.rest(),
         )
+    calls, samples_s = fields.count("stats_number") or 1, fields.numbers("samples")
+    metrics = {"latency_median_ms": value * MS_PER_S}
+    missing: dict[str, str] = {}
+    for name, column in (INTERVAL if samples_s else INTERVAL | QUARTILES).items():
+        # asv writes an infinite interval for few samples, and computes a negative one.
+        if (seconds := fields.number(name, low=0)) is not None:
+            metrics[column] = seconds * MS_PER_S
+        elif name in fields:
+            missing[column] = f"left_out: {shortened(fields.peek(name))} in the file"
     return foreign_result(
         point,
-        metrics={METRICS[kind]: value if kind == "track" else bytes_to_mb(value)},
-        iterations=1,
-        missing={"latency_median_ms": f"{NOT_APPLICABLE}: a {kind} benchmark"},
-        kept=fields.rest(),
+        metrics=metrics,
+        samples=[block(0, in_ms(samples_s), inner_loops=calls)] if samples_s else [],
+        iterations=None if samples_s else fields.integer("stats_repeat"),
+        missing=missing,
+        kept=fields.rest() | ({} if samples_s else {"stats_number": calls}),
     )
-
-
-def _stated(fields: Fields, columns: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """The statistics in the file, in ms, and the reasons for those that cannot be: asv writes an infinite interval for
-    few samples, and computes a negative one."""
-    found = {column: fields.number(name, low=0) for name, column in columns.items()}
-    missing = {
-        column: f"left_out: {shortened(fields.peek(name))} in the file"
-        for name, column in columns.items()
-        if name in fields and found[column] is None
-    }
-    return {column: seconds * MS_PER_S for column, seconds in found.items() if seconds is not None}, missing
 
 
 PLUGIN = Format(

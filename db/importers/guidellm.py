@@ -145,10 +145,8 @@ def _table(file: ForeignFile, start: int) -> Iterator[dict[str, Any]]:
             others: dict[str, Any] = {}
             for column, cell in dict(zip(names, cells, strict=True)).items():
                 name = ", ".join(part for part in column if part)
-                old, status, unit = (
-                    OLD_COLUMN.fullmatch(name),
-                    *(column[1] if len(column) == 3 else "").partition(" ")[::2],
-                )
+                old = OLD_COLUMN.fullmatch(name)
+                status, _, unit = (column[1] if len(column) == 3 else "").partition(" ")
                 if old is not None:
                     status, metric, statistic = old[1], old[2].lower().replace(" ", "_"), old[3]
                 else:
@@ -170,9 +168,8 @@ def _table(file: ForeignFile, start: int) -> Iterator[dict[str, Any]]:
                     others[name] = _json_of(cell)
             for found in (one for by_status in metrics.values() for one in by_status.values()):
                 # An empty distribution is all 0, and the table does not say how many values there are.
-                found["count"] = (
-                    "0" if found.get("mean") in (None, "", "0", "0.0") and found.get("max") in (0, None) else "1"
-                )
+                is_empty = found.get("mean") in (None, "", "0", "0.0") and found.get("max") in (0, None)
+                found["count"] = "0" if is_empty else "1"
             yield {"metrics": {**metrics, "request_totals": counts}, **_in_report(others, counts)}
 
 
@@ -233,10 +230,11 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
         top = Fields(file, yaml_object(file))
     else:
         top = top_fields(file)
-    loads = list(understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)))
+    groups: dict[str, list[ForeignRun]] = {}
+    for load in understood(file, top.required(top.objects, "benchmarks"), lambda one: _load(top, one)):
+        groups.setdefault(load.key, []).append(load)
     metadata = top.section("metadata")
-    for key in dict.fromkeys(load.key for load in loads):
-        own = [load for load in loads if load.key == key]
+    for own in groups.values():
         dated = [load.started_at for load in own if load.started_at is not None]
         ends = [load.finished_at for load in own if load.finished_at is not None]
         is_dated = len(dated) == len(own)
@@ -306,9 +304,8 @@ def _load(top: Fields, benchmark: Fields) -> ForeignRun:
     is_open = kind not in CLOSED
     lists = benchmark.section("requests").unread_copy()
     of_success, of_failure = (lists.objects(name) or () for name in ("successful", "errored"))
-    if (len(of_success), len(of_failure)) != (succeeded, failed or 0):
-        sent = []
-    else:
+    sent: list[Sent] = []
+    if (len(of_success), len(of_failure)) == (succeeded, failed or 0):
         found = [_request(entry, error=None, is_open=is_open) for entry in of_success]
         found += [_request(entry, error="failed", is_open=is_open) for entry in of_failure]
         sent = [request for request in found if request is not None] if None not in found else []
@@ -364,13 +361,11 @@ def _metrics(distributions: Fields, renamed: Mapping[str, str]) -> dict[str, flo
         factor = MS_PER_S if name in SECONDS else 1.0
         is_time = name in SECONDS or name.endswith("_ms")
         percentiles = values.section("percentiles")
-        found = {
-            **{statistic: values.number(statistic) for statistic in STATISTICS},
-            **{percentile: percentiles.number(percentile) for percentile in PERCENTILES},
-        }
-        for statistic, value in {statistic: value for statistic, value in found.items() if value is not None}.items():
-            theirs = f"{renamed.get(name, name.removesuffix('_ms'))}_{statistic}{'_ms' if is_time else ''}"
-            metrics[OURS.get((name, statistic), theirs)] = value * factor
+        for statistic in (*STATISTICS, *PERCENTILES):
+            value = (percentiles if statistic in PERCENTILES else values).number(statistic)
+            if value is not None:
+                theirs = f"{renamed.get(name, name.removesuffix('_ms'))}_{statistic}{'_ms' if is_time else ''}"
+                metrics[OURS.get((name, statistic), theirs)] = value * factor
     return metrics
 
 

@@ -8,6 +8,7 @@ are the samples.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from benchmarking.core.errors import StorageError
@@ -163,26 +164,21 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
 def _siblings(file: ForeignFile) -> list[Samples]:
     """The times of the requests that succeeded, from the list in the folder."""
     path = file.path.with_name(file.path.name.removesuffix(SUMMARY) + RESPONSES)
-    if not file.path.name.endswith(SUMMARY):
-        return []
-    try:
-        listed = beside(file, path)
-    except StorageError:
-        return []
+    listed = None
+    if file.path.name.endswith(SUMMARY):
+        with suppress(StorageError):
+            listed = beside(file, path)
     data = None if listed is None else listed.json
     return _samples(list(json_objects(file, data, f"{path.name}: response"))) if isinstance(data, list) else []
 
 
 def _samples(responses: Sequence[Fields]) -> list[Samples]:
-    found = []
-    for name, metric in RAW.items():
-        values = [
-            value
-            for response in responses
-            if not _failed(response) and (value := response.number(name, low=0)) is not None
-        ]
-        found += [measured(metric, in_ms(values))] if values else []
-    return found
+    done = [response for response in responses if not _failed(response)]
+    values = {
+        metric: [value for response in done if (value := response.number(name, low=0)) is not None]
+        for name, metric in RAW.items()
+    }
+    return [measured(metric, in_ms(seconds)) for metric, seconds in values.items() if seconds]
 
 
 def _failed(response: Fields) -> bool:

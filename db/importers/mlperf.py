@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import NOT_SUPPORTED, Doubt, Json, Point, Scalar
 from db.importers.support import mlperf_files
-from db.importers.support.building import ForeignRun, Format
+from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import BATCH_NOT_STATED, foreign_result
-from db.importers.support.reading import Fields, csv_header, csv_rows, has_columns, has_keys, shortened, understood
+from db.importers.support.reading import (
+    Fields,
+    csv_header,
+    csv_rows,
+    has_columns,
+    has_keys,
+    json_objects,
+    mostly,
+    understood,
+)
 
 DEFINITIONS = {
     "throughput_samples_per_sec": "samples (queries) per second under the scenario's rules: in Server and Interactive "
@@ -114,32 +124,36 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
 
 
 def _reader(file: ForeignFile) -> Callable[[ForeignFile], Iterator[ForeignRun]] | None:
-    if has_keys(file.json, mlperf_files.SYSTEM):
+    data = file.json
+    if has_keys(data, mlperf_files.SYSTEM):
         return lambda opened: opened.without_results("description of a system: it is read with its results")
-    if has_keys(file.json, mlperf_files.MEASUREMENT):
+    if has_keys(data, mlperf_files.MEASUREMENT):
         return lambda opened: opened.without_results("description of a test: it is read with the test's result")
-    if mlperf_files.is_accuracy(file):
+    if mlperf_files.ACCURACY.match(file.head[:1000]):  # which is large and often truncated for a submission
         return lambda opened: opened.without_results("accuracy log: answers of the model, without times")
     if mlperf_files.is_detail(file):
         return lambda opened: _of_log(opened, mlperf_files.of_detail)
     if mlperf_files.is_summary(file):
         return lambda opened: _of_log(opened, mlperf_files.of_summary)
-    if has_keys(file.json, mlperf_files.ENDPOINTS):
+    if has_keys(data, mlperf_files.ENDPOINTS):
         return lambda opened: _of_log(opened, mlperf_files.of_endpoints)
-    # Whether the file is one of the tables: most rows of a JSON have the needed columns, as a damaged one
-    # may not.
-    data = file.json
+    # One of the tables: most rows of a JSON have the needed columns, as a damaged one may not.
     if isinstance(data, list):
-        fitting = sum(isinstance(row, dict) and _renamed(row).keys() >= NEEDED for row in data)
-        is_table = 2 * fitting > len(data)
+        is_table = mostly(
+            data, lambda row: isinstance(row, dict) and {PUBLISHED.get(name, name) for name in row} >= NEEDED
+        )
     else:
         is_table = data is None and bool(csv_header(file, IS_HEADER))
     return _of_table if is_table else None
 
 
 def _of_log(file: ForeignFile, read: Callable[[ForeignFile], Mapping[str, Any]]) -> Iterator[ForeignRun]:
-    if file.path.name in LESS_DETAILED and _is_readable(file.path.with_name(DETAIL)):
-        file.without_results(f"all its numbers are in {DETAIL}")
+    if file.path.name in LESS_DETAILED and (detail := file.path.with_name(DETAIL)).is_file():
+        head = b""
+        with suppress(OSError), detail.open("rb") as opened:
+            head = opened.read(HEAD_BYTES)
+        if mlperf_files.MARK.encode() in head:  # those of the first rounds have another format
+            file.without_results(f"all its numbers are in {DETAIL}")
     events = Fields(file, read(file), numbers_are_text=True)
     place = mlperf_files.place_of(file.path.resolve())
     if events.text("effective_test_mode") == ACCURACY:
@@ -252,17 +266,6 @@ def _round(fields: Fields) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _is_readable(detail: Path) -> bool:
-    """Whether it is a detailed log that can be read; those of the first rounds have another format."""
-    if not detail.is_file():
-        return False
-    try:
-        with detail.open("rb") as opened:
-            return mlperf_files.MARK.encode() in opened.read(HEAD_BYTES)
-    except OSError:
-        return False
-
-
 def _batch_doubts(scenario: str) -> tuple[Doubt, ...]:
     """In Offline all samples are one query, which the system splits into batches of unstated size."""
     return (BATCH_NOT_STATED,) if scenario == "offline" else ()
@@ -287,14 +290,15 @@ def _cell(
     framework: str | None,
 ) -> dict[str, Any]:
     """Fields of the run about model, runtime and machine."""
-    family, task = mlperf_files.about_model(model)
-    precision, words = mlperf_files.precision_words(weights)
+    known = (about for start, about in mlperf_files.MODELS.items() if model.lower().startswith(start))
+    family, task = next(known, (None, "benchmark"))
+    precision = precision_of(weights)
     runtime, versions = mlperf_files.software(framework)
     nodes = machine.get("number_of_nodes")
     mode: dict[str, Scalar | None] = {
         "scenario": scenario,
         "division": division,
-        "weight_data_types": words,
+        "weight_data_types": weights if precision == "other" else None,
         "nodes": nodes if nodes not in ("1", "1.0") else None,
     }
     return {
@@ -324,12 +328,11 @@ def _word(fields: Fields, name: str) -> str | None:
 def _results_in(file: ForeignFile) -> Iterator[Row]:
     """The results in a table, each with its power. Raises FormatError for power without a result."""
     if isinstance(file.json, list):
-        found = []
-        for index, row in enumerate(file.json):
-            if isinstance(row, dict):
-                found.append(Fields(file, _renamed(row), f"row {index}", numbers_are_text=True))
-            else:
-                file.leave_out(f"row {index}", f"expected an object, found {shortened(row)}")
+        rows = json_objects(file, file.json, "row", 0)
+        found = [
+            Fields(file, {PUBLISHED.get(name, name): row.peek(name) for name in row}, row.path, numbers_are_text=True)
+            for row in rows
+        ]
     else:
         found = list(csv_rows(file, IS_HEADER))
     powers = {_table_key(row): row for row in found if _units(row).lower() in POWER}
@@ -342,10 +345,6 @@ def _results_in(file: ForeignFile) -> Iterator[Row]:
         yield row, stated if power is None else (power.required(power.number, "Result"), _units(power))
     for row in powers.values():
         file.leave_out(row.place("Units"), "the file has no result for this power measurement")
-
-
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
-    return {PUBLISHED.get(name, name): value for name, value in row.items()}
 
 
 def _units(row: Fields) -> str:

@@ -53,15 +53,13 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
                 file.refuse(f"{name}: expected an object: the report is truncated, or not benchmark_app's")
         yield _run(_fields(file, data), "", None)
         return
-    entries = (
-        (_fields(file, _from_printed(lines), f"line {at}: "), str(number), lines)
-        for number, (at, lines) in enumerate(parts)
-    )
-    yield from understood(
-        file,
-        entries,
-        lambda entry: _run(*entry[:2], next((found[1] for line in entry[2] if (found := BUILD.search(line))), None)),
-    )
+
+    def printed(numbered: tuple[int, tuple[int, list[str]]]) -> ForeignRun:
+        number, (at, lines) = numbered
+        version = next((found[1] for line in lines if (found := BUILD.search(line))), None)
+        return _run(_fields(file, _from_printed(lines), f"line {at}: "), str(number), version)
+
+    yield from understood(file, enumerate(parts), printed)
 
 
 def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignRun:
@@ -107,7 +105,6 @@ def _run(found: Mapping[str, Fields], key: str, version: str | None) -> ForeignR
         key=key,
         tool_version=version,
         versions={"openvino": version} if version else {},
-        model_id=_model_id(options, setup),
         results=[result],
         **_cell(options, setup),
         command=words,
@@ -123,20 +120,15 @@ def _option(options: Fields, name: str) -> str | None:
     return next((value for value in found if isinstance(value, str) and value.strip()), None)
 
 
-def _model_id(options: Fields, setup: Fields) -> str:
-    """The name of the topology, or else of the model's file or folder."""
-    topology = setup.text("topology") or ""
-    if not NAMELESS.fullmatch(topology):
-        return topology
+def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
+    # The name of the topology, or else of the model's file or folder.
     path = _option(options, "m") or _option(options, "path_to_model") or ""
     parts = [part for part in re.split(r"[/\\]", path) if part]
-    stem = parts[-1].rpartition(".")[0] or parts[-1] if parts else ""
-    if stem in MODEL_FILES and len(parts) > 1:
-        return parts[-2]
-    return stem or topology or "unknown"
-
-
-def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
+    model_id = parts[-1].rpartition(".")[0] or parts[-1] if parts else ""
+    if model_id in MODEL_FILES and len(parts) > 1:
+        model_id = parts[-2]
+    topology = setup.text("topology") or ""
+    model_id = (model_id or topology or "unknown") if NAMELESS.fullmatch(topology) else topology
     target = (setup.text("target_device") or "unknown").strip()
     requested = _option(options, "infer_precision") or setup.text("precision")
     word = (requested or "").rpartition(":")[2] or None
@@ -159,6 +151,7 @@ def _cell(options: Fields, setup: Fields) -> dict[str, Any]:
         mode["infer_precision"] = word
     threads = _option(options, "nthreads") or ""
     return {
+        "model_id": model_id,
         "device_type": "openvino",
         "device_selector": f"openvino:{target}",
         "runtime": "openvino",

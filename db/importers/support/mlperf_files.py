@@ -12,8 +12,7 @@ from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ns_to_ms
-from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json, Precision
-from db.importers.support.building import precision_of
+from benchmarking.core.records import NOT_APPLICABLE, Doubt, Family, Json
 from db.importers.support.files import ForeignFile, beside
 from db.importers.support.reading import Fields, has_keys, shortened
 
@@ -126,21 +125,9 @@ def system_fields(file: ForeignFile, path: Path | None, root: Path | None) -> Fi
     return Fields(file, described.json, described.path.name, numbers_are_text=True)
 
 
-def about_model(name: str) -> tuple[Family | None, str]:
-    """Family and task of a benchmark's model."""
-    found = (about for start, about in MODELS.items() if name.lower().startswith(start))
-    return next(found, (None, "benchmark"))
-
-
 def counts_tokens(model: str, number: float) -> bool:
     """Whether the throughput of a model is in tokens in that round."""
     return any(model.lower().startswith(start) and number >= since for start, since in TOKENS_SINCE.items())
-
-
-def precision_words(words: str | None) -> tuple[Precision, str | None]:
-    """The precision of weight_data_types, and the original words if we have no name for it."""
-    precision = precision_of(words)
-    return precision, words if precision == "other" else None
 
 
 def hardware(described: Mapping[str, str | None]) -> dict[str, Any]:
@@ -257,11 +244,6 @@ TOKEN_TIMES = {
     "result_time_per_output_token_99.00_percentile_ns": "time_per_output_token_p99_ms",
 }
 ALL_AT_ONCE = f"{NOT_APPLICABLE}: offline all samples are sent at once, and a latency is a place in the queue"
-
-
-def is_accuracy(file: ForeignFile) -> bool:
-    """Whether it is mlperf_log_accuracy.json, which is large and often truncated for a submission."""
-    return bool(ACCURACY.match(file.head[:1000]))
 
 
 def is_audit(events: Fields) -> bool:
