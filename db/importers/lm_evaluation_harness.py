@@ -156,6 +156,7 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
     """The mean score of the tasks, whose units are the tasks; None without a score between 0 and 1. Totals of groups
     are left out, since their tasks count. The errors of tasks are independent, so their squares add up."""
     results, groups, means = top.peek("results"), top.peek("group_subtasks"), top.peek("groups")
+    counts = top.peek("n-samples")
     totals = {name for name, tasks in groups.items() if tasks} if isinstance(groups, dict) else set()
     totals |= set(means) if isinstance(means, dict) else set()
     found: dict[str, tuple[str, float, tuple[float, float] | None]] = {}
@@ -167,7 +168,9 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
             value = None if name is None else _share(scores[name])
             if name is not None and value is not None:
                 error = _share(scores.get(name.replace(measure, f"{measure}_stderr", 1)))
-                found[task] = (name, value, _errors(value, error, _samples(top.peek("n-samples"), task, scores)))
+                counted = counts.get(task) if isinstance(counts, dict) else None
+                samples = counted.get("effective") if isinstance(counted, dict) else scores.get("sample_len")
+                found[task] = (name, value, _errors(value, error, samples))
                 break
     if not found:
         return None
@@ -190,23 +193,16 @@ def _quality(top: Fields, mode: Mapping[str, Scalar], harness: str, quantization
     return Quality(inputs=inputs, values={"task_accuracy": accuracy}, how={"evaluation": how})
 
 
-def _errors(value: float, error: float | None, samples: int | None) -> tuple[float, float] | None:
+def _errors(value: float, error: float | None, samples: object) -> tuple[float, float] | None:
     """How far the interval of a task's score goes below and above it; None if that is unknown. The standard error of
     samples that were all right, or all wrong, is 0, but a few of them leave the share uncertain: it has the interval of
     Clopper and Pearson."""
     if error is None or error > 0:
         return None if error is None else (Z95 * error, Z95 * error)
-    if samples is None or value not in (0.0, 1.0):
+    if type(samples) is not int or samples < 1 or value not in (0.0, 1.0):  # the file may not state their number
         return None
     low, high = exact_share_interval(round(value * samples), samples)
     return value - low, high - value
-
-
-def _samples(counts: object, task: str, scores: Mapping[str, Any]) -> int | None:
-    """The number of samples behind the score of a task; None if the file does not state it."""
-    stated = counts.get(task) if isinstance(counts, dict) else None
-    count = stated.get("effective") if isinstance(stated, dict) else scores.get("sample_len")
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
 
 
 def _share(value: object) -> float | None:

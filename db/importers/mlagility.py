@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Json, Point, Result, Status
@@ -93,8 +93,8 @@ def _is_header(cells: list[str]) -> bool:
 
 
 def read(file: ForeignFile) -> Iterator[ForeignRun]:
-    evaluations = _of_report(file) if csv_header(file, _is_header) else _of_build(file)
-    yield from understood(file, enumerate(evaluations), lambda one: _run(one[1], str(one[0])))
+    evaluations: Iterable[Fields] = _of_report(file) if csv_header(file, _is_header) else _of_build(file)
+    return understood(file, enumerate(evaluations), lambda one: _run(one[1], str(one[0])))
 
 
 def _of_report(file: ForeignFile) -> Iterator[Fields]:
@@ -120,21 +120,18 @@ def _cell(text: Json) -> Json:
         return text
 
 
-def _of_build(file: ForeignFile) -> Iterator[Fields]:
+def _of_build(file: ForeignFile) -> Sequence[Fields]:
     """The evaluations of one build: its shared fields, overridden by each evaluation's own."""
     if not TOP_LEVEL.search(file.text or ""):  # checked first, since parsing takes seconds
         file.refuse("not YAML with a mapping at the top level")
     data = {name: value for name, value in yaml_object(file).items() if value != "-"}
-    for holder in ("evaluations", "performance"):
+    parts = {"": data}  # by the place in the file
+    for holder in ("performance", "evaluations"):
         own = data.get(holder)
         if isinstance(own, dict) and own and all(isinstance(one, dict) for one in own.values()):
             shared = {name: value for name, value in data.items() if name != holder}
-            for name, one in own.items():
-                yield Fields(
-                    file, {**shared, **one, "evaluation": str(name)}, f"{holder}.{name}", numbers_are_text=True
-                )
-            return
-    yield Fields(file, data, numbers_are_text=True)
+            parts = {f"{holder}.{name}": {**shared, **one, "evaluation": str(name)} for name, one in own.items()}
+    return [Fields(file, values, place, numbers_are_text=True) for place, values in parts.items()]
 
 
 def _run(evaluation: Fields, key: str) -> ForeignRun:

@@ -99,12 +99,8 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     else:
         top = top_fields(file)
     metadata, performance = top.section("metadata"), top.section("perfdata")
-    iterations = [
-        one
-        for one, _ in understood(
-            file, performance.required(performance.objects, "results"), lambda one: (one, (_number(one), _call_ms(one)))
-        )
-    ]
+    entries = performance.required(performance.objects, "results")
+    iterations = [one for one, *_ in understood(file, entries, lambda one: (one, _number(one), _call_ms(one)))]
     if iterations and not any(_number(iteration) for iteration in iterations):
         file.without_results("only warm-ups were run (-n 0)")
     load = {"load_and_compile_s": performance.number("compile_time", low=0)}
@@ -158,7 +154,9 @@ def _number(iteration: Fields) -> int:
 def _result(iterations: Sequence[Fields], batch_size: int, load: Mapping[str, float | None]) -> Result:
     timed = [iteration for iteration in iterations if _number(iteration)]
     warm = [iteration for iteration in iterations if not _number(iteration)]
-    tokens_in, tokens_out = (_each(iterations[0], name, batch_size) for name in ("input_size", "output_size"))
+    # Tokens of one sequence of the batch; None for 0 tokens, or if the sequences differ.
+    totals = [_tokens(iterations[0], name) for name in ("input_size", "output_size")]
+    tokens_in, tokens_out = (total // batch_size if total and not total % batch_size else None for total in totals)
     phases: tuple[tuple[Sequence[Fields], Phase], ...] = ((warm, "warmup"), (timed, "measure"))
     samples = [block(0, [_call_ms(entry) for entry in own], phase=phase) for own, phase in phases if own]
     found: list[Samples] = []
@@ -246,12 +244,6 @@ def _times(iterations: Sequence[Fields], name: str) -> list[float]:
 def _tokens(iteration: Fields, name: str) -> int | None:
     """Tokens of the whole batch; None where they are not given."""
     return None if iteration.peek(name) in ABSENT else iteration.integer(name)
-
-
-def _each(iteration: Fields, name: str, batch_size: int) -> int | None:
-    """Tokens of one sequence of the batch; None for 0 tokens, or if the sequences differ."""
-    total = _tokens(iteration, name)
-    return total // batch_size if total and not total % batch_size else None
 
 
 def _stated(iteration: Fields) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile
 from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
-from db.importers.support.reading import Fields, json_objects, mostly, shortened, top_fields, understood
+from db.importers.support.reading import Fields, has_keys, json_objects, mostly, shortened, top_fields, understood
 
 DEFINITIONS = {
     "latency_*": "a call of generate, warmed up; with continuous batching all requests of a batch, sent at once",
@@ -104,8 +104,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
         if isinstance(value, str | bool | int) and value not in (False, ""):
             mode[name] = value
     for name in JSON_MODE:
-        value = config.any(name)
-        if value:
+        if value := config.any(name):
             mode[name] = json.dumps(value, sort_keys=True, ensure_ascii=False)
     # The file does not name the device, but if it lists a GPU, the tool ran on it.
     gpu, gpu_gib = hardware.text("gpu_name"), hardware.number("gpu_memory_total_gb", low=0)
@@ -185,10 +184,20 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
     """First token and the tokens after it, from their times if the file has them, otherwise from the tool's means."""
     first, means = (in_ms(measures.numbers(name) or ()) for name in ("time_to_first_token", "inter_token_latency"))
     name = next((name for name in TOKEN_TIMES if name in measures), TOKEN_TIMES[0])
+
+    def times_of(numbered: tuple[int, object]) -> Times:
+        """The times of a call: a list for each request, or in the first versions of its tokens alone."""
+        place, requests = f"{name}[{numbered[0]}]", numbered[1]
+        if isinstance(requests, array) or (
+            isinstance(requests, list) and mostly(requests, lambda one: isinstance(one, int | float))
+        ):
+            return (measures.number_list(requests, place),)
+        if not isinstance(requests, list):
+            measures.refuse(place, f"expected a list of requests, found {shortened(requests)}")
+        return tuple(measures.number_list(one, f"{place}[{index}]") for index, one in enumerate(requests))
+
     timed = ((index, one) for index, one in enumerate(measures.each(name)) if one is not None)
-    calls = list(
-        understood(measures.file, timed, lambda one: _times_of_requests(measures, f"{name}[{one[0]}]", one[1]))
-    )
+    calls = list(understood(measures.file, timed, times_of))
     if calls and not first and not means:
         # The first versions state neither; these are the definitions of the others.
         first = in_ms([min(times[0] for times in requests if times) for requests in calls if any(requests)])
@@ -218,27 +227,9 @@ def _generation(measures: Fields, point: Point) -> tuple[list[Samples], dict[str
         return samples, metrics, dict.fromkeys(("inter_token_latency_p50_ms", "inter_token_latency_p99_ms"), NO_TIMES)
     samples.append(measured("inter_token_latency", gaps))
     p99 = tail_quantile(gaps, 0.99)
-    gap_metrics = {
-        "inter_token_latency_p50_ms": median_of(gaps),
-        **({} if p99 is None else {"inter_token_latency_p99_ms": p99}),
-    }
-    return samples, metrics | gap_metrics, {}
-
-
-def _times_of_requests(fields: Fields, place: str, requests: object) -> Times:
-    """The times of a call: a list for each request, or in the first versions of its tokens alone."""
-    if isinstance(requests, array) or (
-        isinstance(requests, list) and mostly(requests, lambda one: isinstance(one, int | float))
-    ):
-        return (fields.number_list(requests, place),)
-    if not isinstance(requests, list):
-        fields.refuse(place, f"expected a list of requests, found {shortened(requests)}")
-    return tuple(fields.number_list(one, f"{place}[{index}]") for index, one in enumerate(requests))
-
-
-def is_first_layout(file: ForeignFile) -> bool:
-    data = file.json
-    return isinstance(data, dict) and isinstance(data.get("benchmark_scenarios"), list) and "model_name" in data
+    metrics["inter_token_latency_p50_ms"] = median_of(gaps)
+    metrics |= {} if p99 is None else {"inter_token_latency_p99_ms": p99}
+    return samples, metrics, {}
 
 
 def read_first_layout(file: ForeignFile) -> Iterator[ForeignRun]:
@@ -362,7 +353,10 @@ FIRST_LAYOUT = Format(
     summary="benchmark_v2 in its first layout: model_name, benchmark_scenarios, gpu_metrics (json)",
     definition="benchmark-v2-scenarios",
     definitions=FIRST_DEFINITIONS,
-    recognises=is_first_layout,
+    recognises=lambda file: (
+        has_keys(file.json, {"model_name", "benchmark_scenarios"})
+        and isinstance(file.json["benchmark_scenarios"], list)
+    ),
     read=read_first_layout,
 )
 

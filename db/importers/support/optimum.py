@@ -138,22 +138,27 @@ def is_in_sibling_file(file: ForeignFile, report: Fields) -> bool:
     )
 
 
+def _of_targets(report: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The object of the latencies of each target that has one."""
+    for name, measurements in report.items() if isinstance(report, dict) else ():
+        if isinstance(measurements, dict) and isinstance(latency := measurements.get("latency"), dict):
+            yield name, latency
+
+
 def _latencies(report: Any) -> dict[str, array[float]]:
     """The latencies of each target that has a list of them."""
-    latencies = {}
-    for target, measurements in report.items() if isinstance(report, dict) else ():
-        latency = measurements.get("latency") if isinstance(measurements, dict) else None
-        values = latency.get("values") if isinstance(latency, dict) else None
-        if isinstance(values, list | array) and all(isinstance(value, float | int) for value in values):
-            latencies[target] = array("d", values)
-    return latencies
+    return {
+        name: array("d", values)
+        for name, latency in _of_targets(report)
+        if isinstance(values := latency.get("values"), list | array)
+        and all(isinstance(value, float | int) for value in values)
+    }
 
 
 def _means(report: Any) -> dict[str, float]:
     """The stated mean latency of each target."""
-    latencies = {name: one.get("latency") for name, one in (report or {}).items() if isinstance(one, dict)}
-    means = {name: one.get("mean") for name, one in latencies.items() if isinstance(one, dict)}
-    return {name: float(mean) for name, mean in means.items() if isinstance(mean, int | float)}
+    stated = {name: latency.get("mean") for name, latency in _of_targets(report)}
+    return {name: float(mean) for name, mean in stated.items() if isinstance(mean, int | float)}
 
 
 PRINTED_ROUNDING_S = 1e-6
