@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from statistics import fmean
 from typing import Any
@@ -84,7 +85,10 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
     name = stated.get("pretrained") or (pretrained[1] if pretrained else None)
     word = config.text("model_dtype") or stated.get("dtype")
     harness = "lighteval" if "lighteval_sha" in config else "lm-evaluation-harness"
-    ended = FILE_DATE.search(file.path.name)
+    ended, ended_at = FILE_DATE.search(file.path.name), None
+    if ended:
+        with suppress(ValueError):
+            ended_at = datetime.strptime(ended[1], "%Y-%m-%dT%H-%M-%S")
     kind, device = config.text("model") or "", config.text("device") or "unknown"
     mode: dict[str, Scalar] = {
         name: value
@@ -127,7 +131,7 @@ def read(file: ForeignFile) -> Iterator[ForeignRun]:
                 doubts=() if size else (unknown,),
             )
         ],
-        started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else _time(ended),
+        started_at=top.unix_time("date") if isinstance(top.peek("date"), int | float) else ended_at,
         stated_times=(ended[0] if ended and "date" not in top else None,),
         device_type=device.partition(":")[0],
         device_selector=device,
@@ -207,14 +211,6 @@ def _errors(value: float, error: float | None, samples: object) -> tuple[float, 
 
 def _share(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1 else None
-
-
-def _time(found: re.Match[str] | None) -> datetime | None:
-    """The time in the file's name, when the evaluation ended."""
-    try:
-        return None if found is None else datetime.strptime(found[1], "%Y-%m-%dT%H-%M-%S")
-    except ValueError:
-        return None
 
 
 def _scalar(value: Any) -> Scalar | None:

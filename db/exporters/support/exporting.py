@@ -9,7 +9,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
@@ -222,17 +221,6 @@ def whole_runs(scope: Scope) -> Iterator[StoredRun]:
     return stored_runs(scope.warehouse, run_ids)
 
 
-def selected_runs(scope: Scope) -> Iterator[StoredRun]:
-    """The runs, with only their selected results. Raises UsageError if nothing is selected."""
-    scope.months()
-    ids = scope.read("SELECT run_id, result_id FROM chosen").dicts()
-    kept = {row["result_id"] for row in ids}
-    run_ids = [row["run_id"] for row in scope.read(RUN_IDS).dicts()]
-    for stored in stored_runs(scope.warehouse, run_ids):
-        results = tuple(result for result in stored.run.results if result.result_id in kept)
-        yield replace(stored, run=replace(stored.run, results=results))
-
-
 def supported_results(
     scope: Scope, request: ExportRequest, why_not: Callable[[Run, Result], str | None]
 ) -> Iterator[tuple[Run, Result]]:
@@ -241,10 +229,15 @@ def supported_results(
 
     Raises UsageError if there is none.
     """
+    scope.months()
+    kept = {row["result_id"] for row in scope.read("SELECT result_id FROM chosen").dicts()}
+    run_ids = [row["run_id"] for row in scope.read(RUN_IDS).dicts()]
     found = 0
     reasons = Counter[str]()
-    for stored in selected_runs(scope):
+    for stored in stored_runs(scope.warehouse, run_ids):
         for result in stored.run.results:
+            if result.result_id not in kept:
+                continue
             reason = why_not(stored.run, result)
             if reason is None:
                 found += 1

@@ -181,22 +181,18 @@ class Records:
 
 def merged_records(data: Any) -> Records | None:
     """The records of a file, merged into one measurement; None for any other JSON."""
-    if not isinstance(data, list) or not data or not all(map(_is_record, data)):
+    if not isinstance(data, list) or not data:
         return None
+    for record in map(_object, data):
+        values = _object(record.get("metric")).get("benchmark_values")
+        if _object(record.get("benchmark")).get("name") != PYTORCH or not isinstance(values, list | array):
+            return None
     first = data[0]
     return Records(
         model=_object(first.get("model")).get("name"),
         arguments=_object(_object(first["benchmark"].get("extra_info")).get("args")),
         values={str(one["metric"].get("name")): one["metric"]["benchmark_values"] for one in data},
         information=_object(first["metric"].get("extra_info")),
-    )
-
-
-def _is_record(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and _object(record.get("benchmark")).get("name") == PYTORCH
-        and isinstance(_object(record.get("metric")).get("benchmark_values"), list | array)
     )
 
 

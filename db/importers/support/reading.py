@@ -579,17 +579,14 @@ def without_zone(stated: Iterable[str | None]) -> tuple[Doubt, ...]:
 
     `stated` are the times as written in the file; no doubt if there are none, or if all of them have a zone.
     """
-    first = next((text for text in stated if text and not _has_zone(text)), None)
-    if first is None:
-        return ()
-    return (Doubt(kind="time_zone_unknown", severity="info", evidence={"stated": first, "read_as": "UTC"}),)
-
-
-def _has_zone(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text.strip()).tzinfo is not None
-    except ValueError:
-        return False
+    for text in filter(None, stated):
+        try:
+            has_zone = datetime.fromisoformat(text.strip()).tzinfo is not None
+        except ValueError:
+            has_zone = False
+        if not has_zone:
+            return (Doubt(kind="time_zone_unknown", severity="info", evidence={"stated": text, "read_as": "UTC"}),)
+    return ()
 
 
 def shifted(file: ForeignFile, time: datetime, seconds: float) -> datetime:
