@@ -256,29 +256,30 @@ class CsvExporter:
 def _write_csv(scope: Scope, view: str, stream: TextIO) -> None:
     """The rows of a view below a header, read and written in parts of bounded size."""
     import pyarrow as pa
-    from pyarrow import csv
 
     types = {row["column_name"]: row["column_type"] for row in scope.warehouse.query(f"DESCRIBE {view}").dicts()}
     chosen = "(SELECT result_id FROM chosen)"
     cells = ", ".join(f'{_cell(name, kind)} AS "{name}"' for name, kind in types.items())
     sql = f"SELECT {cells} FROM {view} WHERE result_id IN {chosen} ORDER BY {CSV_ORDER[view]}"
-
-    def write(table: Any, *, has_header: bool = False) -> None:
-        content = io.BytesIO()
-        csv.write_csv(table, content, csv.WriteOptions(include_header=has_header))
-        stream.write(content.getvalue().decode())
-
-    write(pa.table({name: [] for name in types}), has_header=True)
+    stream.write(_csv_text(pa.table({name: [] for name in types}), has_header=True))
     part: list[Any] = []
     size = 0
     for batch in scope.batches(sql, ROWS_AT_ONCE[view]):
         part.append(batch)
         size += batch.nbytes
         if size >= PART_BYTES:
-            write(pa.Table.from_batches(part))
+            stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
             part, size = [], 0
     if part:
-        write(pa.Table.from_batches(part))
+        stream.write(_csv_text(pa.Table.from_batches(part), has_header=False))
+
+
+def _csv_text(table: Any, *, has_header: bool) -> str:
+    import pyarrow.csv
+
+    content = io.BytesIO()
+    pyarrow.csv.write_csv(table, content, pyarrow.csv.WriteOptions(include_header=has_header))
+    return content.getvalue().decode()
 
 
 def _cell(name: str, kind: str) -> str:
