@@ -36,7 +36,6 @@ from starlette.routing import Route
 from benchmarking.core.errors import BenchhouseError, LockedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from db.query.questions import STOPPER, Stopper
-from visualize.pages import parameters as params
 from visualize.pages.site import (
     STATIC,
     Action,
@@ -48,6 +47,7 @@ from visualize.pages.site import (
     actions,
     downloads,
     draw,
+    parse,
     render,
     views,
 )
@@ -297,7 +297,7 @@ def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
         fields = await _form(request)
         if not _equal(dict(fields).get(FORM_TOKEN, ""), site.form_token):
             return _refusal("the page was loaded before the server started: reload it and submit the form again")
-        parameters = params.parse(action.parameters, [field for field in fields if field[0] != FORM_TOKEN])
+        parameters = parse(action.parameters, [field for field in fields if field[0] != FORM_TOKEN])
         limiter = request.app.state.limiter
 
         def act() -> Link:
@@ -366,7 +366,7 @@ def _file_endpoint(download: Download[Any]) -> Callable[[Request], Any]:
 
 
 def _parameters(target: View[Any] | Download[Any], request: Request) -> Any:
-    return params.parse(target.parameters, [*request.path_params.items(), *request.query_params.multi_items()])
+    return parse(target.parameters, [*request.path_params.items(), *request.query_params.multi_items()])
 
 
 def _snapshots(request: Request) -> Snapshots:

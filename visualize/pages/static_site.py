@@ -26,9 +26,8 @@ from benchmarking.core.errors import BenchhouseError, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.input_files import read_json
-from visualize.pages import parameters as params
 from visualize.pages.elements import time_text
-from visualize.pages.site import STATIC, Site, asset_digest, render, views
+from visualize.pages.site import STATIC, Site, asset_digest, path_of, query_of, render, views
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -73,15 +72,15 @@ class SitePlan:
     def path(self, view: str, parameters: DataclassInstance) -> str | None:
         """The file path of a page, which is scheduled on first use; None if the site does not have it."""
         own = _in_files(view, parameters)
-        if own is None or (view == "run" and params.path(own)["run_id"] not in self.runs):
+        if own is None or (view == "run" and path_of(own)["run_id"] not in self.runs):
             return None
-        key = (view, urlencode([*params.path(own).items(), *params.query(own)]))
+        key = (view, urlencode([*path_of(own).items(), *query_of(own)]))
         if key not in self.paths:
             if view != "run" and self.counts[view] >= MOST_PAGES:
                 return None
             self.counts[view] += 1
             # The file path of a page, inside the site for any parameters.
-            path, query = params.path(own), params.query(own)
+            path, query = path_of(own), query_of(own)
             if view == next(iter(views())):
                 self.paths[key] = FIRST
             elif not path and not query:

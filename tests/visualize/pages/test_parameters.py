@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarking.core.errors import UsageError
-from visualize.pages import parameters
+from visualize.pages import site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +40,13 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
     )
 )
 def test_parameters_survive_a_round_trip_through_the_url(example):
-    given = [*parameters.path(example).items(), *parameters.query(example)]
-    assert parameters.parse(Example, given) == example
+    given = [*site.path_of(example).items(), *site.query_of(example)]
+    assert site.parse(Example, given) == example
 
 
 def test_defaults_are_not_in_the_url():
-    assert parameters.query(Example(key="a")) == ()
-    assert parameters.path(Example(key="a")) == {"key": "a"}
+    assert site.query_of(Example(key="a")) == ()
+    assert site.path_of(Example(key="a")) == {"key": "a"}
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_defaults_are_not_in_the_url():
 )
 def test_invalid_parameters_are_named(given, expected):
     with pytest.raises(UsageError, match=expected):
-        parameters.parse(Example, given)
+        site.parse(Example, given)

@@ -33,7 +33,7 @@ from tests.helpers.records import make_run
 from tests.helpers.run_changes import Alter
 from tests.visualize.pages.conftest import LOADED
 from visualize import visualize_benchmarks
-from visualize.pages import parameters
+from visualize.pages import site
 from visualize.pages.elements import grid, text_cell
 from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of, noted_doubts
@@ -62,7 +62,7 @@ def parts_of(data, name, sql):
 
 def page_of(data, name, **given):
     view = views()[name]
-    return view.page(data, parameters.parse(view.parameters, given.items()))
+    return view.page(data, site.parse(view.parameters, given.items()))
 
 
 @pytest.mark.parametrize(
@@ -966,7 +966,7 @@ def test_ticked_results_are_side_by_side_with_ratios_to_the_first(data):
     rows = page_of(data, "results", model="bert-base-uncased", batch="1", sequence="32").grid.rows
     ids = tuple(row[0].tick for row in rows[:2])
     view = views()["results"]
-    shown = view.page(data, parameters.parse(view.parameters, [("tick", one) for one in ids]))
+    shown = view.page(data, site.parse(view.parameters, [("tick", one) for one in ids]))
     lines = {row[0].text: row[1:] for row in shown.side_by_side.rows}
     first, second = (cell.text for cell in lines["p50 ms"])
     ratio = float(second.split()[0]) / float(first)
@@ -1059,7 +1059,7 @@ def test_a_run_shows_the_quality_of_its_model_and_why_it_lacks_values(with_quali
 
 def _results_page(data, *given):
     view = views()["results"]
-    return view.page(data, parameters.parse(view.parameters, given))
+    return view.page(data, site.parse(view.parameters, given))
 
 
 def test_quality_is_a_sortable_column_of_the_results(with_quality):
@@ -1124,7 +1124,7 @@ def test_a_long_setting_is_whole_on_the_page_of_its_run_and_has_a_line_of_its_ow
 
 def test_the_answer_of_a_query_is_cards_on_a_phone_and_evidence_is_in_words(data):
     console = views()["console"]
-    shown = render(LiveSite(), console, data, parameters.parse(console.parameters, [("sql", "SELECT 1 AS a, 2 AS b")]))
+    shown = render(LiveSite(), console, data, site.parse(console.parameters, [("sql", "SELECT 1 AS a, 2 AS b")]))
     assert '<table class="cards-on-phone"' in shown
     row = {"extra": json.dumps({"doubts": [{"kind": "undated", "evidence": {"read_as": "UTC", "offset": None}}]})}
     (note,) = noted_doubts([row], lambda row: "b1")

@@ -26,9 +26,8 @@ from visualize.pages.elements import (
     started_text,
     text_cell,
 )
-from visualize.pages.parameters import query
 from visualize.pages.result_rows import COLUMNS, FIRST, RATE_NOTE, Column, has_star, own_metrics, result_columns
-from visualize.pages.site import Download, File, View
+from visualize.pages.site import Download, File, View, query_of
 from visualize.pages.views.compare_page import CompareParameters
 from visualize.pages.views.run_page import RunParameters, results_csv
 
@@ -203,7 +202,7 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
         is_filtered=any(value is not None for value in values.values()),
         choices=choices,
         columns=tuple((name, one.heading, name in shown) for name, one in known.items()),
-        state=query(replace(parameters, tick=())),  # without ticks, for the form of the table
+        state=query_of(replace(parameters, tick=())),  # without ticks, for the form of the table
         side_by_side=_side_by_side(ticked, known) if len(ticked) > 1 else None,
         rate_note=RATE_NOTE if any(map(has_star, rows)) else None,
         judged=judged,

@@ -35,9 +35,8 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.parameters import query
 from visualize.pages.result_rows import metric_choices, metric_of
-from visualize.pages.site import Action, NotFoundError, View
+from visualize.pages.site import Action, NotFoundError, View, query_of
 from visualize.pages.views.compare_page import CompareParameters
 from visualize.pages.views.run_page import run_link
 
@@ -119,7 +118,7 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
         read=len(found),
         drawn=None if drawn is None else _detail(data, drawn, metric),
         choices=[alternatives("Series", "trends", options, TrendsParameters(selection=parameters.selection))],
-        place=() if drawn is None else query(replace(parameters, series=drawn.series_id[:16])),
+        place=() if drawn is None else query_of(replace(parameters, series=drawn.series_id[:16])),
     )
 
 
