@@ -17,7 +17,6 @@ from visualize.drawing.configurations import (
     CONFIGURATION,
     LABEL_IN,
     MOST_COLOURS,
-    Ratio,
     configurations,
     cut_note,
     fastest,
@@ -155,7 +154,7 @@ class HardwareSpeedup(ChartPlugin):
         ratios = {id(row): speedup(at[row["batch_size"]], row) for row in shown}
         highs = [ratio.high for ratio in ratios.values()]
         # The axis begins at 0, or is logarithmic if values span a decade, with room for labels.
-        values = [ratio.value for ratio in ratios.values()]
+        values = [ratio.ratio for ratio in ratios.values()]
         shortest, longest = min(values), reach(values, highs)
         if spans_decade(values):
             span = longest / shortest
@@ -163,10 +162,15 @@ class HardwareSpeedup(ChartPlugin):
         else:
             high = longest * ROOM
             x = Axis(title=AXIS, low=0.0, high=high, ticks=ticks(0.0, high, 5), is_value=True)
+
+        def remark(row: Row) -> str:
+            times = f"{exact(ratios[id(row)].ratio, 3)}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
+            return "invalid, not ranked" if trust(row) == "invalid" else times
+
         panels = [
             rows_panel(
-                series, [row for row in shown if row["batch_size"] == batch], lambda row: ratios[id(row)],
-                lambda row: _remark(row, ratios[id(row)]), x, words.axis("batch_size", batch),
+                series, [row for row in shown if row["batch_size"] == batch], lambda row: ratios[id(row)], remark, x,
+                words.axis("batch_size", batch),
             )
             for batch in batches
         ]  # fmt: skip
@@ -221,11 +225,6 @@ def _latency(row: Row) -> float:
     return float(row["value"])
 
 
-def _remark(row: Row, ratio: Ratio) -> str:
-    times = f"{exact(ratio.value, 3)}\N{MULTIPLICATION SIGN} ({number(row['value'])} ms)"
-    return "invalid, not ranked" if trust(row) == "invalid" else times
-
-
 PLACEMENT = "placement"
 """The setting for how a model is distributed over several GPUs; absent on one GPU."""
 INTERVAL = "Band or whisker: 95 % interval of the speedup of the typical launch."
@@ -244,11 +243,6 @@ class Resource:
     """What all results of a picture share."""
     line: tuple[str, ...]
     """Columns that identify a line."""
-
-    @property
-    def title(self) -> str:
-        """ "Scaling over threads" """
-        return f"Scaling over {self.several}"
 
     def count(self, row: Row) -> int:
         """How many the result used."""
@@ -311,7 +305,7 @@ class Scaling(ChartPlugin):
                 if lines:
                     yield self._figure(resource, key, members, lines)
                 else:
-                    what = f"{resource.title}: {key['model_id']} on {words.device(members[0])}"
+                    what = f"Scaling over {resource.several}: {key['model_id']} on {words.device(members[0])}"
                     yield NotDrawn(what=what, why=f"no point was measured with two {resource.one} counts")
 
     def _figure(
@@ -324,7 +318,7 @@ class Scaling(ChartPlugin):
         for style, (label, (own, rows)) in enumerate(zip(labels, shown, strict=True)):
             first = _first(resource, rows)
             ratios = [(row, speedup(first, row)) for row in rows]
-            scaled = tuple({**row, "value": ratio.value, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)
+            scaled = tuple({**row, "value": ratio.ratio, "low": ratio.low, "high": ratio.high} for row, ratio in ratios)
             series.append(Series(label=label, rows=scaled, style=style, is_simulated=bool(own["simulated"])))
         drawn = [row for one in series for row in one.rows]
         counts = sorted({resource.count(row) for row in drawn})
@@ -352,12 +346,13 @@ class Scaling(ChartPlugin):
         alone = words.missing_points([*drawn, *missing], drawn, otherwise=f"with a single {resource.one} count")
         reading = (INTERVAL if any(row["low"] for row in drawn) else None, cut, result.note if result else None)
         lacking = (words.doubts(drawn), words.left_out(rest, len(groups), "lines"), alone)
-        title = f"{key['model_id']}: {result.text}" if result else f"{resource.title}: {key['model_id']}"
+        heading = f"Scaling over {resource.several}"
+        title = f"{key['model_id']}: {result.text}" if result else f"{heading}: {key['model_id']}"
         device = words.device(members[0]) if resource is THREADS else str(key["card"] or key["device_type"])
         about = (device, str(key["task"]), names[0] if len(shown) == 1 else "")
         return figure(
             self, key, drawn, [Panel(x=x, y=y, elements=(perfect, *lines, *named), height_in=HEIGHT_IN)],
-            title=title, subtitle=words.subtitle(title, resource.title, *about),
+            title=title, subtitle=words.subtitle(title, heading, *about),
             notes=words.sentences(reading, lacking), width_in=WIDTH_IN,
             legend=legend(series, drawn) if len(series) > 1 else states_legend(drawn),
             names=[str(key.get("device") or f"{key['device_type']}-gpus")],

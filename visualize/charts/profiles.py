@@ -203,16 +203,17 @@ def flame(row: Row) -> list[Span]:
     if not total:
         return []
     inner: dict[str, list[str]] = defaultdict(list)
-    for path in modules:
-        inner[_parent(path, modules)].append(path)
+    parents = {path: _parent(path, modules) for path in modules}
+    for path, parent in parents.items():
+        inner[parent].append(path)
     operators: dict[str, list[Row]] = defaultdict(list)
     for operator in row["operators"] or ():
         operators[operator["module"]].append(operator)
-    spent = {path: float(module["exclusive_ms"]) for path, module in modules.items()}
-    for path in sorted(modules, key=lambda one: -_depth(one, modules)):
-        parent = _parent(path, modules)
-        if parent != OUTSIDE:
-            spent[parent] += spent[path]
+    spent: dict[str, float] = defaultdict(float)
+    for path, module in modules.items():  # in its own block and in those of all modules above it
+        while path != OUTSIDE:
+            spent[path] += module["exclusive_ms"]
+            path = parents[path]
     blocks = [Span(name=CALL, label=CALL, kind=OTHER, share=1.0, ms=total)]
 
     def place(path: str, begin: float, depth: int) -> None:
@@ -252,11 +253,6 @@ def _parent(path: str, modules: dict[str, Row]) -> str:
             return above
     root = next((name for name, module in modules.items() if name == module["class_name"]), OUTSIDE)
     return OUTSIDE if path == root else root
-
-
-def _depth(path: str, modules: dict[str, Row]) -> int:
-    parent = _parent(path, modules)
-    return 0 if parent == OUTSIDE else 1 + _depth(parent, modules)
 
 
 def layers(row: Row) -> dict[str, list[Span]]:

@@ -163,7 +163,7 @@ def _with_speedups(found: Sequence[Row]) -> list[Row]:
             members.append({**row, "speedup": row["baseline_latency_ms"] / row["latency_median_ms"]})
         else:
             ratio = speedup(_latency(base), _latency(row))
-            members.append({**row, "speedup": ratio.value, "low": ratio.low, "high": ratio.high})
+            members.append({**row, "speedup": ratio.ratio, "low": ratio.low, "high": ratio.high})
     return members
 
 

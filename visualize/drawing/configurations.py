@@ -17,7 +17,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, Direction
 from benchmarking.core.text import number as exact
 from benchmarking.core.verdicts import judging
-from benchmarking.core.verdicts.judging import Pair, judge
+from benchmarking.core.verdicts.judging import Median, Pair, Speedup, judge
 from benchmarking.core.verdicts.words import Judgement
 from visualize.drawing import words
 from visualize.drawing.figure import Colour, Element, Note, Panel, Rule
@@ -95,28 +95,16 @@ ROW_IN, LABEL_IN = 0.42, 2.9
 """Height of a row, whose label may have two lines, and maximum width of a label."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """A speedup, with its 95 % interval if both results have one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-def speedup(baseline: Row, row: Row) -> Ratio:
+def speedup(baseline: Row, row: Row) -> Speedup:
     """The speedup of `row` over `baseline`, from their latencies, by `core.verdicts.judging`: that of the judge for
-    results of one command, otherwise the ratio of the medians `value`."""
-    if row is baseline:
-        return Ratio(value=1.0)
+    results of one command, otherwise the ratio of the medians `value`; 1, without an interval, over itself."""
     (judged,) = judgements(row, [baseline])
-    found = judging.speedup(judged, _median(baseline), _median(row))
+    if row is baseline:
+        return Speedup(ratio=1.0, judgement=judged)
+    medians = [Median(value=one["value"], low=one["low"], high=one["high"]) for one in (baseline, row)]
+    found = judging.speedup(judged, *medians)
     assert found is not None  # rows with a value above 0 are drawn
-    return Ratio(value=found.ratio, low=found.low, high=found.high)
-
-
-def _median(row: Row) -> judging.Median:
-    return judging.Median(value=row["value"], low=row["low"], high=row["high"])
+    return found
 
 
 APART = (
@@ -170,12 +158,9 @@ def finding(
     winner = clear_winner(rivals, "lower")
     if winner is not row and winner is not base:
         return None
-    return Finding(text=f"{name} {verb} {ratio_text(speedup(base, row).value)} times as fast as {other}")
-
-
-def ratio_text(ratio: float) -> str:
-    """A ratio in two digits, or more near 1: "12", "1.9", "1.034"."""
-    return exact(ratio, 2 if abs(math.log(ratio)) > math.log(LEAST_ROUND) else 4)
+    ratio = speedup(base, row).ratio
+    times = exact(ratio, 2 if abs(math.log(ratio)) > math.log(LEAST_ROUND) else 4)  # "12", "1.9", "1.034"
+    return Finding(text=f"{name} {verb} {times} times as fast as {other}")
 
 
 def configurations(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[Series]:
@@ -248,7 +233,7 @@ def above(high: float | None, end: float) -> float:
 def rows_panel(
     series: Sequence[Series],
     at: Sequence[Row],
-    ratio_of: Callable[[Row], Ratio],
+    ratio_of: Callable[[Row], Speedup],
     remark: Callable[[Row], str],
     x: Axis,
     title: str = "",
@@ -262,9 +247,9 @@ def rows_panel(
             elements.append(Note(x=x.low, y=place, text="not measured", dx=4, colour="grey"))
         for row in drawn:
             ratio = ratio_of(row)
-            own = mark(row, ratio.value, place, low=ratio.low, high=ratio.high)
+            own = mark(row, ratio.ratio, place, low=ratio.low, high=ratio.high)
             elements.append(one.line([own], dashes=None, is_across=True, has_bands=False))
-            end = ratio.value if ratio.high is None else max(ratio.value, min(ratio.high, MOST_REACH * ratio.value))
+            end = ratio.ratio if ratio.high is None else max(ratio.ratio, min(ratio.high, MOST_REACH * ratio.ratio))
             ink: Colour = "ink" if trust(row) != "invalid" else "grey"
             elements.append(Note(x=end, y=place, text=remark(row), dx=8, dy=above(ratio.high, end), colour=ink))
     y = row_axis([one.label for one in series])

@@ -102,12 +102,9 @@ def without_rate(row: Row) -> str | None:
     """The name of a level that has no rate; None for a rate or a number of requests in flight."""
     if row["loop"] != "open" or row["offered_rate"] is not None:
         return None
-    return UNLIMITED if is_at_once(row) or NO_LIMIT in (row.get("doubts") or ()) else words.NOT_STATED
-
-
-def is_at_once(row: Row) -> bool:
-    """Whether all requests of the level are sent at once, also where `by_kind` replaced what says so."""
-    return words.settings_of({"runtime_mode": row.get("own_mode", row["runtime_mode"])}).get("arrivals") == SENT_AT_ONCE
+    mode = words.settings_of({"runtime_mode": row.get("own_mode", row["runtime_mode"])})  # before `by_kind` replaced it
+    is_at_once = mode.get("arrivals") == SENT_AT_ONCE or NO_LIMIT in (row.get("doubts") or ())
+    return UNLIMITED if is_at_once else words.NOT_STATED
 
 
 def level(row: Row) -> float:

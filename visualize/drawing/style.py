@@ -79,27 +79,17 @@ FALLBACK_FONTS = ("Bitstream Vera Sans", "Verdana")
 """Fonts as wide as FONT, for viewers of SVG files without it."""
 
 _SETTINGS: dict[str, Any] = {
-    "font.size": TEXT_SIZE,
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"), TEXT_SIZE),
+    **dict.fromkeys(("legend.fontsize", "legend.title_fontsize"), TEXT_SIZE),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size", "xtick.major.pad", "ytick.major.pad"), 3.5),
+    **dict.fromkeys(("xtick.major.width", "ytick.major.width", "axes.linewidth"), 0.8),
     "text.parse_math": False,  # a "$" in the name of a model or device is literal
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "axes.titlesize": TEXT_SIZE,
-    "axes.labelsize": TEXT_SIZE,
-    "axes.linewidth": 0.8,
-    "xtick.labelsize": TEXT_SIZE,
-    "xtick.major.size": 3.5,
-    "xtick.major.width": 0.8,
-    "xtick.major.pad": 3.5,
-    "ytick.major.size": 3.5,
-    "ytick.major.width": 0.8,
-    "ytick.major.pad": 3.5,
-    "ytick.labelsize": TEXT_SIZE,
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
-    "legend.fontsize": TEXT_SIZE,
-    "legend.title_fontsize": TEXT_SIZE,
     "font.sans-serif": [FONT, *FALLBACK_FONTS],
     "svg.fonttype": "none",  # text stays text: searchable, selectable and accessible
     "pdf.fonttype": 42,  # TrueType fonts, for the same reason
@@ -206,11 +196,6 @@ def image(figure: Figure, image_format: ImageFormat) -> bytes:
     """The figure as an image file. The same figure gives the same bytes, without dates and random ids."""
     buffer = io.BytesIO()
     with theme():
-        figure.savefig(
-            buffer,
-            format=image_format,
-            dpi=PNG_DPI,
-            facecolor=figure.get_facecolor(),
-            metadata=dict(_UNDATED[image_format]),
-        )
+        metadata = dict(_UNDATED[image_format])
+        figure.savefig(buffer, format=image_format, dpi=PNG_DPI, facecolor=figure.get_facecolor(), metadata=metadata)
     return buffer.getvalue()

@@ -181,17 +181,13 @@ def on_pages(sentence: str) -> str:
 
 def state_cell(word: str, *, hint: str | None = None) -> Cell:
     """A status, verdict or validity in its colour: "timed out"."""
-    return Cell(text=visible(word.replace("_", " ")), tone=tone_of(word), hint=hint)
-
-
-def tone_of(word: str) -> Tone:
-    """The colour of a status, verdict or validity."""
     plain = word.replace("_", " ")
+    tone: Tone = "" if plain in OK_STATES else "muted" if plain in ("skipped", "not judged") else "warn"
     if plain.startswith(FAILED_STATES):
-        return "bad"
-    if plain in ("faster", "improved", "better"):
-        return "good"
-    return "" if plain in OK_STATES else "muted" if plain in ("skipped", "not judged") else "warn"
+        tone = "bad"
+    elif plain in ("faster", "improved", "better"):
+        tone = "good"
+    return Cell(text=visible(plain), tone=tone, hint=hint)
 
 
 def point_text(row: Mapping[str, Any]) -> str:

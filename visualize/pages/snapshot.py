@@ -86,10 +86,6 @@ class _Copy:
         self.signature = _signature(path, wait_s)  # taken before the copy, so a change during copying is noticed
         self.warehouse = Warehouse.open_copy(path)
 
-    def close(self) -> None:
-        """Delete it."""
-        self.warehouse.close()
-
 
 class Snapshots:
     """The newest copy of a database file. Thread-safe; close it at the end."""
@@ -140,7 +136,7 @@ class Snapshots:
             copy.readers -= 1
             is_left = not copy.readers
         if is_left:
-            copy.close()
+            copy.warehouse.close()
 
     def _renew(self) -> None:
         """Replace the copy if the file has changed. Other threads continue with the existing one."""

@@ -133,7 +133,7 @@ def _lead(winner: Row, ranked: Sequence[Row]) -> str:
         place, values = words.point(winner), [number(row["value"]) for row in (winner, second)]
         return f"at {place}, with {values[0]} ms, against {values[1]} ms of {second['setup']}"
     digits = 3 if ratio.low > LEAST_ROUND else 4
-    value, low, high = (number(one, digits) for one in (ratio.value, ratio.low, ratio.high))
+    value, low, high = (number(one, digits) for one in (ratio.ratio, ratio.low, ratio.high))
     return (
         f"at {words.point(winner)}, with {number(winner['value'])} ms: {value} times as fast as {second['setup']} "
         f"(95 % interval {low} to {high})"
