@@ -271,14 +271,8 @@ def _words(options: argparse.Namespace) -> Words:
 
 
 def _selection(options: argparse.Namespace) -> Selection:
-    return Selection(
-        model_id=options.model_id,
-        device=options.device,
-        runtime=options.runtime,
-        precision=options.precision,
-        baseline=options.baseline,
-        metric=options.metric,
-    )
+    fields = ("model_id", "device", "runtime", "precision", "baseline", "metric")
+    return Selection(**{name: getattr(options, name) for name in fields})
 
 
 def _check(options: argparse.Namespace) -> None:

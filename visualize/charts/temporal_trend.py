@@ -192,7 +192,8 @@ def trend_figure(key: Row, series: Sequence[list[Row]]) -> Figure:
     columns = min(COLUMNS, len(shown))
     listed: list[str] = []
     newest = [rows[-1] for rows in shown]
-    titles = distinct_names(list(map(_heading, newest)), [details(row, ("runtime_mode",)) for row in newest], ", ")
+    plain = [words.unbroken(f"{words.cell(row)}: {words.point(row)}") for row in newest]
+    titles = distinct_names(plain, [details(row, ("runtime_mode",)) for row in newest], ", ")
     panels = tuple(_panel(rows, title, listed) for title, rows in zip(titles, shown, strict=True))
     drawn = [row for rows in shown for row in rows]
     metric, rest = str(drawn[0]["metric"].column), len(series) - len(shown)
@@ -261,10 +262,6 @@ def _unchanged(shown: Sequence[list[Row]]) -> str:
 def _trend(rows: Sequence[Row]) -> Trend | None:
     """The slow trend of a series, which no row without a segment has."""
     return next((row["trend"] for row in rows if row["trend"] is not None), None)
-
-
-def _heading(row: Row) -> str:
-    return words.unbroken(f"{words.cell(row)}: {words.point(row)}")
 
 
 def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from benchmarking.core.lazy_dataclass import dataclass
 from visualize.drawing.figure import Block, Entry, Figure, Line, Panel, Rule, shown
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import (
@@ -32,7 +30,6 @@ from visualize.drawing.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
-    from matplotlib.legend import Legend
     from matplotlib.text import Text
 
 MARGIN_IN = 0.16
@@ -55,31 +52,35 @@ LONG_WORD = 30
 """Words with more characters may be broken at separators; shorter words stay whole."""
 
 
-@dataclass(slots=True)
-class _TextBlock:
-    """Texts with their positions from the top, collected before the figure's height is known."""
-
-    texts: list[tuple[Text, float]] = field(default_factory=list)
-    height_in: float = MARGIN_IN
-
-
 def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> None:
     """Write the text around the panels, with a legend of labelled artists, and set the figure's height."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width_in, panels_in = figure.get_size_inches()
-    header = _TextBlock()
-    _write(figure, header, words.title, TITLE_SIZE, weight="bold")
-    _write(figure, header, words.subtitle, SUBTITLE_SIZE, color=look().grey)
+    room_in = width_in - 2 * MARGIN_IN
+    texts: list[tuple[Text, float]] = []  # each with its distance from the top of the header or the footer
+
+    def write(text: str, size: float, below_in: float, **style: Any) -> float:
+        """Add wrapped text; returns where it ends."""
+        wrapped = wrap(text, size, room_in * DRAWN_SHARE, style.get("weight", "normal"))
+        x = MARGIN_IN / width_in
+        artist = figure.text(x, 0, wrapped, fontsize=size, va="top", ha="left", linespacing=LINE_SPACING, **style)
+        artist.set_in_layout(False)
+        texts.append((artist, below_in))
+        return below_in + (wrapped.count("\n") + 1) * size * LINE_SPACING / POINTS_PER_INCH + GAP_IN / 3
+
+    header_in = write(words.title, TITLE_SIZE, MARGIN_IN, weight="bold")
+    header_in = write(words.subtitle, SUBTITLE_SIZE, header_in, color=look().grey)
     if words.source:
-        _write(figure, header, words.source, SMALL_SIZE, color=look().grey)
-    legend: Legend | None = None
+        header_in = write(words.source, SMALL_SIZE, header_in, color=look().grey)
+    in_header = len(texts)
+    legend, legend_in = None, 0.0
     if legend_of:  # with as many columns as fit, and wrapped labels
-        room_in = width_in - 2 * MARGIN_IN
         labels = [wrap(str(artist.get_label()), TEXT_SIZE, room_in - 0.6) for artist in legend_of]
         # Upper bound of the legend's columns, since each attempt to lay out a legend is slow.
         widths_in = sorted(max(_width_in(line, TEXT_SIZE, "normal") for line in label.split("\n")) for label in labels)
         ends_in = accumulate(width + LEGEND_MARK_IN for width in widths_in)
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # the Agg canvas has one, its base not
         for columns in range(max(1, sum(end <= room_in for end in ends_in)), 0, -1):
             rows = -(-len(labels) // columns)  # as full as each other, and read row by row, as on pages
             columns = -(-len(labels) // rows)
@@ -90,18 +91,18 @@ def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> Non
                 borderaxespad=0.0,
             )  # fmt: skip
             legend.set_in_layout(False)
-            if columns == 1 or legend.get_window_extent(_renderer(figure)).width / figure.dpi <= room_in:
+            extent = legend.get_window_extent(renderer)
+            if columns == 1 or extent.width / figure.dpi <= room_in:
                 break
             legend.remove()
-    legend_in = float(legend.get_window_extent(_renderer(figure)).height) / figure.dpi + GAP_IN if legend else 0.0
-    footer = _TextBlock(height_in=legend_in + GAP_IN)
+        legend_in = float(extent.height) / figure.dpi + GAP_IN
+    footer_in = legend_in + GAP_IN
     for note in words.caption:
-        _write(figure, footer, note, SMALL_SIZE, color=look().grey)
-    height_in = header.height_in + panels_in + footer.height_in + MARGIN_IN
+        footer_in = write(note, SMALL_SIZE, footer_in, color=look().grey)
+    height_in, panels_bottom_in = header_in + panels_in + footer_in + MARGIN_IN, footer_in + MARGIN_IN
     figure.set_size_inches(width_in, height_in)
-    panels_bottom_in = footer.height_in + MARGIN_IN
-    _place(header, height_in, height_in)
-    _place(footer, panels_bottom_in, height_in)
+    for place, (artist, below_in) in enumerate(texts):
+        artist.set_y(((height_in if place < in_header else panels_bottom_in) - below_in) / height_in)
     if legend:
         legend.set_bbox_to_anchor((0.5, (panels_bottom_in - GAP_IN) / height_in), figure.transFigure)
     side = MARGIN_IN / width_in
@@ -146,26 +147,6 @@ def _width_in(text: str, size: float, weight: str) -> float:
     properties = FontProperties(family=FONT, size=size, weight=weight)
     width_pt, _, _ = text_to_path.get_text_width_height_descent(text, properties, ismath=False)
     return float(width_pt) / POINTS_PER_INCH
-
-
-def _renderer(figure: Drawing) -> Any:
-    return figure.canvas.get_renderer()  # type: ignore[attr-defined]  # the Agg canvas has one, the base class does not
-
-
-def _write(figure: Drawing, block: _TextBlock, text: str, size: float, **look: Any) -> None:
-    """Append wrapped text to the block."""
-    width_in = (figure.get_size_inches()[0] - 2 * MARGIN_IN) * DRAWN_SHARE
-    wrapped = wrap(text, size, width_in, look.get("weight", "normal"))
-    x = MARGIN_IN / figure.get_size_inches()[0]
-    artist = figure.text(x, 0, wrapped, fontsize=size, va="top", ha="left", linespacing=LINE_SPACING, **look)
-    artist.set_in_layout(False)
-    block.texts.append((artist, block.height_in))
-    block.height_in += (wrapped.count("\n") + 1) * size * LINE_SPACING / POINTS_PER_INCH + GAP_IN / 3
-
-
-def _place(block: _TextBlock, top_in: float, height_in: float) -> None:
-    for artist, below_top_in in block.texts:
-        artist.set_y((top_in - below_top_in) / height_in)
 
 
 LABEL_IN = 2.9

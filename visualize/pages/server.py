@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from benchmarking.core.live_status import LiveSnapshot
-    from visualize.pages.elements import Link
     from visualize.pages.snapshot import Snapshots
 
 POLICY = (
@@ -298,13 +297,13 @@ def _action_endpoint(action: Action[Any]) -> Callable[[Request], Any]:
         if not _equal(dict(fields).get(FORM_TOKEN, ""), site.form_token):
             return _refusal("the page was loaded before the server started: reload it and submit the form again")
         parameters = parse(action.parameters, [field for field in fields if field[0] != FORM_TOKEN])
-        limiter = request.app.state.limiter
 
-        def act() -> Link:
+        def act() -> None:
             with _snapshots(request).changing() as warehouse:
-                return action.act(warehouse, parameters)
+                action.act(warehouse, parameters)
 
-        link = await anyio.to_thread.run_sync(act, limiter=limiter)
+        await anyio.to_thread.run_sync(act, limiter=request.app.state.limiter)
+        link = action.next_page(parameters)
         return RedirectResponse(f"{site.url(link.view, link.parameters)}#{action.anchor}", HTTPStatus.SEE_OTHER)
 
     return endpoint

@@ -133,10 +133,11 @@ class Action(Generic[P]):
     path: str
     parameters: type[P]
     """Fields of the form."""
-    act: Callable[[Warehouse, P], Link]
-    """Makes the change in the writable database, and returns the page to show next. Raises UsageError."""
+    act: Callable[[Warehouse, P], object]
+    """Makes the change in the writable database. Raises UsageError."""
+    next_page: Callable[[P], Link]
     anchor: str
-    """Element of that page that shows the change."""
+    """Element of the next page that shows the change."""
 
 
 class Site(ABC):

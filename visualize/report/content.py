@@ -167,20 +167,12 @@ class Report:
     """Commands with their runs and settings."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportComparison:
-    """A comparison, and the command that prints it."""
-
-    comparison: Comparison
-    command: str
-
-    @property
-    def sides(self) -> dict[str, str]:
-        """Result id -> "A" or "B", for all results of the comparison."""
-        both = {finding.before.result_id: "A" for finding in self.comparison.findings}
-        both |= {finding.after.result_id: "B" for finding in self.comparison.findings}
-        both |= {single.result_id: "A" for single in self.comparison.only_before}
-        return both | {single.result_id: "B" for single in self.comparison.only_after}
+def sides_of(comparison: Comparison) -> dict[str, str]:
+    """Result id -> "A" or "B", for all results of a comparison."""
+    sides = {finding.before.result_id: "A" for finding in comparison.findings}
+    sides |= {finding.after.result_id: "B" for finding in comparison.findings}
+    sides |= {single.result_id: "A" for single in comparison.only_before}
+    return sides | {single.result_id: "B" for single in comparison.only_after}
 
 
 def chosen_ids(warehouse: Warehouse, selection: Selection) -> list[str]:
@@ -235,16 +227,16 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
 
 
 def report_of(
-    warehouse: Warehouse, ids: Sequence[str], source: str, comparison: ReportComparison | None = None
+    warehouse: Warehouse, ids: Sequence[str], source: str, comparison: Comparison | None = None, command: str = ""
 ) -> Report:
-    """The report of one or more results. Raises UsageError for too many."""
+    """The report of one or more results, or of a comparison, which `command` prints. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
     runs = warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
     # Run id -> number of its method; runs of one command with the same settings share it.
     keys = {run["run_id"]: (run["session_id"], run["command"], run["settings"]) for run in runs}
     order = list(dict.fromkeys(keys.values()))
     numbers = {run_id: order.index(key) + 1 for run_id, key in keys.items()}
-    sides = {} if comparison is None else comparison.sides
+    sides = {} if comparison is None else sides_of(comparison)
     own = custom_metrics(warehouse)
     known_quality = qualities(warehouse, sorted(keys))
     columns = {"models": "model_id", "machines": "hardware_id"}
@@ -268,6 +260,10 @@ def report_of(
     for run in runs:
         for name, version in run["versions"].items():
             versions.setdefault(str(name), {})[str(version)] = None
+
+    def doubted(group: tuple[Row, Sequence[Row]]) -> float:  # so that the first chart is of results to be trusted
+        return sum(row["state"] != "valid" for row in group[1]) / len(group[1])
+
     return Report(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
         about=(
@@ -277,7 +273,7 @@ def report_of(
             ("from", visible(source)),
         ),
         summary=() if comparison is not None else findings.summary(rows),
-        comparison=None if comparison is None else compared(comparison.comparison, comparison.command),
+        comparison=None if comparison is None else compared(comparison, command),
         doubts=tuple(replace(note, points=everywhere) if len(note.points) == measured > 1 else note for note in notes),
         is_imported=all(run["origin_format"] is not None for run in runs),
         is_measured=measured > 0,
@@ -289,18 +285,13 @@ def report_of(
         ),
         groups=tuple(
             _group(key, members, numbers, sides, own, profiled, chart_rows, known_quality)
-            for key, members in sorted(grouped(rows, MODEL), key=_doubted)
+            for key, members in sorted(grouped(rows, MODEL), key=doubted)
         ),
         method=" ".join([*(text for kind, text in METHODS.items() if kind in kinds), SELECTING]),
         methods=tuple(
             _method(at + 1, [run for run in runs if keys[run["run_id"]] == key]) for at, key in enumerate(order)
         ),
     )
-
-
-def _doubted(group: tuple[Row, Sequence[Row]]) -> float:
-    """The share of a model's results that are not valid: the first chart of the report is of those to be trusted."""
-    return sum(1 for row in group[1] if row["state"] != "valid") / len(group[1])
 
 
 def _group(

@@ -11,8 +11,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +20,7 @@ from benchmarking.core.errors import StorageError, UsageError
 from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.storage_paths import without_place
 from benchmarking.core.text import first_few, markdown_escaped, markdown_table
-from db.analysis.compare.comparison import compare
+from db.analysis.compare.comparison import Comparison, compare
 from db.analysis.compare.matching import across_column
 from db.analysis.selection import Selection as Words
 from db.analysis.selection import judged_metric, unstored
@@ -31,7 +30,7 @@ from visualize.drawing.rows import Selection
 from visualize.pages.elements import Grid
 from visualize.pages.site import STATIC, Site, draw
 from visualize.pages.views.compare_page import compare_command
-from visualize.report.content import MethodNumber, Report, ReportComparison, check_count, chosen_ids, report_of
+from visualize.report.content import MethodNumber, Report, check_count, chosen_ids, report_of, sides_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -71,7 +70,7 @@ def write_report(
     columns = [across_column(word) for word in across]
     source = sources.opened(*given)
     with source.warehouse:
-        comparison = None
+        comparison, command = None, ""
         if compared is None:
             sources.check(source, selection)
             selection = sources.chosen(source, selection, words)
@@ -80,11 +79,10 @@ def write_report(
                 raise sources.nothing_selected(source, selection, words)
         else:
             before, after = compared
-            both = compare(source.warehouse, before, after, judged_metric(source.warehouse, metric), columns)
+            comparison = compare(source.warehouse, before, after, judged_metric(source.warehouse, metric), columns)
             command = compare_command(before.text, after.text, metric, ",".join(across))
-            comparison = ReportComparison(comparison=both, command=command)
             ids = _compared_ids(source, comparison)
-        report = report_of(source.warehouse, ids, without_place(source.name), comparison)
+        report = report_of(source.warehouse, ids, without_place(source.name), comparison, command)
     text = html(report) if report_format(path) == "html" else markdown(report)
     with temporary_sibling(path) as part:
         try:
@@ -114,9 +112,9 @@ def write_session_report(path: Path, session_id: str, files: Sequence[str], data
     write_report(path, files or None, database, LOCK_TIMEOUT_S, selection=Selection(), words=words)
 
 
-def _compared_ids(source: Source, compared: ReportComparison) -> Sequence[str]:
+def _compared_ids(source: Source, comparison: Comparison) -> Sequence[str]:
     """Results of both sides. Raises StorageError for a side without results."""
-    sides, comparison = compared.sides, compared.comparison
+    sides = sides_of(comparison)
     for side, text in (("A", comparison.before), ("B", comparison.after)):
         if side not in sides.values():
             other = comparison.only_before or comparison.only_after
@@ -151,30 +149,17 @@ def report_format(path: Path) -> Format:
 
 
 def html(report: Report) -> str:
-    """The report as an HTML file."""
-    return draw(ReportSite(), "report.html", report=report, inline=_inline())
-
-
-@cache
-def _inline() -> Mapping[str, object]:
-    """What the file embeds: the style, the scripts, and the Content-Security-Policy that allows these alone."""
-    style = "\n".join(_text(name) for name in STYLES)
-    scripts = tuple(_text(name) for name in SCRIPTS)
-    allowed = " ".join(map(_digest, scripts))
+    """The report as an HTML file with the style and the scripts, which its Content-Security-Policy allows alone."""
+    scripts = [(STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
+    digests = (hashlib.sha256(text.encode()).digest() for text in (style, *scripts))
+    of_style, *of_scripts = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     policy = (
-        f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; img-src data:; "
+        f"default-src 'none'; script-src {' '.join(of_scripts)}; style-src {of_style}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return {"policy": policy, "style": style, "scripts": scripts}
-
-
-def _text(name: str) -> str:
-    """The text of a static file."""
-    return (STATIC / name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    inline = {"policy": policy, "style": style, "scripts": scripts}
+    return draw(ReportSite(), "report.html", report=report, inline=inline)
 
 
 def markdown(report: Report) -> str:

@@ -12,7 +12,6 @@ from benchmarking.core.quality import QUALITY_METRICS
 from benchmarking.core.text import first_few
 from db.analysis.gate.alerts import OPEN, list_alerts, with_recovery
 from db.analysis.history.changes import regressions
-from db.analysis.history.histories import histories
 from db.analysis.recommend.measured_options import (
     IS_OPTION,
     OF_WORKLOAD,
@@ -21,7 +20,7 @@ from db.analysis.recommend.measured_options import (
     to_choose,
     workload_config,
 )
-from db.analysis.selection import EVERYTHING, Selection, judged_metrics
+from db.analysis.selection import EVERYTHING, judged_metrics
 from db.values import SETTINGS, percent_change
 from visualize.drawing import words
 from visualize.pages.elements import (
@@ -42,7 +41,7 @@ from visualize.pages.views.loads_page import LoadParameters, newest_loads
 from visualize.pages.views.recommend_page import RecommendParameters
 from visualize.pages.views.results_page import ResultsParameters
 from visualize.pages.views.run_page import run_link
-from visualize.pages.views.trends_page import TrendsParameters, newest_series, series_card
+from visualize.pages.views.trends_page import TrendsParameters, newest_histories, series_card
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -111,6 +110,9 @@ def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
     newest = data.warehouse.query(RUNS, {"most": LATEST_RUNS}).dicts()
     imported = data.warehouse.query(IMPORTS, {"most": LATEST_IMPORTS}).dicts()
     quantized = data.once("quantized", lambda: _most_quantized(data))
+    metric = JUDGED[DEFAULT_METRIC]
+    series = [one for one in newest_histories(data, metric, SERIES) if one.points]
+    cards = [series_card(history, metric, TrendsParameters()) for history in series]
     (alerts, more_alerts), (regressed, more_regressions) = _alerts(data), _regressions(data)
     return SimpleNamespace(
         totals=(*counts, *([("newest run here", f"{time_text(totals['newest'])} UTC")] if totals["newest"] else [])),
@@ -120,10 +122,10 @@ def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
         more_alerts=more_alerts,
         regressions=regressed,
         more_regressions=more_regressions,
-        cards=_cards(data),
+        cards=sorted(cards, key=lambda card: not card.is_worse),  # those that became slower first
         loads=newest_loads(data, LATEST_LOADS),
         imports=grid(IMPORT_COLUMNS, imported, "The newest imported files", ("runs",)),
-        metric=JUDGED[DEFAULT_METRIC].words,
+        metric=metric.words,
         quantizations=[Link(view="recommend", parameters=RecommendParameters(model=one)) for one in quantized],
     )
 
@@ -272,21 +274,6 @@ def _regressions(data: Data) -> tuple[Grid, int]:
     worst = [change[0] for change in changes[:FINDINGS]]
     shown = grid(columns, worst, "Regressions, worst first", ("before", "after", "change", "now"))
     return shown, max(0, len(changes) - FINDINGS)
-
-
-def _cards(data: Data) -> list[SimpleNamespace]:
-    """The newest series, those that became slower first."""
-    ids = newest_series(data, most=SERIES)
-    if not ids:
-        return []
-    metric = JUDGED[DEFAULT_METRIC]
-    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
-    cards = [
-        series_card(history, metric, TrendsParameters())
-        for history in sorted(found, key=lambda one: ids.index(one.series_id))
-        if history.points
-    ]
-    return sorted(cards, key=lambda card: not card.is_worse)
 
 
 def _series_link(series_id: str, metric: str) -> Link:

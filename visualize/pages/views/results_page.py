@@ -161,13 +161,15 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
     if len(ticked) == 2 and ticked[0]["run_id"] != ticked[1]["run_id"]:
         a, b = (f"run={row['run_id']}" for row in ticked)
         judged = Link(view="compare", parameters=CompareParameters(a=a, b=b, across="all"))
+    pages = (replace(parameters, page=parameters.page + step) for step in (-1, 1))
+    previous, following = (Link(view="results", parameters=one) for one in pages)
     runs = (("newest of each series", ResultsParameters()), ("every run", ResultsParameters(all=True)))
     choices = [alternatives("Results", "results", runs, parameters)]
     for one in filters:
         if one.name in CHOSEN_BY:
-            pages = {option: ResultsParameters(**{one.name: option}) for option in one.options}
-            options = [(text, pages[option]) for option, text in one.options.items()]
-            choices.append(alternatives(one.title, "results", options, pages.get(one.chosen)))
+            of_options = {option: ResultsParameters(**{one.name: option}) for option in one.options}
+            options = [(text, of_options[option]) for option, text in one.options.items()]
+            choices.append(alternatives(one.title, "results", options, of_options.get(one.chosen)))
     grid = Grid(
         headings=(
             Heading(text=TICK, is_unseen=True),
@@ -190,8 +192,8 @@ def page(data: Data, parameters: ResultsParameters) -> SimpleNamespace:
         grid=grid,
         # Without the column of ticks, which need a server.
         published_grid=replace(grid, headings=grid.headings[1:], rows=tuple(row[1:] for row in grid.rows)),
-        previous=_page_link(parameters, parameters.page - 1) if parameters.page > 1 else None,
-        following=_page_link(parameters, parameters.page + 1) if skipped + len(rows) < count else None,
+        previous=previous if parameters.page > 1 else None,
+        following=following if skipped + len(rows) < count else None,
         csv_file=Link(view="results_csv", parameters=replace(parameters, page=1, sort=NEWEST, columns=(), tick=())),
         all=parameters.all,
         hardware=parameters.hardware,
@@ -304,10 +306,6 @@ def _filter_values(parameters: ResultsParameters) -> dict[str, Any]:
     """Values of the filters, for the query."""
     others = ("all", "sort", "page", "columns", "tick")
     return {name: value for name, value in asdict(parameters).items() if name not in others}
-
-
-def _page_link(parameters: ResultsParameters, number: int) -> Link:
-    return Link(view="results", parameters=replace(parameters, page=number))
 
 
 def _filters(data: Data, parameters: ResultsParameters) -> tuple[SimpleNamespace, ...]:

@@ -96,10 +96,7 @@ def page(data: Data, parameters: TrendsParameters) -> SimpleNamespace:
         selection = Selection.parse(parameters.selection).resolved(data.path)
         found, count = histories(data.warehouse, selection, metric, limit=SERIES)
     else:
-        ids = newest_series(data, most=SERIES)
-        if ids:
-            found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
-            found = sorted(found, key=lambda one: ids.index(one.series_id))
+        found = newest_histories(data, metric, SERIES)
         count = len(found)
     shown = [one for one in found if one.points and (one.change_points or one.trend or not parameters.only_changes)]
     drawn = _drawn(data, shown, parameters, metric)
@@ -144,10 +141,14 @@ def series_card(
     )
 
 
-def newest_series(data: Data, *, most: int) -> list[str]:
-    """Ids of the newest series, those with a history first."""
+def newest_histories(data: Data, metric: Metric, most: int) -> list[History]:
+    """The newest series, those with a history first."""
     values = {"most": most, "each": SERIES_A_RUN, "history": LEAST_HISTORY}
-    return [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, values).dicts()]
+    ids = [row["series_id"] for row in data.warehouse.query(NEWEST_SERIES, values).dicts()]
+    if not ids:
+        return []
+    found, _ = histories(data.warehouse, Selection.parse(f"series={'|'.join(ids)}"), metric)
+    return sorted(found, key=lambda one: ids.index(one.series_id))
 
 
 def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, metric: Metric) -> History | None:
@@ -304,24 +305,13 @@ class AlertForm(TrendsParameters):
     """Id of the series."""
 
 
-def _set_triage(warehouse: Warehouse, form: TriageForm) -> Link:
-    set_triage(warehouse, [form.alert], form.triage, form.note)
-    return _page_of(form)
-
-
-def _add_note(warehouse: Warehouse, form: NoteForm) -> Link:
-    annotate(warehouse, form.about, form.note, form.author)
-    return _page_of(form)
-
-
-def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> Link:
+def _raise_alerts(warehouse: Warehouse, form: AlertForm) -> None:
     """`benchhouse alert raise` for one series."""
     if not SERIES_ID.fullmatch(form.of):
         raise UsageError(f"of={form.of!r}: expected the id of a series")
     metric = judged_metric(warehouse, form.metric)
     update_changes(warehouse, metric, series=[form.of])
     raise_alerts(warehouse, regressions(warehouse, [metric], selection=Selection.parse(f"series={form.of}")))
-    return _page_of(form)
 
 
 def _page_of(form: TrendsParameters) -> Link:
@@ -331,10 +321,19 @@ def _page_of(form: TrendsParameters) -> Link:
 
 
 ACTIONS = (
-    Action(name="set_triage", path="/trends/triage", parameters=TriageForm, act=_set_triage, anchor="alerts"),
-    Action(name="add_note", path="/trends/note", parameters=NoteForm, act=_add_note, anchor="notes"),
-    Action(name="raise_alerts", path="/trends/alerts", parameters=AlertForm, act=_raise_alerts, anchor="alerts"),
-)
+    Action(
+        name="set_triage", path="/trends/triage", parameters=TriageForm, next_page=_page_of, anchor="alerts",
+        act=lambda warehouse, form: set_triage(warehouse, [form.alert], form.triage, form.note),
+    ),
+    Action(
+        name="add_note", path="/trends/note", parameters=NoteForm, next_page=_page_of, anchor="notes",
+        act=lambda warehouse, form: annotate(warehouse, form.about, form.note, form.author),
+    ),
+    Action(
+        name="raise_alerts", path="/trends/alerts", parameters=AlertForm, next_page=_page_of, anchor="alerts",
+        act=_raise_alerts,
+    ),
+)  # fmt: skip
 VIEWS = (
     View(
         name="trends",
