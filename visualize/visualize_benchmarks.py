@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,11 +107,14 @@ def main(argv: Sequence[str]) -> int:
     ]
     missing: dict[str, list[NotDrawn]] = {}
 
-    def pictured(name: str, figures: Iterable[Figure]) -> list[Path]:
-        """The paths of the written image files. Each figure ends with its images."""
-        pictures = []
+    def pictured(name: str, drawings: Iterable[Figure | NotDrawn]) -> tuple[list[Path], list[NotDrawn]]:
+        """The paths of the written image files, and what is not drawn. Each figure ends with its images."""
+        pictures, reasons = [], []
         with chosen(options.theme):
-            for one in figures:
+            for one in drawings:
+                if isinstance(one, NotDrawn):
+                    reasons.append(one)
+                    continue
                 figure = drawn(one)
                 images = tuple((kind, image(figure, kind)) for kind in FORMATS if kind in formats)
                 pictures.append(Picture(name_parts=one.name_parts, details=one.details, images=images))
@@ -119,22 +122,14 @@ def main(argv: Sequence[str]) -> int:
         written.extend(map(str, paths))
         if not options.json:
             print(*paths, sep="\n", end="\n" if paths else "", flush=True)
-        return paths
-
-    def drawings(name: str, reasons: list[NotDrawn]) -> Iterator[Figure]:
-        for drawing in known[name].draw(rows[name]):
-            if isinstance(drawing, NotDrawn):
-                reasons.append(drawing)
-            else:
-                yield drawing
+        return paths, reasons
 
     for name, found in rows.items():
         if not found:
             continue
-        reasons: list[NotDrawn] = []
-        paths = pictured(name, drawings(name, reasons))
+        paths, reasons = pictured(name, known[name].draw(found))
         if name in demanded and not paths:  # better the charts of single points than none
-            paths = pictured(name, (one.alone for one in reasons if one.alone))
+            paths, _ = pictured(name, (one.alone for one in reasons if one.alone))
             reasons = [one for one in reasons if one.alone is None]
         missing[name] = reasons
         if name in demanded and not paths:

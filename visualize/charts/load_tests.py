@@ -217,7 +217,16 @@ class RequestTimeline(ChartPlugin):
                 yield {**launches[0], **key}, launches
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        deciding = _deciding(rows)
+        # Ids of the levels that show where a server ends: of each, the highest level within the limits, the lowest beyond
+        # them, and the knee; the highest level if none of these is known.
+        deciding: set[str] = set()
+        for _, members in grouped(rows, CELL):
+            levels = sorted({row["result_id"]: row for row in members}.values(), key=level)
+            judged = [row for row in levels if row["good_share"] is not None]
+            met = [row for row in judged if row["good_share"] >= row["required_share"]]
+            missed = [row for row in judged if row["good_share"] < row["required_share"]]
+            few = [*met[-1:], *missed[:1], *(row for row in levels if row["is_knee"])] or levels[-1:]
+            deciding |= {row["result_id"] for row in (levels if len(levels) <= MOST_LEVELS else few)}
         yield from super().draw([row for row in rows if row["result_id"] in deciding])
         rest = {row["result_id"]: row["offered_rate"] for row in rows if row["result_id"] not in deciding}
         if rest:
@@ -252,7 +261,7 @@ class RequestTimeline(ChartPlugin):
             if one.error
         )
         lost = Line(label="failed", role="failed", marks=crosses, colour="ink", shape=0, dashes=None, size=3.5)
-        first = count_axis("Request, by\nintended start", len(shown), from_top=True)
+        first = count_axis("Request, by\nintended start", len(shown))
         bars = Panel(x=x, y=first, elements=(*blocks, *((lost,) if crosses else ())), height_in=BARS_IN)
         steps = in_flight(requests) or [(0.0, 0)]
         line = Line(
@@ -280,19 +289,6 @@ class RequestTimeline(ChartPlugin):
             columns_of_table=("request", "intended s", "sent s", "first token s", "end s", "error"),
             rows=tuple((place, one.intended, one.sent, one.first, one.end, one.error) for place, one in shown),
         )  # fmt: skip
-
-
-def _deciding(rows: Sequence[Row]) -> set[str]:
-    """Ids of the levels that show where a server ends: of each, the highest level within the limits, the lowest beyond
-    them, and the knee; the highest level if none of these is known."""
-    kept: set[str] = set()
-    for _, members in grouped(rows, CELL):
-        levels = sorted({row["result_id"]: row for row in members}.values(), key=level)
-        judged = [(row, row["good_share"] >= row["required_share"]) for row in levels if row["good_share"] is not None]
-        met, missed = ([row for row, is_met in judged if is_met is wanted] for wanted in (True, False))
-        few = [*met[-1:], *missed[:1], *(row for row in levels if row["is_knee"])] or levels[-1:]
-        kept |= {row["result_id"] for row in (levels if len(levels) <= MOST_LEVELS else few)}
-    return kept
 
 
 PLUGINS = (LoadLatency(), RequestTimeline())

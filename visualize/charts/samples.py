@@ -9,7 +9,6 @@ from statistics import median
 from typing import Any
 
 from benchmarking.core.doubts import KINDS
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.sample_statistics import quantile, quantile_of_sorted
 from visualize.drawing import words
 from visualize.drawing.batch_charts import MOST_LINES
@@ -227,22 +226,18 @@ class LaunchTimeline(ChartPlugin):
         )  # fmt: skip
 
 
-def timeline(row: Row, origin_row: Row) -> list[tuple[float, float]]:
-    """(start in seconds since the first sample of `origin_row`, duration in ms) of each sample of a phase."""
-    offset_s = (row["phase_started_at"] - origin_row["phase_started_at"]).total_seconds()
-    spans_s = [value * row["inner_loops"] / 1e3 for value in row["samples"]]
-    starts_s = [offset_s, *(offset_s + end_s for end_s in accumulate(spans_s))]
-    return list(zip(starts_s, row["samples"], strict=False))
-
-
 def _line(row: Row, first: Row) -> Line:
-    """The calls of a phase: warm-up calls are grey and hollow, timed calls filled."""
+    """The calls of a phase, in ms over the seconds since the `first` phase began: warm-up calls are grey and hollow,
+    timed calls filled."""
     is_timed = row["phase"] == "measure"
+    offset_s = (row["phase_started_at"] - first["phase_started_at"]).total_seconds()
+    starts_s = accumulate((value * row["inner_loops"] / 1e3 for value in row["samples"]), initial=offset_s)
     return Line(
         label="timed" if is_timed else "warm-up", role=row["phase"], colour=0 if is_timed else "grey", shape=0,
         dashes=None, size=3.0,
         marks=tuple(
-            Mark(x=x, y=y, state="valid" if is_timed else "doubtful") for x, y in timeline(row, first)
+            Mark(x=x, y=y, state="valid" if is_timed else "doubtful")
+            for x, y in zip(starts_s, row["samples"], strict=False)
         ),
     )  # fmt: skip
 
@@ -251,29 +246,6 @@ TOKENS_WIDTH_IN, HEIGHT_IN = 9.0, 3.4
 MOST_MARKS = 64
 """Maximum tokens drawn with marks."""
 TOKENS_NOTE = "Medians over all calls of all launches; bands cover the middle 80 % of calls."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """Token times of one result in ms, from the second token on."""
-
-    positions: tuple[int, ...]
-    """From 2."""
-    gaps: tuple[float, ...]
-    """Median time since the previous token, by position."""
-    low: tuple[float, ...]
-    """10th percentile of that time."""
-    high: tuple[float, ...]
-    """90th percentile of that time."""
-    first: float | None
-    """Median time to the first token."""
-
-    @property
-    def arrivals(self) -> list[tuple[int, float]]:
-        """(position, ms since the start of the call) from the first token on; empty if its time is unknown."""
-        if self.first is None:
-            return []
-        return list(zip((1, *self.positions), accumulate((self.first, *self.gaps)), strict=True))
 
 
 class TokensOverTime(ChartPlugin):
@@ -291,22 +263,22 @@ class TokensOverTime(ChartPlugin):
 
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
         results = [samples for _, samples in grouped(members, ("batch_size", *POINT_COLUMNS, "result_id"))]
-        found = [(samples[0], times) for samples in results if (times := generation(samples)) is not None]
+        found = [(samples[0], times) for samples in results if (times := token_times(samples)) is not None]
         if not found:
             return "no raw samples of individual tokens"
         shown = found[:MOST_LINES]
         series, gaps, arrivals = [], [], []
-        for style, (row, times) in enumerate(shown):
+        for style, (row, (of_gaps, of_arrivals)) in enumerate(shown):
             one = Series(label=words.point({**row, "new_tokens": None}), rows=(row,), style=style)
             series.append(one)
             state = trust(row)
-            look: dict[str, Any] = {"size": 4.0, "shape": style if len(times.positions) <= MOST_MARKS else None}
-            each = zip(times.positions, times.gaps, times.low, times.high, strict=True)
-            gaps.append(one.line([Mark(x=x, y=y, low=low, high=high, state=state) for x, y, low, high in each], **look))
-            arrivals.append(one.line([Mark(x=x, y=y, state=state) for x, y in times.arrivals], **look))
+            look: dict[str, Any] = {"size": 4.0, "shape": style if len(of_gaps) <= MOST_MARKS else None}
+            own = [Mark(x=x, y=y, low=low, high=high, state=state) for x, y, low, high in of_gaps]
+            gaps.append(one.line(own, **look))
+            arrivals.append(one.line([Mark(x=x, y=y, state=state) for x, y in of_arrivals], **look))
         x = value_axis("Token", [float(key["new_tokens"])], may_be_log=False)
-        parts = [("Inter-token latency (ms)", [value for _, times in shown for value in times.high], gaps)]
-        until = [at for _, times in shown for _, at in times.arrivals]
+        parts = [("Inter-token latency (ms)", [high for _, (times, _) in shown for *_, high in times], gaps)]
+        until = [at for _, (_, arrived) in shown for _, at in arrived]
         parts += [("Time since the start of the call (ms)", until, arrivals)] if until else []
         panels = [
             Panel(
@@ -324,8 +296,10 @@ class TokensOverTime(ChartPlugin):
         )  # fmt: skip
 
 
-def generation(rows: Sequence[Row]) -> Generation | None:
-    """Token times of a result from the samples of its launches; None if no launch has whole calls."""
+def token_times(rows: Sequence[Row]) -> tuple[list[tuple[int, float, float, float]], list[tuple[int, float]]] | None:
+    """Of a result's tokens, from the samples of its launches: (position, median, 10th and 90th percentile of the ms
+    since the previous token) from the second on, and (position, median ms since the start of the call) from the first
+    on, none if its time is unknown. None if no launch has whole calls."""
     each = rows[0]["new_tokens"] - 1
     samples = [list(row["samples"]) for row in rows if row["metric"] == "inter_token_latency"]
     calls = [
@@ -333,15 +307,11 @@ def generation(rows: Sequence[Row]) -> Generation | None:
     ]
     if not calls:
         return None
-    by_position = [sorted(gaps) for gaps in zip(*calls, strict=True)]
+    by_position = enumerate(map(sorted, zip(*calls, strict=True)), start=2)
+    gaps = [(at, median(of), quantile_of_sorted(of, 0.1), quantile_of_sorted(of, 0.9)) for at, of in by_position]
     firsts = [value for row in rows if row["metric"] == "time_to_first_token" for value in row["samples"]]
-    return Generation(
-        positions=tuple(range(2, each + 2)),
-        gaps=tuple(map(median, by_position)),
-        low=tuple(quantile_of_sorted(gaps, 0.1) for gaps in by_position),
-        high=tuple(quantile_of_sorted(gaps, 0.9) for gaps in by_position),
-        first=median(firsts) if firsts else None,
-    )
+    arrivals = accumulate((gap for _, gap, _, _ in gaps), initial=median(firsts)) if firsts else ()
+    return gaps, list(enumerate(arrivals, start=1))
 
 
 PLUGINS = (SampleDistribution(), LaunchTimeline(), TokensOverTime())

@@ -132,12 +132,12 @@ def row_axis(names: Sequence[str]) -> Axis:
     return name_axis(names, edge=0.6, from_top=True)
 
 
-def count_axis(title: str, count: int, *, from_top: bool = False) -> Axis:
-    """Whole numbers from 1 to `count`."""
+def count_axis(title: str, count: int) -> Axis:
+    """Whole numbers from 1 to `count`, from top to bottom."""
     step = max(1, _step(count, MOST_TICKS))
     at = [1, *range(int(step), count + 1, int(step))] if step > 1 else list(range(1, count + 1))
     labels = tuple((float(place), f"{place:,}") for place in dict.fromkeys(at))
-    return Axis(title=title, low=0.5, high=count + 0.5, ticks=labels, from_top=from_top, has_grid=False)
+    return Axis(title=title, low=0.5, high=count + 0.5, ticks=labels, from_top=True, has_grid=False)
 
 
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float, str], ...]:

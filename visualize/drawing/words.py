@@ -218,9 +218,9 @@ def metric_name(metric: Metric) -> str:
     return f"{words[0].upper()}{words[1:]}"
 
 
-def value_title(column: str, separator: str = "\n") -> str:
+def value_title(column: str) -> str:
     """Axis title of a column."""
-    return metric_title(JUDGED[column] if column in JUDGED else METRICS[column], separator)
+    return metric_title(JUDGED[column] if column in JUDGED else METRICS[column])
 
 
 def metric_title(metric: Metric, separator: str = "\n") -> str:
