@@ -217,7 +217,7 @@ class RequestTimeline(ChartPlugin):
                 yield {**launches[0], **key}, launches
 
     def draw(self, rows: Sequence[Row]) -> Iterator[Figure | NotDrawn]:
-        # Ids of the levels that show where a server ends: of each, the highest level within the limits, the lowest beyond
+        # Ids of the levels that show where each server ends: the highest level within the limits, the lowest beyond
         # them, and the knee; the highest level if none of these is known.
         deciding: set[str] = set()
         for _, members in grouped(rows, CELL):

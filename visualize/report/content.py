@@ -63,7 +63,6 @@ from visualize.pages.result_rows import (
     COLUMNS,
     NUMBERS,
     RATE_NOTE,
-    DoubtNote,
     has_star,
     noted_doubts,
     result_table,
@@ -142,31 +141,6 @@ class MethodNumber:
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The content of a report."""
-
-    title: str
-    about: tuple[tuple[str, str], ...]
-    summary: tuple[SimpleNamespace, ...]
-    """Empty in a comparison, which has its own summary."""
-    comparison: SimpleNamespace | None
-    doubts: tuple[DoubtNote, ...]
-    is_imported: bool
-    """Whether all runs are imported, so that nobody looked for disturbances."""
-    is_measured: bool
-    next_steps: tuple[str, ...]
-    overview: Grid | None
-    """A row per run; None for a single run."""
-    machines: Grid
-    software: tuple[tuple[str, str], ...]
-    groups: tuple[SimpleNamespace, ...]
-    """Results and charts of each model."""
-    method: str
-    methods: tuple[SimpleNamespace, ...]
-    """Commands with their runs and settings."""
-
-
 def sides_of(comparison: Comparison) -> dict[str, str]:
     """Result id -> "A" or "B", for all results of a comparison."""
     sides = {finding.before.result_id: "A" for finding in comparison.findings}
@@ -228,7 +202,7 @@ def read_results(warehouse: Warehouse, ids: Sequence[str]) -> list[Row]:
 
 def report_of(
     warehouse: Warehouse, ids: Sequence[str], source: str, comparison: Comparison | None = None, command: str = ""
-) -> Report:
+) -> SimpleNamespace:
     """The report of one or more results, or of a comparison, which `command` prints. Raises UsageError for too many."""
     rows = read_results(warehouse, ids)
     runs = warehouse.query(RUNS, {"runs": sorted({row["run_id"] for row in rows})}).dicts()
@@ -264,7 +238,7 @@ def report_of(
     def doubted(group: tuple[Row, Sequence[Row]]) -> float:  # so that the first chart is of results to be trusted
         return sum(row["state"] != "valid" for row in group[1]) / len(group[1])
 
-    return Report(
+    return SimpleNamespace(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
         about=(
             ("results", f"{len(rows)} ({states})"),
@@ -272,10 +246,10 @@ def report_of(
             ("measured", f"{time_text(first)}{'' if time_text(first) == time_text(last) else f' to {until}'} UTC"),
             ("from", visible(source)),
         ),
-        summary=() if comparison is not None else findings.summary(rows),
+        summary=() if comparison is not None else findings.summary(rows),  # a comparison has its own
         comparison=None if comparison is None else compared(comparison, command),
         doubts=tuple(replace(note, points=everywhere) if len(note.points) == measured > 1 else note for note in notes),
-        is_imported=all(run["origin_format"] is not None for run in runs),
+        is_imported=all(run["origin_format"] is not None for run in runs),  # so nobody looked for disturbances
         is_measured=measured > 0,
         next_steps=findings.next_steps(rows, ranks=comparison is None),
         overview=_overview(rows, runs) if len(runs) > 1 else None,

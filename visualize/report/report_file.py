@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.argument_types import folder_to_write
@@ -30,7 +31,7 @@ from visualize.drawing.rows import Selection
 from visualize.pages.elements import Grid
 from visualize.pages.site import STATIC, Site, draw
 from visualize.pages.views.compare_page import compare_command
-from visualize.report.content import MethodNumber, Report, check_count, chosen_ids, report_of, sides_of
+from visualize.report.content import MethodNumber, check_count, chosen_ids, report_of, sides_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -148,7 +149,7 @@ def report_format(path: Path) -> Format:
     return known
 
 
-def html(report: Report) -> str:
+def html(report: SimpleNamespace) -> str:
     """The report as an HTML file with the style and the scripts, which its Content-Security-Policy allows alone."""
     scripts = [(STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS]
     style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
@@ -162,7 +163,7 @@ def html(report: Report) -> str:
     return draw(ReportSite(), "report.html", report=report, inline=inline)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: SimpleNamespace) -> str:
     """The report as Markdown for a pull request; text from the data is escaped."""
     parts = [f"## {markdown_escaped(report.title)}"]
     parts += ["\n".join(f"- {name}: {markdown_escaped(value)}" for name, value in report.about)]

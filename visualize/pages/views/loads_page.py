@@ -245,27 +245,6 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     setup = [run["runtime"]] if run["runtime"] not in (SERVER, words.UNKNOWN) else []
     setup += [f"on {device}"] if device not in (words.UNKNOWN, SERVER) else []
 
-    def level_cell(row: Row) -> Cell:
-        text = named(row) + (" (knee)" if row["is_knee"] else "")
-        if not is_ok(row):
-            return text_cell(text)
-        link = Link(view="load", parameters=LoadParameters(run_id=run_id, result=row["result_id"]))
-        return text_cell(text, link=link, hint="its requests are drawn below" if row is drawn else "draw its requests")
-
-    columns: dict[str, Callable[[Any], Cell]] = {
-        "level": level_cell,
-        "state": lambda row: state_cell(row["state"] if is_ok(row) else row["status"]),
-    }
-    is_from_sending = any(row["latency_median_ms"] is None for row in measured)
-
-    def number_of(column: str, row: Row) -> Cell:
-        value = _value(row, column)
-        return text_cell(f"{value:,.0f}") if column in COUNTS and value is not None else number_cell(value)
-
-    for name, of in NUMBERS.items():
-        is_shown = is_from_sending or not of.startswith("service_time")
-        if is_shown and any(_value(row, of) is not None for row in levels):
-            columns[name] = partial(number_of, of)
     # The newest levels of every server of the model in one chart, if there are several.
     chart = charts()["load_latency"]
     every = chart.rows(data.warehouse, Selection(model_id=run["model_id"]))
@@ -281,7 +260,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         error=run["error"],
         answer=_answer(rows),
         facts=_facts(run, mode, rows),
-        levels=grid(columns, levels, "Levels of the load", [name for name in columns if name in NUMBERS]),
+        levels=_levels(run_id, levels, named, drawn),
         failures=[(named(row), str(row["error"])) for row in levels if not is_ok(row) and row["error"]],
         doubts=noted_doubts(rows, named, is_import=is_import),
         is_measured=any(map(is_ok, rows)),
@@ -306,6 +285,34 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
         ],
         command=run["command"],
     )
+
+
+def _levels(run_id: str, levels: Sequence[Row], named: Callable[[Row], str], drawn: Row | None) -> Grid:
+    """A row per level, with the numbers that any has; each measured level is linked to its requests."""
+
+    def level_cell(row: Row) -> Cell:
+        text = named(row) + (" (knee)" if row["is_knee"] else "")
+        if not is_ok(row):
+            return text_cell(text)
+        link = Link(view="load", parameters=LoadParameters(run_id=run_id, result=row["result_id"]))
+        return text_cell(text, link=link, hint="its requests are drawn below" if row is drawn else "draw its requests")
+
+    def number_of(column: str, row: Row) -> Cell:
+        value = _value(row, column)
+        return text_cell(f"{value:,.0f}") if column in COUNTS and value is not None else number_cell(value)
+
+    is_from_sending = any(row["latency_median_ms"] is None for row in levels if is_ok(row))
+    numbers = {
+        name: partial(number_of, of)
+        for name, of in NUMBERS.items()
+        if (is_from_sending or not of.startswith("service_time")) and any(_value(row, of) is not None for row in levels)
+    }
+    columns: dict[str, Callable[[Any], Cell]] = {
+        "level": level_cell,
+        "state": lambda row: state_cell(row["state"] if is_ok(row) else row["status"]),
+        **numbers,
+    }
+    return grid(columns, levels, "Levels of the load", numbers)
 
 
 def kind_of(mode: Mapping[str, Any]) -> str:
