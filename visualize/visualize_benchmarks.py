@@ -18,15 +18,7 @@ if not __package__:  # run as a script: put the repository's root on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarking.core.argument_types import names
-from benchmarking.core.command_line import (
-    PART_OF_LIST,
-    Parser,
-    add_aliases,
-    choice,
-    command,
-    note,
-    one_line,
-)
+from benchmarking.core.command_line import PART_OF_LIST, Parser, add_aliases, choice, command, note, one_line
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
@@ -38,14 +30,7 @@ from db.file_copy import make_folder
 from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.picture import picture as drawn
 from visualize.drawing.rows import Row, Selection, charts, distinct_names
-from visualize.drawing.style import (
-    DEFAULT_FORMATS,
-    FORMATS,
-    THEMES,
-    ImageFormat,
-    chosen,
-    image,
-)
+from visualize.drawing.style import DEFAULT_FORMATS, FORMATS, THEMES, ImageFormat, chosen, image
 
 if TYPE_CHECKING:
     from db.analysis.selection import Selection as Words
@@ -189,22 +174,15 @@ def _parser() -> Parser:
     )
     add_aliases(charts, chart, "--charts")
     charts.add_argument(
-        "--architecture-comparison",
-        action="store_true",
-        help="compare all models by architecture family",
+        "--architecture-comparison", action="store_true", help="compare all models by architecture family"
     )
     charts.add_argument(
-        "--baseline",
-        metavar="NAME",
-        help="device of which speedups are relative (default: the slowest)",
+        "--baseline", metavar="NAME", help="device of which speedups are relative (default: the slowest)"
     )
     what = "metric of charts over time and of --compare"
     add_settings(charts, COMMON, "metric", helps={"metric": what})
     charts_and_data = charts.add_argument(
-        "--list",
-        action="store_true",
-        dest="list_charts",
-        help="list the charts and the data they need",
+        "--list", action="store_true", dest="list_charts", help="list the charts and the data they need"
     )
     add_aliases(charts, charts_and_data, "--list-charts")
     report = parser.add_argument_group("report")

@@ -113,9 +113,7 @@ def _parser() -> Parser:
         f"(default: ${TOKEN_NAMED_BY}, or none for this machine)",
     )
     server.add_argument(
-        "--read-only",
-        action="store_true",
-        help="disable notes and triage: pages never change the database",
+        "--read-only", action="store_true", help="disable notes and triage: pages never change the database"
     )
     return parser
 

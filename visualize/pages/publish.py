@@ -57,9 +57,7 @@ def main(argv: Sequence[str]) -> int:
         help="name in the footer of each page (default: %(default)s)",
     )
     parser.add_argument(
-        "--with-hosts",
-        action="store_true",
-        help="keep host names, user names and folders of paths (default: removed)",
+        "--with-hosts", action="store_true", help="keep host names, user names and folders of paths (default: removed)"
     )
     add_settings(parser, SHARED, "db_path")
     arguments = parser.parse_args(argv)

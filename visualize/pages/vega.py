@@ -114,10 +114,7 @@ def spec(panel: Panel) -> Spec:
         }  # fmt: skip
         if note.align == "left":  # to the left of its place where a narrow panel would cut it off
             is_cut = f"{panel.x.share(note.x):.4f} * width + {dx + LETTER_PX * len(note.text):.0f} > width"
-            mark |= {
-                "align": {"expr": f"{is_cut} ? 'right' : 'left'"},
-                "dx": {"expr": f"{is_cut} ? {-abs(dx)} : {dx}"},
-            }
+            mark |= {"align": {"expr": f"{is_cut} ? 'right' : 'left'"}, "dx": {"expr": f"{is_cut} ? {-abs(dx)} : {dx}"}}
         field = {"field": "text", "type": "nominal"}
         notes += _layer(text, mark, x=scales.x, y=scales.y, text=field, color=scales.colour)
     layers = [

@@ -59,15 +59,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import (
-    COLUMNS,
-    NUMBERS,
-    RATE_NOTE,
-    has_star,
-    noted_doubts,
-    result_table,
-    value_text,
-)
+from visualize.pages.result_rows import COLUMNS, NUMBERS, RATE_NOTE, has_star, noted_doubts, result_table, value_text
 from visualize.pages.views.compare_page import compared
 from visualize.pages.views.profiles_page import profile_charts
 from visualize.report import findings

@@ -257,12 +257,7 @@ def _grid(rows: Sequence[Row], results: Sequence[Row], names: Sequence[str], bas
         started = started_text(row["started_at"], row["doubts"] or ())
         lines.append((text_cell(short(name), link=link), text_cell(times), *line, text_cell(started)))
     return Grid(
-        headings=(
-            Heading(text="setup"),
-            Heading(text="speedup", is_number=True),
-            *head,
-            Heading(text="started (UTC)"),
-        ),
+        headings=(Heading(text="setup"), Heading(text="speedup", is_number=True), *head, Heading(text="started (UTC)")),
         rows=tuple(lines),
         caption="The model on each setup",
     )

@@ -319,10 +319,7 @@ def _chart(words: RecommendationWords, found: Recommendation, workload: Workload
             *([f"Beneath others, at the same place: {counted(beneath, 'option')}."] if beneath else []),
         ),
         panels=(replace(panel, elements=(*panel.elements, *named)),),
-        legend=(
-            *entries(lines),
-            *doubtful_entries((mark.state for line in lines for mark in line.marks), crossed),
-        ),
+        legend=(*entries(lines), *doubtful_entries((mark.state for line in lines for mark in line.marks), crossed)),
     )
     return vega.chart(figure, grid_of(words.table, "The options in the chart"))
 

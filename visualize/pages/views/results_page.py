@@ -16,16 +16,7 @@ from db.analysis.selection import Selection
 from visualize.charts.tradeoffs import QUALITIES
 from visualize.drawing import words
 from visualize.drawing.loads import is_load
-from visualize.pages.elements import (
-    Cell,
-    Grid,
-    Heading,
-    Link,
-    alternatives,
-    point_text,
-    started_text,
-    text_cell,
-)
+from visualize.pages.elements import Cell, Grid, Heading, Link, alternatives, point_text, started_text, text_cell
 from visualize.pages.result_rows import COLUMNS, FIRST, RATE_NOTE, Column, has_star, own_metrics, result_columns
 from visualize.pages.site import Download, File, View, query_of
 from visualize.pages.views.compare_page import CompareParameters
@@ -386,13 +377,6 @@ def _in_files(parameters: ResultsParameters) -> ResultsParameters | None:
 
 IDS = "SELECT result_id FROM {view} WHERE {filters}"
 VIEWS = (
-    View(
-        name="results",
-        path="/results",
-        title="Results",
-        parameters=ResultsParameters,
-        page=page,
-        in_files=_in_files,
-    ),
+    View(name="results", path="/results", title="Results", parameters=ResultsParameters, page=page, in_files=_in_files),
 )
 DOWNLOADS = (Download(name="results_csv", path="/results.csv", parameters=ResultsParameters, file=csv_file),)

@@ -39,15 +39,7 @@ from visualize.pages.elements import (
     text_cell,
     time_text,
 )
-from visualize.pages.result_rows import (
-    OTHERS,
-    RATE_NOTE,
-    has_star,
-    noted_doubts,
-    own_metrics,
-    result_table,
-    value_text,
-)
+from visualize.pages.result_rows import OTHERS, RATE_NOTE, has_star, noted_doubts, own_metrics, result_table, value_text
 from visualize.pages.site import Download, File, NotFoundError, View
 from visualize.pages.views.profiles_page import ProfileParameters
 
