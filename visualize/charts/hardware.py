@@ -92,8 +92,7 @@ class HardwareComparison(ChartPlugin):
             here = set(map(id, rows))
             parts = [(one, [row for row in one.rows if id(row) in here]) for one in series]
             lines = tuple(one.line(marks_of(part, "batch_size")) for one, part in parts if part)
-            title = words.unbroken(words.point(point, with_batch=False))
-            panels.append(Panel(x=x, y=y, elements=lines, title=title, height_in=PANEL_HEIGHT_IN))
+            panels.append(Panel(x=x, y=y, elements=lines, title=held(point), height_in=PANEL_HEIGHT_IN))
         kept = set(map(id, drawn))
         series = [one for one in series if kept.intersection(map(id, one.rows))]
         left_out = (slower, words.left_out(len(groups) - len(shown), len(groups), "panels"))
@@ -135,7 +134,7 @@ class HardwareSpeedup(ChartPlugin):
     def drawing(self, key: Row, members: Sequence[Row]) -> Drawing:
         real = [row for row in members if not row["simulated"]]  # the speed of an emulator says nothing
         drawn = [row for row in real if is_ok(row) and row["value"]]
-        what = f"{self.title}: {key['model_id']} at {words.point({**key, 'batch_size': 1}, with_batch=False)}"
+        what = f"{self.title}: {key['model_id']} at {words.point(key, with_batch=False)}"
         if len({row["hardware_id"] for row in drawn}) < 2:
             return None  # a single device has nothing to compare with
         baseline = _baseline(drawn)

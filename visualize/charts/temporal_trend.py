@@ -279,7 +279,22 @@ def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
             for time, row in zip(times, rows, strict=True)
         ),
     )  # fmt: skip
-    elements: list[Element] = [*_levels_of(times, rows), runs]
+    # The median level of each segment, and a dashed line with its size at each change. Between two runs, a level would
+    # look like a result.
+    judged = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["is_searched"]]
+    elements: list[Element] = []
+    for _, segment in grouped(judged, ("segment",)):
+        level = tuple(Mark(x=row["at"], y=row["level"]) for row in (segment[0], segment[-1]))
+        number = str(segment[0]["segment"])
+        elements.append(
+            Line(label=number, role="level", marks=level, colour="ink", shape=None, width=1.4, in_table=False)
+        )
+    for row in judged:
+        if row["change"] is not None:
+            text = f"{row['change']:+.1%}{'' if row['change_state'] == 'confirmed' else ' (suspected)'}"
+            line = Rule(at=row["at"], along="x", role="change", label=text)
+            elements += [line, _note(times, row["at"], CHANGES_AT, text, "ink")]
+    elements.append(runs)
     flags: dict[float, list[str]] = {}
     for (_, before), (time, row) in pairwise(zip(times, rows, strict=True)):
         old, new = before["versions"] or {}, row["versions"] or {}
@@ -303,26 +318,6 @@ def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
 def _time_of(rows: Sequence[Row]) -> str:
     """The time column of a series: the start of its runs if all have the same commit."""
     return "history_time" if len({row["history_time"] for row in rows}) > 1 else "started_at"
-
-
-def _levels_of(times: Sequence[float], rows: Sequence[Row]) -> list[Element]:
-    """The median level of each segment, and a dashed line with its size at each change. Between two runs, a level would
-    look like a result."""
-    judged = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["is_searched"]]
-    elements: list[Element] = []
-    for _, segment in grouped(judged, ("segment",)):
-        level = tuple(Mark(x=row["at"], y=row["level"]) for row in (segment[0], segment[-1]))
-        number = str(segment[0]["segment"])
-        elements.append(
-            Line(label=number, role="level", marks=level, colour="ink", shape=None, width=1.4, in_table=False)
-        )
-    for row in judged:
-        if row["change"] is not None:
-            state = "" if row["change_state"] == "confirmed" else " (suspected)"
-            text = f"{row['change']:+.1%}{state}"
-            line = Rule(at=row["at"], along="x", role="change", label=text)
-            elements += [line, _note(times, row["at"], CHANGES_AT, text, "ink")]
-    return elements
 
 
 def _note(times: Sequence[float], time: float, height: float, text: str, colour: Colour) -> Note:

@@ -14,7 +14,7 @@ from benchmarking.core.text import number as exact
 from visualize.drawing import words
 from visualize.drawing.configurations import judged_pairs, with_launches
 from visualize.drawing.figure import Entry, Line, Panel, Rule, end_notes
-from visualize.drawing.marks import Series, ends, figure, legend, marks_of, not_drawn, spread
+from visualize.drawing.marks import Series, ends, figure, held, legend, marks_of, not_drawn, spread
 from visualize.drawing.rows import (
     CELL,
     ChartPlugin,
@@ -163,7 +163,7 @@ class BatchChart(ChartPlugin):
         left_out = words.left_out(len(every) - len(series), len(every), "lines")
         entries = legend(series if names and is_by_batch else (), drawn)
         found = figure(
-            chart, key, drawn, panels, finding, place=[words.unbroken(words.point(shared, with_batch=False))],
+            chart, key, drawn, panels, finding, place=[held(shared)],
             names=words.point_names(key["new_tokens"], key["concurrency"], key["apart"]),
             notes=words.caption(members, drawn, *self.notes(drawn), lacking=[left_out]),
             columns=len(panels), width_in=WIDTH_IN * (1 + (len(panels) - 1) / 2),

@@ -179,13 +179,13 @@ class Panel:
             if 0 < len(line.marks) <= MOST_COMPARED
         ]
 
-        def is_beneath(below: Iterable[tuple[float, float]], above: Sequence[tuple[float, float]]) -> bool:
-            return all(any(max(abs(x - left), abs(y - up)) < SAME_PLACE for left, up in above) for x, y in below)
-
         groups: list[set[str]] = []
         for place, (name, marks) in enumerate(drawn):
             for other, others in drawn[place + 1 :]:
-                if name != other and is_beneath(marks, others):
+                is_beneath = all(
+                    any(max(abs(x - left), abs(y - up)) < SAME_PLACE for left, up in others) for x, y in marks
+                )
+                if name != other and is_beneath:
                     met = [group for group in groups if group & {name, other}]
                     groups = [*(group for group in groups if group not in met), {name, other}.union(*met)]
         return [tuple(name for name in dict(drawn) if name in group) for group in groups]

@@ -168,7 +168,7 @@ def not_drawn(chart: ChartPlugin, key: Row, why: str) -> NotDrawn:
 
 def held(key: Row, **others: object) -> str:
     """What all results of a figure share, besides the batch size, in words."""
-    return words.unbroken(words.point({**key, "batch_size": 1, **others}, with_batch=False))
+    return words.unbroken(words.point({**key, **others}, with_batch=False))
 
 
 def held_names(key: Row, concurrency: int | None = None) -> tuple[str, ...]:

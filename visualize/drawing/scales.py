@@ -86,8 +86,13 @@ def value_axis(title: str, values: Sequence[float], *, room: float = 1.08, may_b
 
 
 def log_axis(title: str, low: float, high: float) -> Axis:
-    """A log axis of values."""
-    return Axis(title=title, low=low, high=high, ticks=log_ticks(low, high), is_log=True, is_value=True)
+    """A log axis of values, with ticks at 1, 2 and 5 times powers of ten; at powers only over three decades or more."""
+    factors = (1, 2, 5) if high < 1000 * low else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    each = 1 + max(0, len(powers) - 1) // 9
+    at = [factor * 10.0**power for power in powers if power % each == 0 for factor in factors]
+    labels = tuple((value, f"{value:,.10g}") for value in at if low <= value <= high)
+    return Axis(title=title, low=low, high=high, ticks=labels, is_log=True, is_value=True)
 
 
 def close_axis(title: str, values: Sequence[float]) -> Axis:
@@ -154,15 +159,6 @@ def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float,
         return f"{value:,.{digits}f}" if digits <= MOST_DECIMALS else f"{value:.{figures}g}"
 
     return tuple((round(place * step, digits + 1), label(place * step)) for place in places)
-
-
-def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """1, 2 and 5 times powers of ten; powers only over three decades or more."""
-    factors = (1, 2, 5) if high < 1000 * low else (1,)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    each = 1 + max(0, len(powers) - 1) // 9
-    at = [factor * 10.0**power for power in powers if power % each == 0 for factor in factors]
-    return tuple((value, f"{value:,.10g}") for value in at if low <= value <= high)
 
 
 def _step(span: float, most: int) -> float:

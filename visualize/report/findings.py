@@ -50,7 +50,13 @@ def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
     """The sections of the summary, each with a title and sentences: fastest, smallest and most efficient calls, and the
     highest rates of load tests."""
     loads = [row for row in rows if is_load(row)]
-    under_load = (SimpleNamespace(title="Under load", sentences=tuple(_highest_rates(loads))),) if loads else ()
+    rates: list[str] = []  # a sentence per model and server (`loads.rates_text`), those without a known rate last
+    unknown: list[str] = []
+    for key, members in grouped(loads, ("model_id", "setup")):
+        text = rates_text([as_level(row) for row in members])
+        chosen = unknown if text.startswith(NO_RATE) else rates
+        chosen.append(visible(f"{key['model_id']}: {key['setup']}: {text}."))
+    under_load = (SimpleNamespace(title="Under load", sentences=(*rates, *unknown)),) if loads else ()
     rows = [row for row in rows if not is_load(row)]
     if not rows:
         return under_load
@@ -64,18 +70,6 @@ def summary(rows: Sequence[Row]) -> tuple[SimpleNamespace, ...]:
         SimpleNamespace(title="Most efficient", sentences=tuple(most_efficient)),
         *under_load,
     )
-
-
-def _highest_rates(rows: Sequence[Row]) -> list[str]:
-    """One sentence per model and server: its rates (`loads.rates_text`), those without one last."""
-    known_rates: list[str] = []
-    unknown: list[str] = []
-    for key, members in grouped(rows, ("model_id", "setup")):
-        text = rates_text([as_level(row) for row in members])
-        (unknown if text.startswith(NO_RATE) else known_rates).append(
-            visible(f"{key['model_id']}: {key['setup']}: {text}.")
-        )
-    return [*known_rates, *unknown]
 
 
 def _fastest(rows: Sequence[Row]) -> Iterable[str]:
