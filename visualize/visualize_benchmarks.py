@@ -94,7 +94,8 @@ def main(argv: Sequence[str]) -> int:
 
     def pictured(name: str, drawings: Iterable[Figure | NotDrawn]) -> tuple[list[Path], list[NotDrawn]]:
         """The paths of the written image files, and what is not drawn. Each figure ends with its images."""
-        pictures, reasons = [], []
+        pictures: list[Picture] = []
+        reasons: list[NotDrawn] = []
         with chosen(options.theme):
             for one in drawings:
                 if isinstance(one, NotDrawn):

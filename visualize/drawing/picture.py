@@ -30,6 +30,7 @@ from visualize.drawing.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.legend import Legend
     from matplotlib.text import Text
 
 MARGIN_IN = 0.16
@@ -74,7 +75,8 @@ def finish(figure: Drawing, words: Figure, legend_of: Sequence[Any] = ()) -> Non
     if words.source:
         header_in = write(words.source, SMALL_SIZE, header_in, color=look().grey)
     in_header = len(texts)
-    legend, legend_in = None, 0.0
+    legend: Legend | None = None
+    legend_in = 0.0
     if legend_of:  # with as many columns as fit, and wrapped labels
         labels = [wrap(str(artist.get_label()), TEXT_SIZE, room_in - 0.6) for artist in legend_of]
         # Upper bound of the legend's columns, since each attempt to lay out a legend is slow.

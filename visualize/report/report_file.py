@@ -71,7 +71,8 @@ def write_report(
     columns = [across_column(word) for word in across]
     source = sources.opened(*given)
     with source.warehouse:
-        comparison, command = None, ""
+        comparison: Comparison | None = None
+        command = ""
         if compared is None:
             sources.check(source, selection)
             selection = sources.chosen(source, selection, words)
