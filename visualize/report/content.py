@@ -228,7 +228,7 @@ def report_of(
             versions.setdefault(str(name), {})[str(version)] = None
 
     def doubted(group: tuple[Row, Sequence[Row]]) -> float:  # so that the first chart is of results to be trusted
-        return sum(row["state"] != "valid" for row in group[1]) / len(group[1])
+        return sum(1 for row in group[1] if row["state"] != "valid") / len(group[1])
 
     return SimpleNamespace(
         title=f"Benchmark of {models[0] if len(models) == 1 else f'{len(models)} models'}",
