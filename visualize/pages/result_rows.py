@@ -104,9 +104,10 @@ def result_columns(own: Mapping[str, Metric], taken: Collection[str] = ()) -> di
             is_down=better == "higher",
         )  # fmt: skip
 
-    cells: Mapping[str, Callable[[Row], Cell]] = {
-        "output_error": lambda row: text_cell(error_text(row)), ITEMS: rate_of(ITEMS), TOKENS: rate_of(TOKENS),
-    }  # fmt: skip
+    def error_of(row: Row) -> Cell:
+        return text_cell(None if row["output_error"] is None else number(row["output_error"], 2))
+
+    cells = {"output_error": error_of, ITEMS: rate_of(ITEMS), TOKENS: rate_of(TOKENS)}
     columns = {STATE: Column(heading="state", cell=state_of, order=("coalesce(validity, status)",))}
     for name in dict.fromkeys([FIRST, "latency_p90_ms", "latency_p99_ms", *NUMBERS, "output_error"]):
         metric = METRICS[name]
@@ -206,10 +207,6 @@ def interval_of(row: Row) -> Cell:
 def peak_of(row: Row) -> Cell:
     found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
     return number_cell(None) if found is None else Cell(text=f"{row[found]:,.0f}", hint=METRICS[found].title)
-
-
-def error_text(row: Row) -> str | None:
-    return None if row["output_error"] is None else number(row["output_error"], 2)
 
 
 def launches_of(row: Row) -> Cell:
