@@ -94,6 +94,8 @@ NO_UTF8 = re.compile(
 """The driver's errors for a text that has no UTF-8: the first in DuckDB 1.5, the others in 2.0."""
 NOT_UNICODE = "an argument contains bytes that are not UTF-8: give it as UTF-8 text"
 
+LOG_UNREADABLE = "Failure while replaying WAL"
+"""Sign of an error for a log that cannot be applied."""
 LOCKED = ("Could not set lock on file", "File is already open in", "being used by another process")
 """The driver's errors for a file that is open elsewhere: the first on POSIX systems, the others on Windows."""
 TRANSIENT = (
@@ -165,7 +167,7 @@ def connect(
             try:
                 connection = retrying(lambda: _open(file, config, read_only, locked), lock_timeout_s)
             except duckdb.Error as error:
-                if read_only or not log_is_unreadable(str(error)):
+                if read_only or LOG_UNREADABLE not in str(error):
                     raise
                 _apply_log(path)
                 continue
@@ -532,11 +534,6 @@ def is_locked(text: str) -> bool:
     return any(sign in text for sign in LOCKED)
 
 
-def log_is_unreadable(text: str) -> bool:
-    """Whether the error means that the file's log cannot be applied."""
-    return "Failure while replaying WAL" in text
-
-
 def missing_database(path: str) -> StorageError:
     """The error for a path without a database."""
     return StorageError(
@@ -554,7 +551,7 @@ def storage_error(text: str, path: str, waited_s: float = 0.0) -> StorageError:
             f"{path} is in use by {holder} (waited {waited_s:g} s). Run files are kept: once the database is "
             f"free, load them with {as_typed('setup')} --ingest FOLDER --db-path {path}"
         )
-    if log_is_unreadable(text):
+    if LOG_UNREADABLE in text:
         return DamagedError(path, f"its log {path}.wal cannot be read, or belongs to another file")
     if block := re.search(r"does not match stored checksum \d+ in block at location (\d+)", text):
         return DamagedError(path, f"checksum mismatch in the block at byte {block[1]}")

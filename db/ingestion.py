@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from benchmarking.core.axes import FURTHER
 from benchmarking.core.errors import FormatError, StorageError, UnreadableError
@@ -84,7 +84,6 @@ FROM benchmark_results result JOIN benchmark_runs USING (run_id) WHERE run_id IN
 """
 """What the runs of a file contain, whatever model, hardware and so on they are labelled with."""
 CALIBRATED = f"SELECT hardware_id FROM hardware_info WHERE calibration_run_id IN {RUNS}"
-T = TypeVar("T")
 CALIBRATION = "device-calibration"
 """The task of a run that measures a device instead of a model; the views exclude it by this name."""
 LATEST_RESULTS = f"""
@@ -346,14 +345,21 @@ def _files_with_suffix(folder: Path, ending: str) -> list[Path]:
     return files
 
 
-def replace_runs(connection: Connection, run_ids: Sequence[str], new: Sequence[FileRuns], store: Callable[[], T]) -> T:
-    """Delete the runs like `remove_runs` and call `store`, which stores the new ones, inside the caller's transaction.
+def replace_runs(
+    connection: DuckDB,
+    run_ids: Sequence[str],
+    new: Sequence[FileRuns],
+    column_types: ColumnTypes,
+    *,
+    releases_samples: bool,
+) -> list[int]:
+    """Delete the runs like `remove_runs` and store the new ones like `ingest_files`, inside the caller's transaction.
     Notes about a deleted run or result are then about the new one with the same content or, if none has it, about the
-    first run of the same file. Returns what `store` returns."""
+    first run of the same file."""
     notes = connection.execute(NOTES, {"runs": list(run_ids)}).fetchall() if run_ids else []
     before = connection.execute(CONTENTS, {"runs": list(run_ids)}).fetchall() if notes else []
     remove_runs(connection, run_ids)
-    stored = store()
+    stored = ingest_files(connection, new, column_types, releases_samples=releases_samples)
     if not notes or not any(file.runs for file in new):
         return stored
     known = {file.source_sha256 for file in new}

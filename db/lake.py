@@ -468,14 +468,8 @@ def compact(connection: DuckDB, lake: Lake) -> tuple[int, int]:
     Returns the bytes of the data files before and after. Snapshots newer than `SNAPSHOT_AGE` stay readable.
     """
     with lake.turn(connection):
-        before = _data_bytes(connection)
-        for step in COMPACTING:
-            connection.execute(step)
-        return before, _data_bytes(connection)
-
-
-def _data_bytes(connection: DuckDB) -> int:
-    return int(connection.execute(DATA_BYTES).fetchall()[0][0])
+        before, *_, after = (connection.execute(sql).fetchall() for sql in (DATA_BYTES, *COMPACTING, DATA_BYTES))
+    return int(before[0][0]), int(after[0][0])
 
 
 def _finish_copy(connection: DuckDB, name: str) -> None:

@@ -151,7 +151,7 @@ def _read_group(warehouse: Warehouse, run_ids: list[str], metrics: Sequence[str]
         compacted, records = 0, []
         for result in results.get(row["run_id"], []):
             samples = raw.get(result["result_id"], [])
-            compacted += sum(map(_is_compacted, samples))
+            compacted += sum(one["compacted_at"] is not None for one in samples)
             records.append(_result(result, samples, requests.get(result["result_id"], []), metrics))
         run = replace(_run(row, tuple(records)), quality=quality.get(row["run_id"]))
         yield StoredRun(run=run, compacted=compacted)
@@ -315,15 +315,11 @@ def _result(row: StoredRow, raw: Sequence[StoredRow], requests: Sequence[StoredR
                 values=tuple(stored["samples"]),
             )
             for stored in raw
-            if not _is_compacted(stored)
+            if stored["compacted_at"] is None
         ),
         requests=tuple(records),
         extra=extra,
     )
-
-
-def _is_compacted(row: StoredRow) -> bool:
-    return row["compacted_at"] is not None
 
 
 def _record(kind: Any, row: StoredRow, column: str) -> Any:

@@ -357,12 +357,10 @@ class Warehouse:
     def replace_runs(self, run_ids: Sequence[str], files: Sequence[FileRuns]) -> list[int]:
         """Store the runs of files in place of stored ones in one transaction, and keep the notes about those; returns
         how many of each file were new. Raises like `ingest_files`, and then the stored ones are as before."""
-
-        def store_again(connection: DuckDB) -> list[int]:
-            return ingest_files(connection, files, self._columns, releases_samples=not self.is_lake)
-
         return self.change(
-            lambda connection: ingestion.replace_runs(connection, run_ids, files, lambda: store_again(connection))
+            lambda connection: ingestion.replace_runs(
+                connection, run_ids, files, self._columns, releases_samples=not self.is_lake
+            )
         )
 
     def remove_runs(self, run_ids: Sequence[str]) -> None:

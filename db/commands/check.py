@@ -144,7 +144,9 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         # A search or comparison has no earlier runs of its kind, so measuring one of its setups again decides nothing.
         is_short = is_alike and exit_code(findings) == EXIT_NOT_ENOUGH_DATA
         short = flagged_runs(warehouse, findings, SHORT) if is_short else ()
-    findings = with_commands(findings, flagged, lambda one: _command(one, *_storing(arguments)))
+    # What is measured again is stored where the next check looks for it.
+    there = () if arguments.db_path == default_database() else ("--db-path", arguments.db_path)
+    findings = with_commands(findings, flagged, lambda one: _command(one, "--save", *there))
     findings = with_commands(findings, short, _command, SHORT) if short else findings
     if not findings:  # a usage error for a named selection, exit code 3 for a database without results
         if selected := " ".join(filter(None, (arguments.selection, arguments.run, session))):
@@ -228,12 +230,6 @@ def _command(flagged: FlaggedRun, *further: str) -> str:
     from benchmarking.sweep.plan.flags import repeated_request
 
     return shlex.join((*words_as_typed(repeated_request(flagged.run, flagged.points).command), *further))
-
-
-def _storing(arguments: argparse.Namespace) -> list[str]:
-    """The words with which a command stores what it measures where the next check looks for it."""
-    there = [] if arguments.db_path == default_database() else ["--db-path", arguments.db_path]
-    return ["--save", *there]
 
 
 def _write_instead(arguments: argparse.Namespace, what: str, reason: str, code: int) -> None:

@@ -32,7 +32,6 @@ from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.run_file import MIN_SAMPLES, QUANTILES
 from benchmarking.core.storage_paths import is_lake
-from db.analysis.selection import Selection
 from db.commands.arguments import (
     add_database,
     add_selection,
@@ -116,10 +115,6 @@ class Forecast:
     arrivals: int
     """Token arrival times of requests to drop; the gaps between tokens are among the raw samples."""
 
-    @property
-    def is_nothing(self) -> bool:
-        return not self.rows and not self.arrivals
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
@@ -150,7 +145,8 @@ def main(argv: Sequence[str]) -> int:
     selection = selection_in(arguments, arguments.selection)
     before = naive_now().replace(microsecond=0) - arguments.raw_older_than
     with open_to_read(arguments) as warehouse:
-        results = old_results(warehouse, before, selection)
+        sql = OLD_RESULTS.format(condition=selection.condition)
+        results = [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
         expected = forecast(warehouse, results)
         report = {
             "database": arguments.db_path,
@@ -161,7 +157,7 @@ def main(argv: Sequence[str]) -> int:
             "quantiles_each": len(QUANTILES),
             "least": MIN_SAMPLES,
         }
-        if not expected.is_nothing and not (arguments.yes and not arguments.dry_run):
+        if (expected.rows or expected.arrivals) and not (arguments.yes and not arguments.dry_run):
             if not arguments.dry_run and not sys.stdin.isatty():
                 raise UsageError(
                     f"compacting {arguments.db_path} cannot be undone: check with --dry-run, then add --yes"
@@ -242,12 +238,6 @@ def _mb(size_bytes: int) -> str:
 
 def _number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
-
-
-def old_results(warehouse: Warehouse, before: datetime, selection: Selection) -> list[str]:
-    """Ids of the selected results in runs that started before a time (naive UTC)."""
-    sql = OLD_RESULTS.format(condition=selection.condition)
-    return [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
 
 
 def forecast(warehouse: Warehouse, results: Sequence[str]) -> Forecast:

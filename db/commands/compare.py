@@ -114,13 +114,15 @@ def _compare(arguments: argparse.Namespace) -> int:
     if arguments.baseline is not None and arguments.by is None:
         raise UsageError("--baseline is a value of --by: add --by FIELD")
     if arguments.profiles:
-        from db.analysis.compare.compared_profiles import compare_profiles, comparison_json, profiles_text
+        from db.analysis.compare.compared_profiles import compare_profiles, profiles_text
 
         first, second = map(Selection.parse, arguments.selections)
         with open_to_read(arguments) as warehouse:
             compared = compare_profiles(warehouse, first, second)
         if arguments.json:
-            print_json(comparison_json(compared))
+            from benchmarking.core.records import to_json
+
+            print_json({**to_json(compared), "outstanding": to_json(compared.outstanding)})
         else:
             print(profiles_text(compared, stdout_page()))
         return EXIT_OK

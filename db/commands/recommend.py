@@ -132,9 +132,13 @@ def main(argv: Sequence[str]) -> int:
     if arguments.prefer == "cost" and arguments.price is None:
         raise UsageError("--prefer cost requires --price FILE, with the price per hour of the device")
     selection = selection_in(arguments, ",".join([*words, *([arguments.among] if arguments.among else [])]))
+    prices = None
+    if arguments.price is not None:
+        from db.analysis.recommend.recommendation import read_prices
+
+        prices = read_prices(arguments.price)
     if arguments.request_rate is not None:
-        return _servers(arguments, selection, limits)
-    prices = _prices(arguments)
+        return _servers(arguments, selection, limits, prices)
 
     from db.analysis.recommend.measured_options import judged, options_by_workload, simulated_results, why_no_options
     from db.analysis.recommend.recommendation import recommend, with_prices
@@ -229,21 +233,14 @@ def _flag_value(arguments: argparse.Namespace, flag: str) -> Any:
     return getattr(arguments, flag.removeprefix("--").replace("-", "_"))
 
 
-def _prices(arguments: argparse.Namespace) -> Prices | None:
-    if arguments.price is None:
-        return None
-    from db.analysis.recommend.recommendation import read_prices
-
-    return read_prices(arguments.price)
-
-
-def _servers(arguments: argparse.Namespace, selection: Selection, given: Mapping[str, float]) -> int:
+def _servers(
+    arguments: argparse.Namespace, selection: Selection, given: Mapping[str, float], prices: Prices | None
+) -> int:
     """The recommendation for a rate of requests, within the given limits; returns the exit code."""
     from db.analysis.recommend.servers import Demand, Server, servers_by_traffic, smaller_shares, why_no_servers
 
     limits = {REQUEST_LIMITS[name]: value for name, value in given.items()}
     demand = Demand(request_rate=arguments.request_rate, limits=limits, share=arguments.share or LEAST_GOOD)
-    prices = _prices(arguments)
     with open_to_read(arguments) as warehouse:
         if not (found := _models(arguments, warehouse)):
             return EXIT_NOT_ENOUGH_DATA

@@ -91,27 +91,24 @@ def merge(
     if is_same:
         raise UsageError(f"{path} is the database itself: give another warehouse to merge")
 
-    def merge_attached(connection: Connection, name: str) -> Merged:
-        mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
-        united, clashing = united_aliases(mine, theirs)
-        aliases = {series: alias for series, alias in united.items() if mine.get(series) != alias}
-        other = OtherWarehouse(
-            connection=connection,
-            database=name,
-            columns=all_column_types(connection),
-            conflicts=(*conflicts(connection, str, table_names(name)), *clashing),
-        )
-        if other.conflicts and not keep_own:
-            raise ConflictError(path, other.conflicts)
-        merged = other.counts(len(aliases))
-        if not dry_run:
-            other.take(aliases)
-        return merged
-
     def attempt() -> Merged:
         # A replaced connection has nothing attached.
         with warehouse.attached(current, lock_timeout_s=lock_timeout_s) as name, warehouse.transaction() as connection:
-            return merge_attached(connection, name)
+            mine, theirs = (stored_aliases(connection, of) for of in (str, table_names(name)))
+            united, clashing = united_aliases(mine, theirs)
+            aliases = {series: alias for series, alias in united.items() if mine.get(series) != alias}
+            other = OtherWarehouse(
+                connection=connection,
+                database=name,
+                columns=all_column_types(connection),
+                conflicts=(*conflicts(connection, str, table_names(name)), *clashing),
+            )
+            if other.conflicts and not keep_own:
+                raise ConflictError(path, other.conflicts)
+            merged = other.counts(len(aliases))
+            if not dry_run:
+                other.take(aliases)
+            return merged
 
     with upgraded(path, lock_timeout_s=lock_timeout_s, check=not keep_own) as current:
         return warehouse.repeated(attempt)

@@ -392,27 +392,11 @@ WHERE {which} AND {column} NOT IN (SELECT unnest(?)) GROUP BY ALL ORDER BY ALL
 """
 
 
-def _orphans(table: str, key: str, column: str, other: str, other_column: str) -> str:
-    return f"""
-        SELECT DISTINCT {key} AS subject, '{table}: ' || {key} || ' refers to {column} ' || {column}
-            || ', which is not in {other}' AS problem
-        FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {other_column} FROM {other}) ORDER BY ALL
-    """
-
-
 def _duplicates(table: str, key: str, which: str) -> str:
     return f"""
         SELECT concat_ws(' ', {key}) AS subject,
             format('{table}: {{}} rows have {key} {{}}', count(*), concat_ws(' ', {key})) AS problem
         FROM {table} WHERE {key.split(",")[0]} IS NOT NULL AND {which} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL
-    """
-
-
-def _annotations(kind: str, table: str, key: str) -> str:
-    return f"""
-        SELECT annotation_id AS subject,
-            'annotations: ' || annotation_id || ' is about {kind} ' || target_id || ', which does not exist' AS problem
-        FROM annotations WHERE target_kind = '{kind}' AND target_id NOT IN (SELECT {key} FROM {table}) ORDER BY ALL
     """
 
 
@@ -431,8 +415,28 @@ ORDER BY ALL
 """
 
 CHECKS: tuple[tuple[str, str], ...] = (
-    *(("orphan", _orphans(*reference)) for reference in REFERENCES),
-    *(("orphan", _annotations(*annotated)) for annotated in ANNOTATION_TARGETS),
+    *(
+        (
+            "orphan",
+            f"""
+            SELECT DISTINCT {key} AS subject, '{table}: ' || {key} || ' refers to {column} ' || {column}
+                || ', which is not in {other}' AS problem
+            FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {found} FROM {other}) ORDER BY ALL
+            """,
+        )
+        for table, key, column, other, found in REFERENCES
+    ),
+    *(
+        (
+            "orphan",
+            f"""
+            SELECT annotation_id AS subject, 'annotations: ' || annotation_id || ' is about {kind} ' || target_id
+                || ', which does not exist' AS problem
+            FROM annotations WHERE target_kind = '{kind}' AND target_id NOT IN (SELECT {key} FROM {table}) ORDER BY ALL
+            """,
+        )
+        for kind, table, key in ANNOTATION_TARGETS
+    ),
     *(("duplicate", _duplicates(*key)) for key in KEYS),
     ("raw_count", RAW_COUNTS),
     ("raw_statistics", RAW_STATISTICS),

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import Json
@@ -248,10 +248,3 @@ def _verdict(before: Sequence[float], after: Sequence[float]) -> Verdict | None:
     if abs(1 / ratio.ratio - 1) < MIN_CHANGE or changes[0] <= 0 <= changes[1]:
         return "not judged"
     return "slower" if changes[0] > 0 else "faster"
-
-
-def comparison_json(comparison: ProfileComparison) -> dict[str, Any]:
-    """As JSON, with what stands out."""
-    from benchmarking.core.records import to_json
-
-    return {**to_json(comparison), "outstanding": to_json(comparison.outstanding)}

@@ -244,7 +244,16 @@ def _comparison(
     # An imported evaluation whose scores stand beside the speeds of a finding is no point of its own.
     findings = [one for one in findings if not {one.before.run_id, one.after.run_id} <= evaluations]
     only_before, only_after = (
-        tuple(_single(one) for one in side if one.result.run_id not in evaluations)
+        tuple(
+            Single(
+                point=result.point,
+                subject={name: result.columns[name] for name in SUBJECT},
+                result_id=result.result_id,
+                definition=None if (definition := result.keys.get("definition")) is None else str(definition),
+            )
+            for result in (one.result for one in side)
+            if result.run_id not in evaluations
+        )
         for side in (matched.only_before, matched.only_after)
     )
     # The differences of code, host and versions that all pairs share.
@@ -472,18 +481,6 @@ def _side(representative: Representative, details: Details) -> Side:
     )
 
 
-def _single(representative: Representative) -> Single:
-    result = representative.result
-    subject = {name: result.columns[name] for name in SUBJECT}
-    definition = result.keys.get("definition")
-    return Single(
-        point=result.point,
-        subject=subject,
-        result_id=result.result_id,
-        definition=None if definition is None else str(definition),
-    )
-
-
 def _severity(finding: Finding, metric: Metric) -> tuple[int, float]:
     """A sort key: changes for the worse, then other compared results, then results that are not comparable."""
     judgement = finding.judgement
@@ -560,9 +557,3 @@ def _compared_quality(
                     QualityFinding(subject=subject, metric=name, before=a.value, after=b.value, judgement=judgement)
                 )
     return tuple(found), frozenset(beside.values()) & {run for _, *both in seen for run in both}
-
-
-def quality_notes(findings: Sequence[QualityFinding]) -> list[str]:
-    """A line for each measure; with what it is about, if there are several pairs of runs."""
-    several = len({finding.subject for finding in findings}) > 1
-    return [f"quality{f' ({finding.subject})' if several else ''}: {finding.text}" for finding in findings]

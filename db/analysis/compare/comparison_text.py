@@ -14,7 +14,7 @@ from benchmarking.core.text import counted, listed, markdown_escaped, markdown_t
 from benchmarking.core.verdicts.judging import CONFIDENCE, MAX_Q
 from benchmarking.core.verdicts.launches import NEXT, level_notes, next_launch_text
 from benchmarking.core.verdicts.words import CHANGED, MIN_CHANGE, ORDER, SIMULATED, Condition, Scope
-from db.analysis.compare.comparison import Comparison, Finding, Side, Single, quality_notes
+from db.analysis.compare.comparison import Comparison, Finding, Single
 from db.analysis.compare.matching import INSTEAD, in_words
 from db.analysis.junit import Case, junit_xml
 from db.values import doubt_word, heading, optional_number, percent_change
@@ -194,7 +194,9 @@ def _notes(comparison: Comparison) -> list[str]:
     """What the verdicts are based on, and the points without a verdict."""
     findings = comparison.findings
     lines = [*comparison.rates, *([comparison.sentence] if findings else [])]
-    lines += quality_notes(comparison.quality)
+    several_pairs = len({measure.subject for measure in comparison.quality}) > 1
+    for measure in comparison.quality:
+        lines.append(f"quality{f' ({measure.subject})' if several_pairs else ''}: {measure.text}")
     lines += [] if comparison.moved_together is None else [f"environment, not code: {comparison.moved_together}"]
     scopes = {finding.judgement.scope for finding in findings}
     lines += [text for scope, text in SCOPES.items() if scope in scopes]
@@ -242,9 +244,12 @@ def _notes(comparison: Comparison) -> list[str]:
         for kind in (finding.before, finding.after)[place].doubts
         if finding.judgement.change is not None or kind in (finding.judgement.reason or "")
     )
-    lines += _result_counts("A", [finding.before for finding in findings]) + _result_counts(
-        "B", [finding.after for finding in findings]
-    )
+    for name, results in (
+        ("A", [finding.before.results for finding in findings]),
+        ("B", [finding.after.results for finding in findings]),
+    ):
+        if (most := max(results, default=1)) > 1:
+            lines.append(f"{name}: a figure is of all comparable results of its point, up to {most}")
     if any(finding.is_simulated for finding in findings):
         lines.append(SIMULATED)
     # Why two tools' results have no point in common, and what to look at instead.
@@ -255,11 +260,6 @@ def _notes(comparison: Comparison) -> list[str]:
         lines.append(f"definition: {both}: {INSTEAD['definition']}")
     lines += _only_in("A", comparison.only_before) + _only_in("B", comparison.only_after)
     return lines if comparison.nearest is None else [*lines, f"nearest: {comparison.nearest}"]
-
-
-def _result_counts(name: str, sides: Sequence[Side]) -> list[str]:
-    most = max((side.results for side in sides), default=1)
-    return [f"{name}: a figure is of all comparable results of its point, up to {most}"] if most > 1 else []
 
 
 def _only_in(name: str, singles: Sequence[Single]) -> list[str]:

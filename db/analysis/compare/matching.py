@@ -147,7 +147,7 @@ def match(before: Iterable[Measured], after: Iterable[Measured], may_differ: May
         [representative for representative in side if id(representative) not in used] for side in (earlier, later)
     )
     # Unrelated models are not reported as refused pairs.
-    may_be_other_model = _has_one_model(earlier) and _has_one_model(later)
+    may_be_other_model = all(len({one.result.keys.get("model_id") for one in side}) == 1 for side in (earlier, later))
     refused = _nearest(left_before, left_after, may_be_other_model=may_be_other_model)
     used |= {id(representative) for pair in refused for representative in pair}
     return Matched(
@@ -213,10 +213,6 @@ def _nearest(
                 used[1].add(other)
                 pairs.append((earlier[index], later[other]))
     return pairs
-
-
-def _has_one_model(side: Sequence[Representative]) -> bool:
-    return len({representative.result.keys.get("model_id") for representative in side}) == 1
 
 
 def keys_of(series_keys: Keys, hardware_keys: Keys, *, is_simulated: bool) -> dict[str, Json]:

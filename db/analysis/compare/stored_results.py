@@ -477,7 +477,7 @@ def session_scatter(
     count = sum(map(len, differences))
     if count < MIN_SESSIONS - 1:
         return None
-    ratio, variance = _fit(_clipped(differences))
+    ratio, variance = _fit(differences)
     variance *= _growth(levels[0][-1])
     degrees = DEGREES_A_DIFFERENCE * count - DEGREES_LESS
     squares = np.diff(levels[0][-1]) ** 2
@@ -523,20 +523,14 @@ def _levels(history: Sequence[float]) -> list[Sequence[float]]:
     return [history[start:end] for start, end in pairwise(cuts)]
 
 
-def _clipped(differences: Sequence[Floats]) -> list[Floats]:
-    """The differences, with a few outliers clipped."""
+def _fit(differences: Sequence[Floats]) -> tuple[float, float]:
+    """w^2 / s^2 and s^2, from differences of which a few outliers are clipped."""
     sizes = np.abs(np.concatenate(differences))
     limit = CLIP_SD * SIGMA_PER_MAD * float(np.median(sizes))
-    outliers = int((sizes > limit).sum())
-    if outliers > max(1.0, MAX_CLIPPED * len(sizes)) or limit == 0:
-        return list(differences)
-    return [np.clip(difference, -limit, limit) for difference in differences]
-
-
-def _fit(differences: Sequence[Floats]) -> tuple[float, float]:
-    """w^2 / s^2 and s^2."""
-    squares = np.concatenate([(difference @ _sines(len(difference))) ** 2 for difference in differences])
-    waves = np.concatenate([_waves(len(difference)) for difference in differences])
+    if limit > 0 and int((sizes > limit).sum()) <= max(1.0, MAX_CLIPPED * len(sizes)):
+        differences = [np.clip(difference, -limit, limit) for difference in differences]
+    squares = np.concatenate([(difference @ _modes(len(difference))[0]) ** 2 for difference in differences])
+    waves = np.concatenate([_modes(len(difference))[1] for difference in differences])
     if not squares.any():
         return 0.0, 0.0
     scales = np.asarray(RATIOS)[:, None] + waves
@@ -547,15 +541,9 @@ def _fit(differences: Sequence[Floats]) -> tuple[float, float]:
 
 
 @cache
-def _sines(count: int) -> Floats:
-    """The eigenvectors, as columns, of the covariance of `count` differences."""
+def _modes(count: int) -> tuple[Floats, Floats]:
+    """The eigenvectors, as columns, of the covariance of `count` differences, and for each 4 sin^2(pi j / 2 m): the
+    eigenvalues of the differences of independent values of variance 1."""
     index = np.arange(1, count + 1)
     vectors: Floats = math.sqrt(2 / (count + 1)) * np.sin(np.pi * np.outer(index, index) / (count + 1))
-    return vectors
-
-
-@cache
-def _waves(count: int) -> Floats:
-    """4 sin^2(pi j / 2 m): the eigenvalues of the differences of independent values of variance 1."""
-    waves: Floats = 4 * np.sin(np.pi * np.arange(1, count + 1) / (2 * (count + 1))) ** 2
-    return waves
+    return vectors, 4 * np.sin(np.pi * index / (2 * (count + 1))) ** 2

@@ -261,7 +261,8 @@ class Newest:
 def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]) -> Newest | None:
     """The newest session of a selection; None without any. The highest rates that searches found are judged as any
     other metric."""
-    searches = {what: known for what, known in SEARCHES.items() if what != FIND_RATE or not _are_rates(metrics)}
+    of_rates = all(metric.column == HIGHEST_RATE for metric in metrics)
+    searches = {what: known for what, known in SEARCHES.items() if what != FIND_RATE or not of_rates}
     which = " ".join(f"WHEN {known} THEN {literal(what)}" for what, known in searches.items())
     sql = NEWEST_SESSIONS.format(which=which, condition=selection.condition)
     rows = warehouse.query(sql, selection.values).dicts()
@@ -281,10 +282,6 @@ def newest(warehouse: Warehouse, selection: Selection, metrics: Sequence[Metric]
         newer=None if other is None else (other["session_id"], other["kind"]),
         imported=next(((row["session_id"], row["origin_format"]) for row in later), None),
     )
-
-
-def _are_rates(metrics: Sequence[Metric]) -> bool:
-    return all(metric.column == HIGHEST_RATE for metric in metrics)
 
 
 def candidates(

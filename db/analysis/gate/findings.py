@@ -245,14 +245,20 @@ def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         if finding.verdict in ("regressed", "accepted", "improved", "fine", "trend"):
-            groups.setdefault(_session_key(finding), []).append(finding)
-    shifts = {key: common_shift(map(_shift, members)) for key, members in groups.items()}
-    moved: tuple[Verdict, ...] = ("regressed", "improved")
-    with_environment = [
-        replace(finding, common_shift=shifts[_session_key(finding)]) if finding.verdict in moved else finding
-        for finding in findings
-    ]
-    return worst_first(with_environment)
+            one = finding.candidate
+            groups.setdefault((one.hardware_id, one.session_id, one.metric.column), []).append(finding)
+    shared = {}
+    for members in groups.values():
+        shift = common_shift(
+            Shift(
+                group="\n".join((one.candidate.model_id, one.candidate.runtime, one.candidate.precision)),
+                ratio=one.ratio,
+                is_finding=one.verdict not in ("fine", "trend"),
+            )
+            for one in members
+        )
+        shared |= {id(one): shift for one in members if one.verdict in ("regressed", "improved")}
+    return worst_first(replace(one, common_shift=shared[id(one)]) if id(one) in shared else one for one in findings)
 
 
 def _case(candidate: Candidate, newest: Night | None) -> Case:
@@ -326,16 +332,6 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     return Finding(candidate=candidate, verdict=verdict, reason=why, judgement=judgement)
 
 
-def _session_key(finding: Finding) -> tuple[str, str, str]:
-    return finding.candidate.hardware_id, finding.candidate.session_id, finding.candidate.metric.column
-
-
-def _shift(finding: Finding) -> Shift:
-    candidate = finding.candidate
-    group = f"{candidate.model_id}\n{candidate.runtime}\n{candidate.precision}"
-    return Shift(group=group, ratio=finding.ratio, is_finding=finding.verdict not in ("fine", "trend"))
-
-
 CONFIRMS = "confirms"
 """Tag of a run that confirms another run; its value is that run's id."""
 
@@ -376,7 +372,21 @@ def with_commands(
     verdicts: Sequence[Verdict] = ("regressed",),
 ) -> tuple[Finding, ...]:
     """The findings; each of the verdicts has the command that measures it again, or why there is none."""
-    texts = {one.run.run_id: _command_text(one, command, is_short=verdicts == SHORT) for one in flagged}
+    texts, is_short = dict[str, str](), verdicts == SHORT
+    for one in flagged:
+        run, is_own_load = one.run, LOOP in one.run.runtime_mode and one.run.origin_format is None
+        if run.is_own_benchmark and is_short:  # a side of ab: all that the file has
+            text = ALL_BENCHES
+        elif is_own_load and is_short:
+            text = shlex.join((*LOAD, run.model_id, *_levels(one), "--limit", "LIMITS", "--fail-on", "missed"))
+        elif (reason := run.why_not_repeatable) is not None:
+            text = f"{NOT_POSSIBLE}{reason}"
+        else:
+            try:
+                text = command(one)
+            except UsageError as error:  # stored by a version with other settings
+                text = f"{NOT_POSSIBLE}{error}"
+        texts[run.run_id] = text
     return tuple(
         replace(finding, repeat_command=texts[finding.candidate.run_id]) if finding.verdict in verdicts else finding
         for finding in findings
@@ -420,20 +430,6 @@ def confirm(
             else with_confirmation(finding, one, judgement, failures.get(finding.candidate.run_id))
             for finding, one, judgement in zip(findings, again, judgements, strict=True)
         )
-
-
-def _command_text(flagged: FlaggedRun, command: Callable[[FlaggedRun], str], *, is_short: bool) -> str:
-    if flagged.run.is_own_benchmark and is_short:  # a side of ab: all that the file has
-        return ALL_BENCHES
-    is_own_load = LOOP in flagged.run.runtime_mode and flagged.run.origin_format is None
-    if is_own_load and is_short:
-        return shlex.join((*LOAD, flagged.run.model_id, *_levels(flagged), "--limit", "LIMITS", "--fail-on", "missed"))
-    if (reason := flagged.run.why_not_repeatable) is not None:
-        return f"{NOT_POSSIBLE}{reason}"
-    try:
-        return command(flagged)
-    except UsageError as error:  # stored by a version with other settings
-        return f"{NOT_POSSIBLE}{error}"
 
 
 def _levels(flagged: FlaggedRun) -> tuple[str, ...]:

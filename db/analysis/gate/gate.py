@@ -255,10 +255,20 @@ def _judgement(
     elif outlook.trend is not None:
         outcome = "trend"
     if outcome == "fine":
-        latest_own = past[len(past) - own :]
-        if (why := _why_not_fine(case, latest_own, shift, parameters)) is not None:
+        found = [night.value for night in past[len(past) - own :]]
+        since = f" since {case.since or 'the last change of level'}" if len(case.segments) > 1 else ""
+        runs = f"{counted(len(found), 'run')}{since}"
+        if len(found) < parameters.min_points and not 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
+            varied = f"{runs} that differ by up to a factor of {number(max(found) / min(found), 2)}"
+            why = f"{varied} do not tell {number(1 + shift, 2)} times the predicted value from their variation"
             return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
-        if not is_confirmation and (why := _why_too_noisy(case, latest_own, outlook)) is not None:
+        least = outlook.high / outlook.centre if case.metric.is_worse(1.0) else outlook.centre / outlook.low
+        if not is_confirmation and least > MOST_UNJUDGED:  # a gate that hardly anything can fail says nothing
+            varied = f"{runs} that differ by up to a factor of {number(max(found) / min(found), 2)}"
+            why = (
+                f"{varied} are too noisy: only a change by a factor of more than {number(min(least, MOST_SHOWN), 2)} "
+                "would be found: measure on a quieter machine, or with more launches"
+            )
             return Judgement(outcome="too_noisy", value=value, n=own, why=why)
     trend = outlook.trend
     return Judgement(
@@ -274,30 +284,6 @@ def _judgement(
         trend_per_run=None if trend is None else trend.per_run,
         trend_runs=None if trend is None else trend.runs,
     )
-
-
-def _why_not_fine(case: Case, own: Sequence[Night], shift: float, parameters: Parameters) -> str | None:
-    """Why a value within the interval of a few runs is not called fine."""
-    if len(own) >= parameters.min_points or 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
-        return None
-    return f"{_varied(case, own)} do not tell {number(1 + shift, 2)} times the predicted value from their variation"
-
-
-def _why_too_noisy(case: Case, own: Sequence[Night], outlook: Outlook) -> str | None:
-    """Why nothing within the interval is called fine: a gate that hardly anything can fail says nothing."""
-    least = outlook.high / outlook.centre if case.metric.is_worse(1.0) else outlook.centre / outlook.low
-    if least <= MOST_UNJUDGED:
-        return None
-    return (
-        f"{_varied(case, own)} are too noisy: only a change by a factor of more than "
-        f"{number(min(least, MOST_SHOWN), 2)} would be found: measure on a quieter machine, or with more launches"
-    )
-
-
-def _varied(case: Case, own: Sequence[Night]) -> str:
-    found = [night.value for night in own]
-    since = f" since {case.since or 'the last change of level'}" if len(case.segments) > 1 else ""
-    return f"{counted(len(own), 'run')}{since} that differ by up to a factor of {number(max(found) / min(found), 2)}"
 
 
 MOST_UNJUDGED = 2.0

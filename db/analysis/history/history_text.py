@@ -67,7 +67,12 @@ def histories_text(
         values, changes_of_row, trend = [point.value for point in history.points], history.change_points, history.trend
         words = [] if trend is None else [trend_text(trend)]
         words += map(change_text, reversed(changes_of_row[-MAX_CHANGES:]))
-        words += [excursion_text(one) for one in excursions if one["series_id"] == history.series_id]
+        words += [
+            f"{percent_change(alert['relative_change'])} {alert['started_at']:%Y-%m-%d} for "
+            f"{counted(alert['runs_off'], 'run')}, back again"
+            for alert in excursions
+            if alert["series_id"] == history.series_id
+        ]
         more = f"; {len(changes_of_row) - MAX_CHANGES} earlier" if len(changes_of_row) > MAX_CHANGES else ""
         rows.append(
             (
@@ -104,12 +109,6 @@ def histories_text(
 def trend_text(trend: Trend) -> str:
     """ "trend +0.20% a run over 40 runs" """
     return f"trend {trend.per_run:+.2%} a run over {trend.runs} runs"
-
-
-def excursion_text(alert: Mapping[str, Any]) -> str:
-    """ "+18.6% 2026-03-01 for 3 runs, back again" """
-    runs = counted(alert["runs_off"], "run")
-    return f"{percent_change(alert['relative_change'])} {alert['started_at']:%Y-%m-%d} for {runs}, back again"
 
 
 def change_text(change_point: ChangePoint) -> str:
