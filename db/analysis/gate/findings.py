@@ -247,7 +247,7 @@ def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:
         if finding.verdict in ("regressed", "accepted", "improved", "fine", "trend"):
             one = finding.candidate
             groups.setdefault((one.hardware_id, one.session_id, one.metric.column), []).append(finding)
-    shared = {}
+    shared: dict[int, CommonShift | None] = {}
     for members in groups.values():
         shift = common_shift(
             Shift(

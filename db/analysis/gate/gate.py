@@ -262,8 +262,10 @@ def _judgement(
             varied = f"{runs} that differ by up to a factor of {number(max(found) / min(found), 2)}"
             why = f"{varied} do not tell {number(1 + shift, 2)} times the predicted value from their variation"
             return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
-        least = outlook.high / outlook.centre if case.metric.is_worse(1.0) else outlook.centre / outlook.low
-        if not is_confirmation and least > MOST_UNJUDGED:  # a gate that hardly anything can fail says nothing
+        least = 1.0
+        if not is_confirmation:  # which is judged even in a wide interval
+            least = outlook.high / outlook.centre if case.metric.is_worse(1.0) else outlook.centre / outlook.low
+        if least > MOST_UNJUDGED:  # a gate that hardly anything can fail says nothing
             varied = f"{runs} that differ by up to a factor of {number(max(found) / min(found), 2)}"
             why = (
                 f"{varied} are too noisy: only a change by a factor of more than {number(min(least, MOST_SHOWN), 2)} "
