@@ -76,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
         return _compare(arguments)
 
 
-def _compare(arguments: argparse.Namespace) -> int:
+def _check_sides(arguments: argparse.Namespace) -> None:
+    """Raises UsageError unless there are two sides, or one and what divides it, with flags that fit them."""
     count = len(arguments.selections)
     others = (
         arguments.by is not None,
@@ -113,6 +114,10 @@ def _compare(arguments: argparse.Namespace) -> int:
         )
     if arguments.baseline is not None and arguments.by is None:
         raise UsageError("--baseline is a value of --by: add --by FIELD")
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    _check_sides(arguments)
     if arguments.profiles:
         from db.analysis.compare.compared_profiles import compare_profiles, profiles_text
 

@@ -263,36 +263,6 @@ def _comparison(
         if per_pair
         else {}
     )
-    # Description of the common change; None without one. Only for sides that differ in no key and were
-    # not interleaved: interleaving cancels the state of the machine.
-    judged = [(finding, finding.judgement.change) for finding in findings if finding.judgement.change is not None]
-    if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
-        moved_together = None
-    else:
-        shift = common_shift(
-            Shift(
-                group=" ".join(str(one.subject[name]) for name in ("model_id", "runtime", "precision")),
-                ratio=1 + change if metric.better == "lower" else 1 / (1 + change),
-                is_finding=one.judgement.is_worse is not None,
-            )
-            for one, change in judged
-        )
-        moved_together = None if shift is None else shift.text
-    # A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
-    # one about A and B.
-    apart = {name for finding in findings for name, (first, second) in finding.subject.items() if first != second}
-    groups: dict[tuple[str, str], list[Judgement]] = {}
-    for finding in findings:
-        first, second = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
-        if apart == {SETTINGS}:  # which are many: the only one that differs, by its name
-            differs = in_words(finding.differs)
-            first, second = (
-                [f"{name} {value}" for name, both in differs.items() for value in both]
-                if len(differs) == 1
-                else ("A", "B")
-            )
-        sides = ("A", "B") if first is None or second is None else (first, second)
-        groups.setdefault(sides, []).append(finding.judgement)
     closest = None if all_pairs else nearest(matched)
     why_apart = None
     if closest is not None:
@@ -312,10 +282,46 @@ def _comparison(
         provenance=provenance,
         quality=quality,
         rates=_highest_rates(warehouse, findings) if any(is_load(base) for base, _ in all_pairs) else (),
-        sentence=". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items()),
+        sentence=_sentences(findings, metric),
         nearest=why_apart,
-        moved_together=moved_together,
+        moved_together=_common_change(findings, metric),
     )
+
+
+def _common_change(findings: Sequence[Finding], metric: Metric) -> str | None:
+    """Description of the change that all sides have in common; None without one. Only for sides that differ in no key
+    and were not interleaved: interleaving cancels the state of the machine."""
+    judged = [(finding, finding.judgement.change) for finding in findings if finding.judgement.change is not None]
+    if any(one.differs or one.judgement.scope == "in turns" for one, _ in judged):
+        return None
+    shift = common_shift(
+        Shift(
+            group=" ".join(str(one.subject[name]) for name in ("model_id", "runtime", "precision")),
+            ratio=1 + change if metric.better == "lower" else 1 / (1 + change),
+            is_finding=one.judgement.is_worse is not None,
+        )
+        for one, change in judged
+    )
+    return None if shift is None else shift.text
+
+
+def _sentences(findings: Sequence[Finding], metric: Metric) -> str:
+    """A sentence about each two sides, by what distinguishes them if that is one thing ("eager", "onnxruntime"), else
+    one about A and B."""
+    apart = {name for finding in findings for name, (first, second) in finding.subject.items() if first != second}
+    groups: dict[tuple[str, str], list[Judgement]] = {}
+    for finding in findings:
+        first, second = finding.subject[next(iter(apart))] if len(apart) == 1 else ("A", "B")
+        if apart == {SETTINGS}:  # which are many: the only one that differs, by its name
+            differs = in_words(finding.differs)
+            first, second = (
+                [f"{name} {value}" for name, both in differs.items() for value in both]
+                if len(differs) == 1
+                else ("A", "B")
+            )
+        sides = ("A", "B") if first is None or second is None else (first, second)
+        groups.setdefault(sides, []).append(finding.judgement)
+    return ". ".join(verdict_sentence(*sides, judgements, metric) for sides, judgements in groups.items())
 
 
 def is_load(representative: Representative) -> bool:
