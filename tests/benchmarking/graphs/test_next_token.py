@@ -92,12 +92,12 @@ def test_generation_copies_only_tokens_to_the_host(runs, monkeypatch):
     operation, loaded = runs(on_device=True)
     output = operation.run(lambda name: None)
     assert fetched == [2 * 8] * 6  # an int64 for each of two sequences, six times
-    assert loaded.choice == {"tokens_chosen_on": "device"}
+    assert loaded.chooses_tokens
     on_host, loaded = runs(on_device=False)
     fetched.clear()
     assert on_host.run(lambda name: None).tokens == output.tokens
     assert sum(fetched) > 6 * 2 * 4 * 1000  # the whole vocabulary's logits
-    assert loaded.choice == {"tokens_chosen_on": "host"}
+    assert not loaded.chooses_tokens
 
 
 def test_logits_stay_checked_and_comparable(runs):
