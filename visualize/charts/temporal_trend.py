@@ -281,7 +281,7 @@ def _panel(rows: Sequence[Row], title: str, listed: list[str]) -> Panel:
     )  # fmt: skip
     # The median level of each segment, and a dashed line with its size at each change. Between two runs, a level would
     # look like a result.
-    judged = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["is_searched"]]
+    judged: list[Row] = [{**row, "at": time} for time, row in zip(times, rows, strict=True) if row["is_searched"]]
     elements: list[Element] = []
     for _, segment in grouped(judged, ("segment",)):
         level = tuple(Mark(x=row["at"], y=row["level"]) for row in (segment[0], segment[-1]))

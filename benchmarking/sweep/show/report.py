@@ -179,12 +179,11 @@ def doubt_remarks(cases: Iterable[tuple[str, Doubt]]) -> list[str]:
         by_kind.setdefault(doubt.kind, []).append((label, doubt))
     remarks = []
     for kind, of_kind in by_kind.items():
-        first, evidence = of_kind[0][1], ""
-        items = evidence_words(first.evidence)
+        (first_label, first), evidence = of_kind[0], ""
+        items, labels = evidence_words(first.evidence), list(dict.fromkeys(label for label, _ in of_kind))
         if items and (first.severity == "invalid" or kind not in KINDS or "in the evidence" in sentence(kind)):
-            evidence = f" Found: {', '.join(items)}."
-        points = first_few(list(dict.fromkeys(label for label, _ in of_kind)), MAX_POINTS)
-        remarks.append(f"{kind} ({points}): {sentence(kind)}{evidence}")
+            evidence = f" Found{f' at {first_label}' * (len(labels) > 1)}: {', '.join(items)}."
+        remarks.append(f"{kind} ({first_few(labels, MAX_POINTS)}): {sentence(kind)}{evidence}")
     return remarks
 
 

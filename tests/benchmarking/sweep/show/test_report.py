@@ -267,7 +267,7 @@ def test_the_evidence_is_shown_where_the_advice_refers_to_it():
     (line,) = doubt_remarks([("4/s", short), ("8/s", short)])
     assert line.startswith("short_window (4/s, 8/s): ")
     assert "raise --duration to the needed duration in the evidence" in line
-    assert line.endswith("Found: window 1 s, reply 0.5 s, needed duration 30 s.")
+    assert line.endswith("Found at 4/s: window 1 s, reply 0.5 s, needed duration 30 s.")
     (line,) = doubt_remarks([("4/s", doubt("cpu_pressure"))])
     assert "Found: " not in line
 
