@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
 from benchmarking.core.verdicts.nights import Night
-from db.analysis.gate.gate import Case, judge_all, without_open_alarms
+from db.analysis.gate.gate import Case, judge_all, seen_levels, without_open_alarms
+from db.analysis.history.detector import detect
 
 if TYPE_CHECKING:
     import numpy as np
@@ -412,8 +414,9 @@ OTHERS: Mapping[str, Noise] = {
 """Noises that were chosen after the rules, which the script prints and no test runs."""
 
 
-def replay(noise: Noise, *, histories: int, seed: int, series: int = SERIES) -> Rates:
-    """The alarms of histories without a change; alarms stay untriaged."""
+def replay(noise: Noise, *, histories: int, seed: int, series: int = SERIES, with_changes: bool = False) -> Rates:
+    """The alarms of histories without a change; alarms stay untriaged. `with_changes`: a confirmed change point begins
+    a level, as it does for the command."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -422,9 +425,9 @@ def replay(noise: Noise, *, histories: int, seed: int, series: int = SERIES) -> 
         history = noise(rng, series, NIGHTS)
         alarmed: list[set[str]] = [set() for _ in range(series)]
         for night in range(FIRST, NIGHTS):
-            worse = _worse(history, night, alarmed)
+            worse = _worse(history, night, alarmed, with_changes=with_changes)
             alarms += bool(worse)
-            again = _worse(history, night, alarmed, of=worse) if worse else set()
+            again = _worse(history, night, alarmed, of=worse, with_changes=with_changes) if worse else set()
             confirmed += bool(again)
             for row in worse:
                 alarmed[row].add(str(night))
@@ -533,12 +536,16 @@ def leak(
     return Leak(**{name: count / histories for name, count in seen.items()})
 
 
-def _worse(history: History, night: int, alarmed: list[set[str]], of: set[int] | None = None) -> set[int]:
-    outcomes = _judgements(history, night, alarmed, of)
+def _worse(
+    history: History, night: int, alarmed: list[set[str]], of: set[int] | None = None, *, with_changes: bool = False
+) -> set[int]:
+    outcomes = _judgements(history, night, alarmed, of, with_changes=with_changes)
     return {row for row, outcome in enumerate(outcomes) if outcome == "worse"}
 
 
-def _judgements(history: History, night: int, alarmed: list[set[str]], of: set[int] | None = None) -> list[str | None]:
+def _judgements(
+    history: History, night: int, alarmed: list[set[str]], of: set[int] | None = None, *, with_changes: bool = False
+) -> list[str | None]:
     """The outcome of each series on a night; with `of`, of its fresh session for those series."""
     cases = []
     for row, alarms in enumerate(alarmed):
@@ -547,13 +554,32 @@ def _judgements(history: History, night: int, alarmed: list[set[str]], of: set[i
             for column, value in enumerate(history.sessions[row, :night].tolist())
             if not math.isnan(value)
         ]
-        past = past[: without_open_alarms([one.session for one in past], alarms)]
         value = float((history.sessions if of is None else history.fresh)[row, night])
         is_measured = not math.isnan(value) and (of is None or row in of)
         newest = Night(session="newest", value=math.exp(value), time=history.times[night]) if is_measured else None
-        segments = (
-            (tuple(past[: history.changed]), tuple(past[history.changed :])) if history.changed else (tuple(past),)
+        levels = [past]
+        if history.changed:
+            levels = [past[: history.changed], past[history.changed :]]
+        elif with_changes:
+            own = [] if math.isnan(history.sessions[row, night]) else [math.exp(history.sessions[row, night])]
+            levels = _levels(past, own, alarms)
+        segments = tuple(
+            tuple(level[: without_open_alarms([one.session for one in level], alarms)]) for level in levels
         )
         cases.append(Case(segments=segments, newest=newest, metric=METRIC))
     judged = judge_all(cases, is_confirmation=of is not None)
     return [None if one is None else one.outcome for one in judged]
+
+
+def _levels(past: list[Night], own: list[float], alarms: set[str]) -> list[list[Night]]:
+    """The runs between the confirmed changes of a history and tonight's value, without alarmed ones and those that do
+    not count yet."""
+    changes = detect([*(night.value for night in past), *own])
+    begins = {
+        change.index: METRIC.is_worse(change.value_after / change.value_before - 1)
+        for change in changes
+        if change.state == "confirmed" and not (change.index < len(past) and past[change.index].session in alarms)
+    }
+    edges = [0, *begins, len(past)]
+    levels = [past[start:end] for start, end in pairwise(edges)]
+    return levels[: seen_levels([*zip([False, *begins.values()], map(len, levels), strict=True)])]

@@ -24,6 +24,11 @@ HEAVY = (
     "1 week in 5 six times as noisy",
 )
 """Noises in which a single night proves little."""
+CHANGING = (
+    *("normal, 2 %", "AR(.9), 2 %", "1 session in 10 5 to 30 % slower", "1 week in 5 six times as noisy"),
+    *("heavy tail (t3), 2 %", "0.3 % slower a night until a reboot", "two levels 4 % apart that return"),
+)
+"""Noises with change points or without. Of the last two, they are true."""
 HEADINGS = ("40 series, no change", "nights with an alarm", "confirmed", "+10 % same night", "+5 % in 3 nights")
 
 
@@ -43,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if part:
         return 0
     _known()
+    _changes(histories)
     _power(histories)
     _leaks(histories)
     return 0
@@ -52,6 +58,15 @@ def _known() -> None:
     print("\n| 40 series, the noise known exactly | +10 % same night |\n|---|---|")
     for name in ("normal, 2 %", *HEAVY):
         print(f"| {name} | {known(PROMISED[name], change=0.10, seed=7):.0%} |", flush=True)
+
+
+def _changes(histories: int) -> None:
+    """The alarms where each confirmed change of a series begins a level, which takes a hundred times as long."""
+    print("\n| 20 series, no change | nights with an alarm | confirmed | with one level |\n|---|---|---|---|")
+    for name in CHANGING:
+        case = {"histories": max(1, 2 * histories // 5), "series": 20, "seed": 5}
+        one, other = (replay({**PROMISED, **OTHERS}[name], **case, with_changes=has) for has in (True, False))
+        print(f"| {name} | {one.alarms:.1%} | {one.confirmed:.1%} | {other.alarms:.1%} |", flush=True)
 
 
 def _power(histories: int) -> None:

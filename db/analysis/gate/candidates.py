@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
-from db.analysis.gate.gate import DEFAULTS, DETECTOR, without_open_alarms
+from db.analysis.gate.gate import DETECTOR, seen_levels, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
@@ -387,8 +387,7 @@ def _segments(
                 )
             )
     for segments in by_result.values():
-        while segments[-1].is_unseen and len(segments[-1].runs) < DEFAULTS.min_points:
-            segments.pop()
+        del segments[seen_levels([(segment.is_unseen, len(segment.runs)) for segment in segments]) :]
     return {
         judged_id: (tuple(_without_alerted(segment.runs, alerts.open) for segment in segments), segments[-1].since)
         for judged_id, segments in by_result.items()

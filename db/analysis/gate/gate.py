@@ -179,6 +179,15 @@ def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
     return count
 
 
+def seen_levels(levels: Sequence[tuple[bool, int]], parameters: Parameters = DEFAULTS) -> int:
+    """How many levels of a history, oldest first, count, given of each whether it began for the worse without an alert,
+    and its number of runs. One that did is no normal level until it has as many runs as judge by themselves."""
+    count = len(levels)
+    while levels[count - 1][0] and levels[count - 1][1] < parameters.min_points:
+        count -= 1
+    return count
+
+
 def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
     """The newest runs; those of earlier segments are moved to the level of the last one, since only their variation
     counts."""
