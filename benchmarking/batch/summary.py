@@ -398,10 +398,9 @@ def estimate(plans: Sequence[CellPlan], earlier: Sequence[EarlierPoint]) -> Esti
             for point in plan.runnable:  # as measured before, else scaled from the nearest point
                 same = [_launch_s(before, plan.settings, 1.0) for before in matching if before.point == point.label]
                 if not same:
-                    _, scale, nearest = min(
-                        (abs(math.log(scale := work(point) / before.work)), scale, before) for before in matching
-                    )
-                    same = [_launch_s(nearest, plan.settings, scale)]
+                    wanted = work(point)
+                    nearest = min(matching, key=lambda before: abs(math.log(before.work / wanted)))
+                    same = [_launch_s(nearest, plan.settings, wanted / nearest.work)]
                 launch_s += median(same)
             cells_s[plan.run_id] = plan.settings.launches * launch_s
     return Estimate(cells_s=cells_s, known_points=counts[0], scaled_points=counts[1], unknown_points=counts[2])

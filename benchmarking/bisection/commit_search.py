@@ -180,7 +180,7 @@ def _outcomes(points: Sequence[PointChange], expected: Mapping[str, float]) -> d
     known = {point.point: point for point in points}
     outcomes = dict[str, str]()
     for name, change in expected.items():
-        point, half = known.get(name), math.log1p(change) / 2
+        point = known.get(name)
         if point is None:
             outcomes[name] = "not measured"
         elif point.change is None or point.low is None or point.high is None:
@@ -188,6 +188,7 @@ def _outcomes(points: Sequence[PointChange], expected: Mapping[str, float]) -> d
         elif point.is_changed and (point.change > 0) == (change > 0):
             outcomes[name] = "bad"
         else:
+            half = math.log1p(change) / 2
             excludes_half = math.log1p(point.high) < half if change > 0 else math.log1p(point.low) > half
             is_good = point.is_changed or point.verdict == "equivalent" or excludes_half
             why_not = f"{UNDECIDED}: {point.change:+.1%} ({point.low:+.1%} .. {point.high:+.1%})"

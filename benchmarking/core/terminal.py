@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -37,6 +38,8 @@ mail or in a CI log."""
 REDRAW_S = 0.2
 """Readers need no more, and each redraw takes a millisecond of CPU time."""
 BAR_WIDTH = 30
+LINES_AT_ONCE = 1000
+"""Lines of data that are searched for secrets together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +206,12 @@ class DataStream(GuardedStream):
     def write(self, text: str) -> int:
         self.unguarded.write(without_formatted_secrets(text))
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """As `write`, many lines at once: searching each by itself takes ten times as long."""
+        iterator = iter(lines)
+        while block := "".join(islice(iterator, LINES_AT_ONCE)):
+            self.write(block)
 
 
 def data_stream() -> TextIO:

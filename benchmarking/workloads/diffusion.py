@@ -116,8 +116,8 @@ class Diffusion(WorkloadFamily):
 
     def build(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> Any:
         kind, before = self.model_class(workload), torch.get_default_dtype()
-        torch.set_default_dtype(dtype)  # of the parameters from the start, so there is never a second copy of them
         try:
+            torch.set_default_dtype(dtype)  # of the parameters from the start, so there is never a second copy of them
             with _quiet():
                 model = kind.from_config(dict(workload.config))
         except (TypeError, ValueError, NotImplementedError) as error:

@@ -421,10 +421,11 @@ CHECKS: tuple[tuple[str, str], ...] = (
             f"""
             SELECT DISTINCT {key} AS subject, '{table}: ' || {key} || ' refers to {column} ' || {column}
                 || ', which is not in {other}' AS problem
-            FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {found} FROM {other}) ORDER BY ALL
+            FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {other_column} FROM {other})
+            ORDER BY ALL
             """,
         )
-        for table, key, column, other, found in REFERENCES
+        for table, key, column, other, other_column in REFERENCES
     ),
     *(
         (

@@ -150,12 +150,24 @@ NO_RATE = "no rate is known"
 
 
 def found_rate(rows: Sequence[Row]) -> str | None:
-    """The answer of the newest search for the highest rate among the rows, or why it found none; None without one."""
-    searches = sorted(filter(is_search, rows), key=lambda row: (row["started_at"], row["result_id"]))
-    if not searches:
-        return None
-    found = HighestRate.of(searches[-1]["other_metrics"], facts_of(searches[-1]))
-    return str(searches[-1]["error"]) if found is None else found.advice
+    """The answer of the newest search for the highest rate of each kind of request and limits among the rows, or why it
+    found none; None without one."""
+    searches = sorted(filter(is_search, rows), key=lambda row: (row["started_at"], row["result_id"]), reverse=True)
+    kinds = grouped(searches, ("slo", "required_share", "sequence_length", "new_tokens"))
+    answers, reasons = list[str](), list[str]()
+    for key, (newest, *_) in kinds:
+        own = ""
+        if len(kinds) > 1:
+            sizes = [
+                f"{letter}{key[name]}" for letter, name in (("s", "sequence_length"), ("n", "new_tokens")) if key[name]
+            ]
+            own = " ".join([*sizes, f"{100 * key['required_share']:g}% within {key['slo']}: "])
+        found = HighestRate.of(newest["other_metrics"], facts_of(newest))
+        if found is not None:
+            answers.append(f"{own}{found.advice}")
+        elif newest["error"]:
+            reasons.append(f"{own}{newest['error']}")
+    return "; ".join([*answers, *reasons]) if answers else f"{NO_RATE}: {'; '.join(reasons)}" if reasons else None
 
 
 def rates_text(rows: Sequence[Row]) -> str:

@@ -264,15 +264,13 @@ def noted_doubts(
         launches = evidence.get("launches") or []
         numbers = ", ".join(str(launch + 1) for launch in launches)
         parts += [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
-        points = tuple(dict.fromkeys(point for point, _ in cases))
-        of_first = f"at {points[0]}: " if parts and len(points) > 1 else ""
         notes.append(
             DoubtNote(
                 kind=kind,
                 tone=_doubt_tone(kind),
                 sentence=sentence(kind, with_advice=not is_import),
-                points=points,
-                evidence=of_first + ", ".join(parts),
+                points=tuple(dict.fromkeys(point for point, _ in cases)),
+                evidence=", ".join(parts),
             )
         )
     return tuple(sorted(notes, key=lambda note: (TONES.index(note.tone), note.kind)))

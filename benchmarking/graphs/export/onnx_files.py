@@ -78,9 +78,9 @@ def quiet() -> Iterator[io.StringIO]:
     """Redirects what exporters print (progress, version warnings) to a buffer."""
     printed = io.StringIO()
     previous = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     sys.stdout.flush()
     stdout = os.dup(1)
+    logging.disable(logging.WARNING)
     os.dup2(2, 1)  # what compiled code prints: torch's older exporter prints the whole graph when it fails
     try:
         with (

@@ -86,7 +86,7 @@ class TransformersFamily(WorkloadFamily):
         return model.eval()
 
     def load(self, workload: Workload, *, dtype: Any, attention: str | None = None) -> tuple[Any, tuple[str, ...]]:
-        return self.load_quantized(workload, dtype=dtype, attention=attention, device=None)
+        return TransformersFamily.load_quantized(self, workload, dtype=dtype, attention=attention, device=None)
 
     def load_quantized(
         self, workload: Workload, *, dtype: Any, attention: str | None, device: str | None

@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
-from db.analysis.gate.gate import DETECTOR, seen_levels, without_open_alarms
+from db.analysis.gate.gate import DEFAULTS, DETECTOR, seen_levels, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
@@ -232,8 +232,10 @@ class _Segment:
 
     since: str | None = None
     """The change at which it begins."""
+    is_accepted: bool = False
+    """Whether that is the level of an alert which stays. A change of its first runs is the same one, found later."""
     is_unseen: bool = False
-    """Whether that is for the worse, and no alert is about it."""
+    """Whether that is for the worse, and no alert about its runs is accepted."""
     runs: list[SegmentRun] = field(default_factory=list)
 
 
@@ -375,11 +377,16 @@ def _segments(
         known = begun.setdefault(judged_id, alerts.new_levels.get(judged_id, frozenset()))
         begun[judged_id] = known | levels
         if levels - known:
-            segments.append(_Segment(since="the accepted change"))
-        elif row["begins"]:
-            change = row["relative_change"]
-            is_unseen = change is not None and metric.is_worse(change) and row["result_id"] not in alerts.accepted
+            segments.append(_Segment(since="the accepted change", is_accepted=True))
+        elif row["begins"] and row["result_id"] != judged_id:
+            change, is_young = (
+                row["relative_change"],
+                segments[-1].is_accepted and len(segments[-1].runs) < DEFAULTS.min_points,
+            )
+            is_unseen = change is not None and metric.is_worse(change) and not is_young
             segments.append(_Segment(since="the last change of level", is_unseen=is_unseen))
+        if row["result_id"] in alerts.accepted:
+            segments[-1].is_unseen = False
         if row["counts"]:
             segments[-1].runs.append(
                 SegmentRun(
@@ -387,7 +394,11 @@ def _segments(
                 )
             )
     for segments in by_result.values():
-        del segments[seen_levels([(segment.is_unseen, len(segment.runs)) for segment in segments]) :]
+        counts = [
+            (segment.is_unseen, len({run.copied for run in segment.runs if run.result_id not in alerts.open}))
+            for segment in segments
+        ]
+        del segments[seen_levels(counts) :]
     return {
         judged_id: (tuple(_without_alerted(segment.runs, alerts.open) for segment in segments), segments[-1].since)
         for judged_id, segments in by_result.items()

@@ -96,7 +96,7 @@ def test_what_was_stored_stays_if_its_replacement_cannot_be_stored(database, mon
     def full(*_, **__):
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr("db.warehouse.ingest_files", full)
+    monkeypatch.setattr("db.ingestion.ingest_files", full)
     assert run(import_results, database, LOAD, "--replace") == 1
     assert rows(database) == [("base", "server", "unknown")]
 

@@ -437,7 +437,7 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
             "deploy for up to 1.5 requests/s: the highest rate within the limits is 1.5 requests/s (95 % interval 1.25 "
             "to 3); at most 4 requests/s answered at 4 requests/s.",
         ),
-        ({}, "not found: too few; at most 4 requests/s answered at 4 requests/s."),
+        ({}, "no rate is known: not found: too few; at most 4 requests/s answered at 4 requests/s."),
     ],
 )
 def test_the_finding_of_a_search_is_its_answer_not_what_its_short_levels_tell(store, report, found, words):
