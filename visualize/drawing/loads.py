@@ -150,18 +150,13 @@ NO_RATE = "no rate is known"
 
 
 def found_rate(rows: Sequence[Row]) -> str | None:
-    """The answer of the newest search for the highest rate of each kind of request and limits among the rows, or why it
-    found none; None without one."""
+    """The answer of the newest search for the highest rate with requests of each length among the rows, which share
+    server and limits, or why it found none; None without a search."""
     searches = sorted(filter(is_search, rows), key=lambda row: (row["started_at"], row["result_id"]), reverse=True)
-    kinds = grouped(searches, ("slo", "required_share", "sequence_length", "new_tokens"))
+    of_lengths = grouped(searches, ("sequence_length", "new_tokens"))
     answers, reasons = list[str](), list[str]()
-    for key, (newest, *_) in kinds:
-        own = ""
-        if len(kinds) > 1:
-            sizes = [
-                f"{letter}{key[name]}" for letter, name in (("s", "sequence_length"), ("n", "new_tokens")) if key[name]
-            ]
-            own = " ".join([*sizes, f"{100 * key['required_share']:g}% within {key['slo']}: "])
+    for key, (newest, *_) in of_lengths:
+        own = f"s{key['sequence_length']} n{key['new_tokens']}: " if len(of_lengths) > 1 else ""
         found = HighestRate.of(newest["other_metrics"], facts_of(newest))
         if found is not None:
             answers.append(f"{own}{found.advice}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarking.batch.summary import EarlierPoint, cell_key, earlier_points, estimate
@@ -84,7 +86,8 @@ def test_other_profiles_take_calls_times_latency_within_their_limits(plan):
 def test_an_unknown_point_is_scaled_from_the_nearest_one(plan):
     planned_cell = plan(8, launches=1, iterations=10, warmup_iterations=0)
     how = {"fixed_iterations": 10, "fixed_warmup_iterations": 0}
-    runs = [measured(planned_cell, 1, launch_s=1.0, **how), measured(planned_cell, 4, launch_s=5.0, **how)]
+    nearest = measured(planned_cell, 4, launch_s=5.0, **how)
+    runs = [measured(planned_cell, 1, launch_s=1.0, **how), nearest, replace(nearest, latency_ms=11.0)]
     found = estimate([planned_cell], runs)
     assert found.total_s == 3.0 + 2 * 5.0
     assert (found.known_points, found.scaled_points, found.unknown_points) == (0, 1, 0)

@@ -236,6 +236,20 @@ def test_a_level_that_became_worse_unseen_is_not_the_normal_one_until_it_has_the
         assert (code, document["counts"]) == (0, {"fine": 2})
 
 
+def test_a_level_is_seen_once_the_alert_about_any_of_its_runs_is_triaged_as_no_regression(
+    checked, history, stored, measured, capsys
+):
+    stored(*(measured(number, 1.10) for number in (12, 13, 14)))
+    assert checked()[0] == 1, "the alert is about the last of them, the change about the first"
+    ids = [row["alert_id"] for row in alerts(history)]
+    assert alert.main(["set", *ids, "noise", "--note", "a busy week", "--db-path", str(history)]) == 0
+    capsys.readouterr()
+    stored(measured(15, 1.10))
+    code, document = checked()
+    assert (code, document["counts"]) == (0, {"fine": 2})
+    assert [row["alert_id"] for row in alerts(history)] == ids
+
+
 def test_doubtful_results_are_neither_judged_nor_part_of_a_baseline(checked, stored, measured):
     doubt = Doubt(kind="thermal_throttle", severity="throttled")
 

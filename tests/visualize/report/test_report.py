@@ -452,6 +452,22 @@ def test_the_finding_of_a_search_is_its_answer_not_what_its_short_levels_tell(st
     assert words in shown
 
 
+def test_a_search_that_found_none_hides_no_answer_for_requests_of_another_length(store, report):
+    load, searches = make_load(rates=(1.0, 4.0), **SESSION), []
+    for length, found in ((32, {HIGHEST_RATE: 1.5, RATE_LOW: 1.25, RATE_HIGH: 3.0}), (64, {})):
+        point = replace(load.results[0].point, axes={}, sequence_length=length)
+        search = replace(
+            load.results[0], result_id=f"search {length}", point=point, extra={"load": {SEARCHED: [1.0, 16.0]}},
+            metrics={**load.results[0].metrics, **found} if found else {},
+            **({} if found else {"status": "failed", "error": "not found: too few"}),
+        )  # fmt: skip
+        searches.append(search)
+    store(replace(load, results=(*load.results, *searches)))
+    (shown,) = section(report(name="r.md"), "Under load")
+    assert "s32 n2: deploy for up to 1.5 requests/s" in shown
+    assert "s64 n2: not found: too few; at most 4" in shown
+
+
 @pytest.mark.parametrize(
     ("levels", "words"),
     [  # (requests, share, kinds of doubt) at 1, 2, ... requests/s
