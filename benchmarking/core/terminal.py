@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -38,8 +37,8 @@ mail or in a CI log."""
 REDRAW_S = 0.2
 """Readers need no more, and each redraw takes a millisecond of CPU time."""
 BAR_WIDTH = 30
-LINES_AT_ONCE = 1000
-"""Lines of data that are searched for secrets together."""
+BLOCK = 1 << 16
+"""Characters of lines of data that are searched for secrets together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +207,19 @@ class DataStream(GuardedStream):
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """As `write`, many lines at once: searching each by itself takes ten times as long."""
-        iterator = iter(lines)
-        while block := "".join(islice(iterator, LINES_AT_ONCE)):
-            self.write(block)
+        """As `write`, many lines at once: searching each by itself takes several times as long. Where the lines end in
+        an error, those before it are written."""
+        block, size = list[str](), 0
+        try:
+            for line in lines:
+                block.append(line)
+                size += len(line)
+                if size >= BLOCK:
+                    whole, block, size = "".join(block), [], 0
+                    self.write(whole)
+        finally:
+            if block:
+                self.write("".join(block))
 
 
 def data_stream() -> TextIO:

@@ -230,6 +230,16 @@ def test_json_is_the_same_document_when_it_is_shown():
     assert json.loads(out.getvalue()) == {"text": HOSTILE}
 
 
+def test_lines_of_data_are_searched_for_secrets_and_written_up_to_an_error():
+    def lines():
+        yield from (f"{number},hf_aBcD3fGh1JkLmN0pQrStUvWxYz12345678\r\n" for number in range(3000))
+        raise ValueError("the rest is lost")
+
+    with streams() as (out, _), guarded_streams(), pytest.raises(ValueError, match="the rest is lost"):
+        data_stream().writelines(lines())
+    assert out.getvalue() == "".join(f"{number},***\r\n" for number in range(3000))
+
+
 def test_data_for_programs_is_exact_and_shown_on_a_terminal(monkeypatch):
     with streams() as (out, _), guarded_streams():
         data_stream().write(HOSTILE)

@@ -156,13 +156,17 @@ def found_rate(rows: Sequence[Row]) -> str | None:
     of_lengths = grouped(searches, ("sequence_length", "new_tokens"))
     answers, reasons = list[str](), list[str]()
     for key, (newest, *_) in of_lengths:
-        own = f"s{key['sequence_length']} n{key['new_tokens']}: " if len(of_lengths) > 1 else ""
+        sizes = (("s", key["sequence_length"]), ("n", key["new_tokens"]))
+        lengths = " ".join(f"{letter}{size}" for letter, size in sizes if size is not None)
+        own = f"{lengths or 'other lengths'}: " if len(of_lengths) > 1 else ""
         found = HighestRate.of(newest["other_metrics"], facts_of(newest))
         if found is not None:
             answers.append(f"{own}{found.advice}")
         elif newest["error"]:
             reasons.append(f"{own}{newest['error']}")
-    return "; ".join([*answers, *reasons]) if answers else f"{NO_RATE}: {'; '.join(reasons)}" if reasons else None
+    if not answers and reasons:
+        return f"{NO_RATE}: {'; '.join(reasons)}"
+    return "; ".join([*answers, *reasons]) or None
 
 
 def rates_text(rows: Sequence[Row]) -> str:

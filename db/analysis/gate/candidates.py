@@ -379,10 +379,8 @@ def _segments(
         if levels - known:
             segments.append(_Segment(since="the accepted change", is_accepted=True))
         elif row["begins"] and row["result_id"] != judged_id:
-            change, is_young = (
-                row["relative_change"],
-                segments[-1].is_accepted and len(segments[-1].runs) < DEFAULTS.min_points,
-            )
+            change = row["relative_change"]
+            is_young = segments[-1].is_accepted and len(segments[-1].runs) < DEFAULTS.min_points
             is_unseen = change is not None and metric.is_worse(change) and not is_young
             segments.append(_Segment(since="the last change of level", is_unseen=is_unseen))
         if row["result_id"] in alerts.accepted:
