@@ -492,8 +492,11 @@ class HighestRate:
 
     @property
     def advice(self) -> str:
-        """ "deploy for up to 17.46 requests/s: the highest rate within the limits is 17.46 requests/s (...)" """
-        return f"deploy for up to {number(self.rate)} requests/s: the highest rate within the limits is {self.text}"
+        """ "the highest rate within the limits is 17.46 requests/s (95 % interval 16.9 to 18.11); deploy for up to 16.9
+        requests/s, the lower end: at the rate itself, chance decides" """
+        by_chance = "the lower end: at the rate itself, chance decides"
+        deploy = f"deploy for up to {number(self.low)} requests/s, {by_chance}"
+        return f"the highest rate within the limits is {self.text}; {deploy}"
 
     def compared(self, other: HighestRate) -> str:
         """Which of two servers, A and B, serves more requests within the limits, and how much more, by the intervals of

@@ -126,14 +126,13 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
         answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
         found_rates += [] if found is None else [found]
     if found_rates:
-        rate, named = f"{min(one.rate for one in found_rates):g}", shlex.quote(run.cell.workload.model_id)
+        rate, named = f"{min(one.low for one in found_rates):g}", shlex.quote(run.cell.workload.model_id)
         share = required(searches[0])
         of_share = "" if share == LEAST_GOOD else f" --share {100 * share:g}%"
         answers.append(
             "gate it in CI: the same command with --fail-on missed in place of --find-rate, and --request-rate "
-            f"{min(one.low for one in found_rates):g} (the lower end: at the rate itself, chance decides) or less; for "
-            f"other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} --limit LIMITS"
-            f"{of_share}"
+            f"{rate} or less; for other limits, of what is stored: benchhouse recommend {named} --request-rate {rate} "
+            f"--limit LIMITS{of_share}"
         )
     lines += [_holding(levels, limits)] if limits and not searches else []
     lines += [*further, *([] if run.quality is None else quality_lines(run.quality))]

@@ -24,6 +24,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.provenance import provenance, utc_now, uuid7
 from benchmarking.core.records import REQUEST_RATE, Readings, dumps
 from benchmarking.core.terminal import Page
+from benchmarking.core.text import number
 from benchmarking.core.untrusted.redaction import redacted_record
 from benchmarking.load import curve, load_table, server_load
 from benchmarking.load.connections import Target
@@ -437,7 +438,7 @@ def test_an_interrupted_search_stores_the_answer_of_its_levels_which_recommend_n
         assert load_server.main([*words, "--output-dir", str(tmp_path / "runs")]) == 130
     shown, err = capsys.readouterr()
     assert "so far: the answer is that of the levels until now" in err
-    (rate,) = re.findall(r"deploy for up to ([\d.]+) requests/s", " ".join(shown.split()))
+    (rate,) = re.findall(r"within the limits is ([\d.]+) requests/s", " ".join(shown.split()))
     assert recommend.main(["m", "--request-rate", "1", "--ttft-ms", "20000", "--share", "0.8", *database]) == 0
     assert f"a search found {rate} requests/s (95 % interval" in " ".join(capsys.readouterr().out.split())
 
@@ -558,12 +559,12 @@ def test_a_search_has_one_answer_in_the_table_in_the_sentence_and_in_recommend(s
     shown = " ".join(capsys.readouterr().out.split())
     ((words, rate),) = re.findall(r"highest rate within the limits is ((?:at least )?([\d.]+) requests/s)", shown)
     assert "(highest" not in shown
-    assert f"deploy for up to {rate} requests/s: the highest rate" in shown
     low = next(
         one.metrics["highest_request_rate_ci_low_per_sec"] for one in stored[3].results if load_table.is_search(one)
     )
-    assert f"--fail-on missed in place of --find-rate, and --request-rate {low:g} (the lower end" in shown
-    assert f"benchhouse recommend some-model --request-rate {rate} --limit LIMITS" in shown
+    assert f"; deploy for up to {number(low)} requests/s, the lower end: " in shown
+    assert f"--fail-on missed in place of --find-rate, and --request-rate {low:g} or less" in shown
+    assert f"benchhouse recommend some-model --request-rate {low:g} --limit LIMITS" in shown
     arguments = ("some-model", "--request-rate", "1", "--ttft-ms", "20000", "--db-path", str(stored[2] / "a.duckdb"))
     assert recommend.main(arguments) == 0
     assert f"a search found {words}" in " ".join(capsys.readouterr().out.split())

@@ -434,8 +434,9 @@ def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launche
     [
         (
             {HIGHEST_RATE: 1.5, RATE_LOW: 1.25, RATE_HIGH: 3.0},
-            "deploy for up to 1.5 requests/s: the highest rate within the limits is 1.5 requests/s (95 % interval 1.25 "
-            "to 3); at most 4 requests/s answered at 4 requests/s.",
+            "the highest rate within the limits is 1.5 requests/s (95 % interval 1.25 to 3); deploy for up to 1.25 "
+            "requests/s, the lower end: at the rate itself, chance decides; at most 4 requests/s answered at 4 "
+            "requests/s.",
         ),
         ({}, "no rate is known: not found: too few; at most 4 requests/s answered at 4 requests/s."),
     ],
@@ -464,7 +465,7 @@ def test_a_search_that_found_none_hides_no_answer_for_requests_of_another_length
         searches.append(search)
     store(replace(load, results=(*load.results, *searches)))
     (shown,) = section(report(name="r.md"), "Under load")
-    assert "s32 n2: deploy for up to 1.5 requests/s" in shown
+    assert "s32 n2: the highest rate within the limits is 1.5 requests/s" in shown
     assert "s64 n2: not found: too few; at most 4" in shown
 
 
