@@ -12,6 +12,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 MOST_TICKS = 7
 MOST_DECIMALS = 4
 """Most decimal places of a tick; smaller steps have an exponent, as in tables."""
+LEAST_STEP = 1e-300
+"""Smallest distance of ticks, near that of floats."""
 LEAST_SPAN = 1e-3
 """Smallest range of values that an axis shows in detail, as a share of the largest value: below it they are equal."""
 LOG_EDGE = 0.06
@@ -148,7 +150,7 @@ def count_axis(title: str, count: int) -> Axis:
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float, str], ...]:
     """Multiples of 1, 2 or 5 times a power of ten within the range."""
     step = _step(high - low, most)
-    if step <= 0 or not math.isfinite(step):
+    if not step:
         return ()
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
@@ -162,29 +164,34 @@ def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float,
 
 
 def _step(span: float, most: int) -> float:
-    if span <= 0:
-        return 0.0
+    """The distance of at most `most` ticks; 0 without a range that ticks could divide."""
     least = span / most
+    if not LEAST_STEP < least < math.inf:
+        return 0.0
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 TIME_STEPS = (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, *(86400 * days for days in (1, 2, 5, 10)))
 DAY_S = 86400.0
+FIRST_S, LAST_S = (
+    datetime(year, month, day, tzinfo=UTC).timestamp() for year, month, day in ((1, 1, 1), (9999, 12, 31))
+)
+"""The range of times that have a date."""
 
 
 def time_axis(times: Sequence[float], title: str = "") -> Axis:
     """Times in seconds since 1970 (UTC), with ticks at whole minutes, hours, days, months or years."""
     first, last = min(times), max(times)
     margin = (last - first) * 0.04 or DAY_S / 2
-    low, high = first - margin, last + margin
+    low, high = max(first - margin, FIRST_S), min(last + margin, LAST_S)
     if first == last:
         labels: tuple[tuple[float, str], ...] = ((first, _day(first, "%Y-%m-%d %H:%M")),)
     elif last - first > 6 * TIME_STEPS[-1]:
         begin, end = (datetime.fromtimestamp(value, UTC) for value in (low, high))
         start, count = 12 * begin.year + begin.month - 1, 12 * (end.year - begin.year) + end.month - begin.month
         each = next((one for one in (1, 2, 3, 6, 12, 24, 60) if count / one <= MOST_TICKS), 120)
-        months = [month for month in range(start, start + count + 2) if month % each == 0]
+        months = [month for month in range(start, start + count + 1) if month % each == 0]
         days = [datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in months]
         form = "%Y" if each >= 12 else "%Y-%m"
         labels = tuple((day.timestamp(), day.strftime(form)) for day in days if low <= day.timestamp() <= high)

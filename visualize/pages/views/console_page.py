@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from itertools import chain, islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,8 @@ MOST_ROWS = 500
 MOST = AnswerLimit(rows=MOST_ROWS + 1, bytes=64_000_000)
 MOST_BARS = 40
 LONGEST_CELL = 300
+LARGEST = 1e300
+"""The largest number of an axis, which has room for its edge."""
 LINES_A_PART = 1000
 NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 REAL = ("FLOAT", "DOUBLE", "DECIMAL")
@@ -137,6 +141,15 @@ def _is_time(column: Column) -> bool:
     return column.type.startswith(("TIMESTAMP", "DATE"))
 
 
+def _number(value: Any) -> float | None:
+    """The place of a number or time on an axis; None for what has none there: NaN, the infinities, and times without a
+    date in our calendar."""
+    if isinstance(value, date):  # or a time of a day
+        return seconds_of(datetime.fromisoformat(value.isoformat()))
+    number = float(value) if isinstance(value, int | float | Decimal) else math.nan
+    return number if abs(number) <= LARGEST else None
+
+
 def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart | None:
     """The first numeric column against the first column: a line over times or numbers, else bars. If names in the first
     column repeat, bars are named by all columns before the numeric one. None if bars would still share a name."""
@@ -146,18 +159,20 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
     x = columns[0]
     is_line = _is_time(x) or _is_number(x)
     over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
-    drawn = [row for row in rows if row[0] is not None and isinstance(plain(row[y]), int | float)]
-    values = [float(plain(row[y])) for row in drawn]
+    placed = [
+        (row, at, value)
+        for row in rows
+        if (value := _number(row[y])) is not None
+        and (at := _number(row[0]) if is_line else None if row[0] is None else 0.0) is not None
+    ]
+    drawn, values = [row for row, _, _ in placed], [value for _, _, value in placed]
     names = [readable(row[0]) if over == [0] else " · ".join(map(readable, row[:y])) for row in drawn]
     is_too_much = not is_line and (len(rows) > MOST_BARS or len(set(names)) < len(names))
     if not values or is_too_much:
         return None
     titles = ", ".join(columns[place].name for place in over), columns[y].name
     if is_line:
-        at = [
-            seconds_of(datetime.fromisoformat(row[0].isoformat())) if _is_time(x) else float(plain(row[0]))
-            for row in drawn
-        ]
+        at = [place for _, place, _ in placed]
         low, high = min(at), max(at)
         edge = 0.03 * (high - low) or 1.0
         across = Scale(title=titles[0], low=low - edge, high=high + edge, ticks=ticks(low - edge, high + edge))
