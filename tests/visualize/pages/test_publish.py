@@ -351,6 +351,20 @@ def test_the_overview_says_which_alerts_are_of_series_that_have_recovered(tmp_pa
     assert status == {"eager": "regression, recovered since", "onnxruntime": "regression"}
 
 
+def test_an_alert_of_a_run_without_a_page_is_text(tmp_path):
+    path = tmp_path / "judged.duckdb"
+    with Warehouse.open(path) as warehouse:
+        write_history(warehouse, [10.0, 12.0, 10.1])
+        warehouse.query(
+            """INSERT INTO alerts BY NAME SELECT result_id AS alert_id, series_id, 'latency_median_ms' AS metric,
+            'new' AS triage, 0.2 AS relative_change, 'gate' AS detector, '1' AS detector_version, '{}' AS parameters,
+            now() AS created_at, now() AS updated_at, result_id FROM benchmark_results WHERE latency_median_ms = 12"""
+        )
+    assert publish(tmp_path / "site", path, "--runs", "1") == 0
+    pages = crawled(tmp_path / "site")  # asserts that every link has a file
+    assert any("Alerts of this series" in page.text for page in pages.values())
+
+
 def test_only_charts_live_and_console_need_a_server():
     assert [view.name for view in views().values() if view.in_files is None] == ["charts", "live", "console"]
 
