@@ -26,6 +26,7 @@ from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.text import visible, visible_except_space
+from db.analysis.selection import Selection
 from visualize.pages.elements import FLAG, Link, on_pages
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class View(Generic[P]):
     in_files: Callable[[P], P | None] | None = None
     """Maps parameters to those of a page in a static site, which does not have every filter; returns None without such
     a page. None for views that need a server."""
+
+
+def has_sql(*selections: str | None) -> bool:
+    """Whether a selection has SQL of the user. Raises UsageError for an invalid one."""
+    return any(Selection.parse(text).sql is not None for text in selections if text is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,13 +90,20 @@ def test_requests_from_other_sites_compute_nothing(server, site):
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 
 
-@pytest.mark.parametrize("path", ["/sql?sql=SELECT%201", "/sql.csv?sql=SELECT%201"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/sql?sql=SELECT%201", "/sql.csv?sql=SELECT%201", "/charts?selection=sql:TRUE", "/trends?selection=sql:TRUE"),
+        *("/compare?a=runtime%3Deager&b=sql:TRUE", "/recommend?among=sql:batch_size%3D1"),
+    ],
+)
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_a_link_of_another_site_runs_no_sql(server, path, site):
     link = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document", "Sec_Fetch_User": "?1"}
     assert server.get(path, **link).status == 403
     assert server.get(path, Sec_Fetch_Site="none").status == 200
     assert server.get("/sql", **link).status == 200
+    assert server.get("/charts?selection=runtime%3Deager", **link).status == 200
 
 
 def questions():

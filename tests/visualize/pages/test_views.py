@@ -39,10 +39,12 @@ from visualize.pages.public_copy import public_copy
 from visualize.pages.result_rows import launches_of, noted_doubts
 from visualize.pages.site import LiveSite, NotFoundError, environment, render, views
 from visualize.pages.snapshot import Snapshots
-from visualize.pages.views import console_page, profiles_page
+from visualize.pages.views import charts_page, console_page, profiles_page
 from visualize.report.content import report_of
 
 pytestmark = pytest.mark.forked_children
+RUNTIMES = ("eager", "onnxruntime")
+"""Only the first has profiles."""
 ROW = {"batch_size": 1, "sequence_length": 32, "new_tokens": None, "concurrency": 1, "axes": "{}"}
 
 
@@ -307,10 +309,19 @@ def test_every_console_example_has_rows(data, sql):
         ("SELECT 'one', 1", False),
         ("SELECT range::VARCHAR AS name, range AS n FROM range(100)", False),
         ("SELECT 'a' AS name, NULL::DOUBLE AS n UNION ALL SELECT 'b', 'nan'::DOUBLE", False),
+        ("SELECT unnest([1.0, 'inf'::DOUBLE, 'nan', -1e308]) AS a, unnest([1, 2, 3, 4]) AS b", True),
+        ("SELECT unnest(['a', 'b']) AS name, unnest([1e308, -1e308]) AS n", False),
+        ("SELECT unnest(['a', 'b']) AS name, unnest([5e-324::DOUBLE, 0]) AS n", True),
+        ("SELECT unnest([DATE '0001-01-01', DATE '9999-12-31']) AS day, unnest([1, 2]) AS n", True),
+        ("SELECT unnest([TIMESTAMP 'infinity', TIMESTAMP '2026-01-01']) AS at, unnest([1, 2]) AS n", True),
+        ("SELECT unnest([DATE '290000-01-01', DATE '0044-03-15 (BC)']) AS day, unnest([1, 2]) AS n", False),
     ],
 )
 def test_answers_with_a_numeric_column_are_drawn(data, sql, is_drawn):
-    assert (page_of(data, "console", sql=sql).chart is not None) is is_drawn
+    shown = page_of(data, "console", sql=sql)
+    assert (shown.chart is not None) is is_drawn
+    assert len(shown.grid.rows) > 0
+    json.dumps(shown.chart.specs if is_drawn else (), allow_nan=False)
 
 
 def test_a_table_is_described_and_an_unknown_one_refused(data):
@@ -1023,8 +1034,19 @@ def test_every_chart_is_drawn_on_the_page_of_charts(data):
         assert page.charts or page.missing or page.needs, name
     assert page_of(data, "charts").charts[0].specs
     assert page_of(data, "charts", selection="runtime=onnxruntime").charts
+    profiles = [page_of(data, "charts", chart="flame_graph", model="*", selection=f"runtime={one}") for one in RUNTIMES]
+    assert [bool(one.charts) for one in profiles] == [True, False]
     with pytest.raises(UsageError, match="unknown chart"):
         page_of(data, "charts", chart="pie")
+
+
+def test_the_page_charts_says_that_older_results_of_a_long_selection_are_not_read(data, monkeypatch):
+    whole = page_of(data, "charts", selection="model=bert-base-uncased")
+    monkeypatch.setattr(charts_page, "MOST_RESULTS", 4)
+    newest = page_of(data, "charts", selection="model=bert-base-uncased")
+    assert newest.charts
+    assert newest.missing[0] == "Older results: the newest 4 of the selection are read; narrow it"
+    assert newest.missing[0] not in whole.missing
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from benchmarking.core.command_line import choice
 from benchmarking.core.lazy_dataclass import dataclass
 from db.analysis.selection import Selection
+from db.run_records import selected_profiles
 from visualize.drawing.figure import Figure, NotDrawn
 from visualize.drawing.rows import Selection as Selected
 from visualize.drawing.rows import charts
 from visualize.pages import vega
 from visualize.pages.result_rows import metric_choices, metric_of, models_by_calls
-from visualize.pages.site import View
+from visualize.pages.site import View, has_sql
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
@@ -23,8 +24,10 @@ FIRST = "latency_vs_batch_size"
 ALL = "*"
 MOST_FIGURES = 8
 MOST_RESULTS = 20_000
-"""Maximum results that a selection may have."""
-CHOSEN = "SELECT result_id FROM all_results WHERE {condition} LIMIT {most}"
+"""Maximum results of a selection that are read, newest first."""
+CHOSEN = """
+SELECT result_id FROM all_results WHERE {condition} ORDER BY started_at DESC, result_id DESC LIMIT {most}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +51,20 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
     model = parameters.model or (models[0] if models else None)
     if parameters.metric is not None:
         metric_of(data, parameters.metric)
-    results = None
+    results = profiles = None
+    older: list[str] = []
     if parameters.selection is not None:
         chosen = Selection.parse(parameters.selection).resolved(data.path)
-        sql = CHOSEN.format(condition=chosen.condition, most=MOST_RESULTS)
+        sql = CHOSEN.format(condition=chosen.condition, most=MOST_RESULTS + 1)
         results = tuple(row["result_id"] for row in data.warehouse.query(sql, chosen.values).dicts())
+        profiles = tuple(row["profile_id"] for row in selected_profiles(data.warehouse, chosen))
+        if len(results) > MOST_RESULTS:
+            results = results[:MOST_RESULTS]
+            older = [f"Older results: the newest {MOST_RESULTS:,} of the selection are read; narrow it"]
     selection = Selected(
         model_id=None if model == ALL or chart.scope == "models" else model,
         results=results,
-        profiles=None,
+        profiles=profiles,
         metric=parameters.metric,
     )
     figures: list[Figure] = []
@@ -82,9 +90,19 @@ def page(data: Data, parameters: ChartsParameters) -> SimpleNamespace:
         metrics=metric_choices(data) if chart.has_metric else None,
         charts=tuple(map(vega.chart, figures[:MOST_FIGURES])),
         left_out=len(figures) > MOST_FIGURES,
-        missing=tuple(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))[:MOST_FIGURES],
+        missing=(*older, *tuple(dict.fromkeys(f"{one.what}: {one.why}" for one in missing))[:MOST_FIGURES]),
         command=shlex.join(command + (["--metric", parameters.metric] if parameters.metric else [])),
     )
 
 
-VIEWS = (View(name="charts", path="/charts", title="Charts", parameters=ChartsParameters, page=page, has_charts=True),)
+VIEWS = (
+    View(
+        name="charts",
+        path="/charts",
+        title="Charts",
+        parameters=ChartsParameters,
+        page=page,
+        has_charts=True,
+        runs_sql=lambda parameters: has_sql(parameters.selection),
+    ),
+)

@@ -34,7 +34,7 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.result_rows import metric_choices, metric_of
-from visualize.pages.site import View
+from visualize.pages.site import View, has_sql
 from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
@@ -256,6 +256,7 @@ VIEWS = (
         parameters=CompareParameters,
         page=page,
         has_charts=True,
+        runs_sql=lambda given: has_sql(given.a, given.b),
         in_files=lambda given: (  # comparisons that other pages link to
             given
             if (given.a is None) == (given.b is None) and given.across is None and not given.only_changes

@@ -41,7 +41,7 @@ from visualize.drawing.rows import distinct_names
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Link, alternatives, grid_of
 from visualize.pages.result_rows import models_by_calls
-from visualize.pages.site import NotFoundError, View
+from visualize.pages.site import NotFoundError, View, has_sql
 from visualize.pages.views.results_page import ResultsParameters
 from visualize.pages.views.run_page import run_link
 
@@ -333,6 +333,7 @@ VIEWS = (
         parameters=RecommendParameters,
         page=page,
         has_charts=True,
+        runs_sql=lambda given: has_sql(given.among),
         in_files=lambda given: (  # each model and workload, without limits
             given if given == RecommendParameters(model=given.model, workload=given.workload) else None
         ),

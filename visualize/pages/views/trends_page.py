@@ -36,7 +36,7 @@ from visualize.pages.elements import (
     time_text,
 )
 from visualize.pages.result_rows import metric_choices, metric_of
-from visualize.pages.site import Action, NotFoundError, View, query_of
+from visualize.pages.site import Action, NotFoundError, View, has_sql, query_of
 from visualize.pages.views.compare_page import CompareParameters
 from visualize.pages.views.run_page import run_link
 
@@ -343,6 +343,7 @@ VIEWS = (
         parameters=TrendsParameters,
         page=page,
         has_charts=True,
+        runs_sql=lambda given: has_sql(given.selection),
         in_files=lambda parameters: None if parameters.only_changes else parameters,
     ),
 )
