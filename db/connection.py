@@ -132,6 +132,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def json_pointer(*names: str) -> str:
+    """Where a value is in JSON, by the keys of the objects around it, which may contain any character."""
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
+
+
 RETRY_FIRST_S = 0.02
 
 RETRY_MOST_S = 0.5

@@ -46,7 +46,7 @@ from benchmarking.core.provenance import naive_now, naive_utc
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.suggestions import meant_by, named_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
-from db.connection import literal
+from db.connection import json_pointer, literal
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -496,7 +496,7 @@ def judged_metric(warehouse: Warehouse, name: str) -> Metric:
     if name in JUDGED:
         return JUDGED[name]
     choice(name, (*JUDGED, *(row["name"] for row in warehouse.query(CUSTOM_NAMES).dicts())), "metric")
-    paths = {part: f'$.{CUSTOM_METRICS}."{name}".{part}' for part in ("unit", "better")}
+    paths = {part: json_pointer(CUSTOM_METRICS, name, part) for part in ("unit", "better")}
     rows = warehouse.query(CUSTOM_DEFINITIONS, {"name": name, **paths}).dicts()
     stated = [(row["unit"], row["better"]) for row in rows if row["unit"] is not None]
     if len(stated) > 1:

@@ -8,9 +8,11 @@ import math
 import duckdb
 import pytest
 
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK, FormatError, StorageError
+from benchmarking.core.metrics import custom_metric
 from benchmarking.core.records import Origin, Point, Readings, canonical_hash, dumps, run_from_json
-from db.commands import check, export_results, history, recommend, show
+from db.analysis.compare.stored_results import launch_values
+from db.commands import check, compare, export_results, history, recommend, show
 from db.setup_benchmark_db import main
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
@@ -95,6 +97,30 @@ def test_any_text_is_stored_unchanged_and_never_executed(warehouse, make_run, na
     found = warehouse.query("SELECT run_id FROM benchmark_runs WHERE model_id = ? AND host = ?", [text, text]).dicts()
     assert found == [{"run_id": run.run_id}]
     assert verify(warehouse) == []
+
+
+@pytest.mark.parametrize("name", [*(name for name in HOSTILE if name != "nul"), "path"])  # no argument has a NUL
+def test_a_metric_may_have_any_name(tmp_path, make_run, capsys, name):
+    """It reaches SQL, as a key of maps and of JSON and as the name of a column, in every command with --metric."""
+    metric = {**HOSTILE, "path": "a.b/c~d[0].*"}[name]
+    database, ids = tmp_path / "a.duckdb", []
+    with Warehouse.open(database) as warehouse:
+        for tag, values in (("before", {metric: 11.0}), ("after", {})):
+            run = change_of(make_run(**ONE), "provenance", tags={"side": tag})
+            definitions = {metric: {"unit": "points", "better": "higher"}}
+            extra = {"launches": [{"launch": 0, "metrics": values}], "custom_metrics": definitions}
+            (result,) = run.results
+            result = dataclasses.replace(result, metrics={**result.metrics, **values}, extra=extra)
+            warehouse.ingest(dataclasses.replace(run, results=(result,)))
+            ids.append(result.result_id)
+        found = launch_values(warehouse, ids, custom_metric(metric, "points", "higher"))
+        assert found == {ids[0]: {0: 11.0}}
+    flags = (f"--db-path={database}", f"--metric={metric}")
+    assert compare.main(["tag.side=before", "tag.side=after", *flags]) == EXIT_NOT_ENOUGH_DATA
+    assert "not measured" in capsys.readouterr().out
+    assert show.main([*flags, "tag.side=before", "--json"]) == EXIT_OK
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row[metric], row["trend"], row["launch_values"]) == (11.0, [11.0], [11.0])
 
 
 def test_ten_megabytes_of_text_are_stored_as_they_are(warehouse, make_run):

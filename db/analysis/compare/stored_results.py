@@ -49,6 +49,7 @@ from benchmarking.core.verdicts.judging import MIN_SESSIONS, SessionScatter
 from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value
+from db.connection import json_pointer, literal
 from db.values import SETTINGS, precision_words, reason_words, settings_words
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ ORDER BY started_at, run_id, batch_size, sequence_length, new_tokens, concurrenc
 """Restricted to the ids of the runs, which are looked up first, so that results of other runs are not read. What all
 results of a run share is read once per run."""
 EVIDENCE = """
-SELECT result_id, extra->'doubts' AS doubts, missing['{metric}'] AS why_missing,
-    list_contains(pooled_quantiles, '{metric}') AS is_pooled
+SELECT result_id, extra->'doubts' AS doubts, missing[{metric}] AS why_missing,
+    list_contains(pooled_quantiles, {metric}) AS is_pooled
 FROM benchmark_results
 WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 """
@@ -148,8 +149,8 @@ LAUNCH_STATISTICS = {
 }
 """SQL of a launch's statistic; the minimum numbers of samples are those of `sample_statistics.TAIL_MIN_SAMPLES`. A
 sketch has the quantiles 0, 0.05, ..., 1."""
-PATHS = {"first_call": "$.{name}", "reading": "$.metrics.{name}", "custom": "$.metrics.{name}"}
-"""Source of a metric -> path of the reading in a launch's JSON."""
+PLACES = {"first_call": (), "reading": ("metrics",), "custom": ("metrics",)}
+"""Source of a metric -> keys of the object in a launch's JSON that has the reading by its name."""
 
 MAX_SESSIONS = 40
 """Machine and program change too much over more sessions."""
@@ -292,7 +293,7 @@ def _evidence(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]], metric: M
     if not doubtful:
         return {}
     runs = sorted({row["run_id"] for row in doubtful})
-    sql = EVIDENCE.format(metric=metric.column, runs=_marks(runs))
+    sql = EVIDENCE.format(metric=literal(metric.column), runs=_marks(runs))
     rows_read = warehouse.query(sql, [*runs, [row["result_id"] for row in doubtful]]).dicts()
     return {
         row["result_id"]: (json.loads(row["doubts"] or "[]"), POOLED if row["is_pooled"] else row["why_missing"])
@@ -349,8 +350,8 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
     parameters: dict[str, object] = {"results": list(result_ids)}
     if metric.source == "load_time":
         sql = LOADS
-    elif metric.source in PATHS:
-        sql, parameters["path"] = READINGS, PATHS[metric.source].format(name=metric.of)
+    elif metric.source in PLACES:
+        sql, parameters["path"] = READINGS, json_pointer(*PLACES[metric.source], metric.of)
     else:
         is_rate = metric.statistic == "rate"
         sql = (
@@ -363,7 +364,7 @@ def launch_values(warehouse: Warehouse, result_ids: Iterable[str], metric: Metri
     values: dict[str, dict[int, float]] = {}
     tables = [warehouse.query(sql, parameters).arrow()]
     if metric.column in LOAD_RATES:
-        path = PATHS["reading"].format(name=LOAD_RATES[metric.column])
+        path = json_pointer(*PLACES["reading"], LOAD_RATES[metric.column])
         tables.append(warehouse.query(READINGS, {"results": parameters["results"], "path": path}).arrow())
     for table in tables:  # of a year: tens of thousands of rows
         for result_id, launch, value in zip(

@@ -26,6 +26,7 @@ from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
+from db.connection import quoted
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
 
 if TYPE_CHECKING:
@@ -384,7 +385,7 @@ def newest_results(
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
         f"other_metrics['{HIGHEST_RATE}'] AS {HIGHEST_RATE}",
     )
-    own = f"{judged_value(metric)} AS {metric.column}" if metric.source == "custom" else metric.column
+    own = f"{judged_value(metric)} AS {quoted(metric.column)}" if metric.source == "custom" else metric.column
     columns = [*names, *([own] if metric.column != DEFAULT_METRIC else [])]
     sql = NEWEST_RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in newest]]).dicts()
