@@ -31,7 +31,7 @@ from benchmarking.core.shared_settings import COMMON
 from benchmarking.core.tables import Column, table_of, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import wrapped
-from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.gate import PARAMETERS
 from db.analysis.selection import EVERYTHING, Selection
 from db.commands.arguments import (
     add_database,
@@ -60,7 +60,7 @@ EFFECTS = {
     "regression": "these results are no history of later checks, which fail at their level: mend it",
     "noise": (
         "these results count as variation in later checks, which expect a wider range while they are among the last "
-        f"{DEFAULTS.max_points} runs (benchhouse delete run=ID takes one out); a level that stays is not noise: "
+        f"{PARAMETERS.max_points} runs (benchhouse delete run=ID takes one out); a level that stays is not noise: "
         "intended accepts it"
     ),
 }
@@ -68,7 +68,7 @@ EFFECTS = {
 not count there."""
 ACCEPTED = (
     "the level of these results stays: later checks judge by it, not by the runs before, and say 'not enough data' "
-    f"until {DEFAULTS.min_points_after_change} earlier runs are at it"
+    f"until {PARAMETERS.min_points_after_change} earlier runs are at it"
 )
 """What any other triage does."""
 ACCEPTING = (

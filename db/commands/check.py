@@ -274,7 +274,6 @@ def _print(
     arguments: argparse.Namespace, findings: Sequence[Finding], quality: Sequence[QualityCheck], code: int
 ) -> int:
     """The findings on stdout and in the requested files; returns the exit code of writing those."""
-    from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.gate_text import (
         gate_document,
         gate_markdown,
@@ -289,22 +288,22 @@ def _print(
     written = []
     if arguments.github is not None:
         # The comment's body and the annotations. No line of the text may act as a workflow command.
-        body, lines = github_comment(findings, DEFAULTS, quality), workflow_annotations(findings, quality)
+        body, lines = github_comment(findings, quality), workflow_annotations(findings, quality)
         if arguments.github == STDOUT:
             print(body, end="")
             sys.stderr.writelines(f"{line}\n" for line in lines)
         else:
-            print("\n".join([without_commands(gate_text(findings, DEFAULTS, quality=quality)), *lines]))
+            print("\n".join([without_commands(gate_text(findings, quality)), *lines]))
             written.append(write_for_ci(NAME, "--github", arguments.github, body))
     elif arguments.json:
-        print_json(gate_document(findings, DEFAULTS, quality))
+        print_json(gate_document(findings, quality))
     elif STDOUT not in (arguments.junit, arguments.markdown):
-        print(gate_text(findings, DEFAULTS, stdout_page(), quality))
+        print(gate_text(findings, quality, stdout_page()))
     if arguments.junit is not None:
         cases, reason = junit_cases(findings, quality), f"nothing could be judged: {summary(findings, quality)}"
         written.append(write_for_ci(NAME, "--junit", arguments.junit, junit_xml(NAME, cases, code, reason)))
     if arguments.markdown is not None:
-        text = gate_markdown(findings, DEFAULTS, quality)
+        text = gate_markdown(findings, quality)
         written.append(write_for_ci(NAME, "--markdown", arguments.markdown, text))
     return max(written, default=EXIT_OK)
 
@@ -316,11 +315,10 @@ def _store_alerts(arguments: argparse.Namespace, findings: Sequence[Finding], qu
     ):
         return
     from db.analysis.gate.alerts import alerts_of, store_alerts
-    from db.analysis.gate.gate import DEFAULTS
     from db.analysis.gate.webhook import notify
 
     with open_to_write(arguments) as warehouse:
-        stored = store_alerts(warehouse, findings, DEFAULTS, quality)
+        stored = store_alerts(warehouse, findings, quality)
         rows = [plain_values(row) for row in alerts_of(warehouse, stored.new)]
     notify(NAME, rows)
     note(f"{NAME}: alerts: {len(stored.new)} new, {len(stored.known)} already known: see benchhouse alert list")

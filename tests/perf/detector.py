@@ -25,7 +25,7 @@ if __package__ in (None, ""):
 
 from rivals import RIVALS, Floats
 
-from db.analysis.history.detector import DEFAULT, NAME, VERSION, detect
+from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from tests.helpers.noise import CV, NOISES
 
 SEED = 20260101
@@ -199,7 +199,7 @@ def shaped(shape: Shape, histories: int) -> tuple[float, float | None]:
 def _apart(places: Iterable[int]) -> int:
     """Places further from the one before than a change may shift."""
     ordered = sorted(set(places))
-    return sum(place - before > DEFAULT.shift for before, place in zip([-99, *ordered], ordered, strict=False))
+    return sum(place - before > PARAMETERS.shift for before, place in zip([-99, *ordered], ordered, strict=False))
 
 
 def share(rule: str, histories: int) -> int:
@@ -217,7 +217,7 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=2000, help="histories a cell (asv: a tenth)")
     parser.add_argument("--replays", type=int, default=100, help="histories judged run by run")
     arguments = parser.parse_args()
-    print(f"{NAME} {VERSION}: {DEFAULT}\n{arguments.histories} histories a cell, cv {CV:.0%}, seed {SEED}")
+    print(f"{NAME} {VERSION}: {PARAMETERS}\n{arguments.histories} histories a cell, cv {CV:.0%}, seed {SEED}")
 
     def alarms(noise: str) -> list[str]:
         found = (false_alarms(rule, noise, share(name, arguments.histories)) for name, rule in RULES.items())

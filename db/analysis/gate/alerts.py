@@ -16,7 +16,7 @@ from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.gate.findings import DETECTOR as QUALITY_DETECTOR
 from db.analysis.gate.findings import DETECTOR_VERSION as QUALITY_DETECTOR_VERSION
 from db.analysis.gate.findings import Finding, QualityCheck
-from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
 from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, judged_value
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
@@ -106,7 +106,7 @@ class StoredAlerts:
 
 
 def store_alerts(
-    warehouse: Warehouse, findings: Iterable[Finding], parameters: Parameters, quality: Iterable[QualityCheck] = ()
+    warehouse: Warehouse, findings: Iterable[Finding], quality: Iterable[QualityCheck] = ()
 ) -> StoredAlerts:
     """Raise an alert for each regression, and each worse quality, that has no open alert yet.
 
@@ -114,11 +114,7 @@ def store_alerts(
     the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
     regressed = [
-        *(
-            (_gate_alert(finding, parameters), _result_ids(finding))
-            for finding in findings
-            if finding.verdict == "regressed"
-        ),
+        *((_gate_alert(finding), _result_ids(finding)) for finding in findings if finding.verdict == "regressed"),
         *((_quality_alert(check), [check.result_id]) for check in quality if check.judgement.verdict == "worse"),
     ]
 
@@ -253,14 +249,14 @@ def _same_change(connection: Any, row: Mapping[str, Any], triages: Sequence[str]
     return None if found is None else {"alert_id": str(found[0]), "parameters": json.loads(found[1])}
 
 
-def _gate_alert(finding: Finding, parameters: Parameters) -> dict[str, Any]:
+def _gate_alert(finding: Finding) -> dict[str, Any]:
     candidate, judgement = finding.candidate, finding.judgement
     assert judgement is not None
     last_good = candidate.last_good
     assert last_good is not None
     evidence = {
-        "false_alarms": parameters.false_alarms,
-        "min_change": parameters.min_change,
+        "false_alarms": PARAMETERS.false_alarms,
+        "min_change": PARAMETERS.min_change,
         **{name: getattr(judgement, name) for name in ("n", "centre", "low", "high", "value")},
         "last_good": last_good.result_id,
         "results": _result_ids(finding),

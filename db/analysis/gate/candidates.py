@@ -25,7 +25,7 @@ from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
 from benchmarking.core.verdicts.nights import Night
-from db.analysis.gate.gate import DEFAULTS, DETECTOR, seen_levels, without_open_alarms
+from db.analysis.gate.gate import DETECTOR, PARAMETERS, seen_levels, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
@@ -380,7 +380,7 @@ def _segments(
             segments.append(_Segment(since="the accepted change", is_accepted=True))
         elif row["begins"] and row["result_id"] != judged_id:
             change = row["relative_change"]
-            is_young = segments[-1].is_accepted and len(segments[-1].runs) < DEFAULTS.min_points
+            is_young = segments[-1].is_accepted and len(segments[-1].runs) < PARAMETERS.min_points
             is_unseen = change is not None and metric.is_worse(change) and not is_young
             segments.append(_Segment(since="the last change of level", is_unseen=is_unseen))
         if row["result_id"] in alerts.accepted:

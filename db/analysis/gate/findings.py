@@ -41,7 +41,6 @@ from benchmarking.core.verdicts.nights import Night
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (
-    DEFAULTS,
     Case,
     CommonShift,
     Judgement,
@@ -239,7 +238,7 @@ class Finding:
 def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:
     """One finding per candidate, worst first. All of them share the budget of false alarms."""
     known = tuple(candidates)
-    judgements = judge_all([_case(candidate, candidate.night) for candidate in known], DEFAULTS)
+    judgements = judge_all([_case(candidate, candidate.night) for candidate in known])
     findings = [_finding(one, judgement) for one, judgement in zip(known, judgements, strict=True)]
     # The findings, with the common change of their machine and session if there is one.
     groups: dict[tuple[str, str, str], list[Finding]] = {}

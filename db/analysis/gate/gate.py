@@ -64,7 +64,7 @@ class Parameters:
     the change give the variation."""
 
 
-DEFAULTS = Parameters()
+PARAMETERS = Parameters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +107,13 @@ class Case:
     """The change at which its own segment begins, in words; None if it is not known, or without one."""
 
 
-def judge_all(
-    cases: Sequence[Case], parameters: Parameters = DEFAULTS, *, is_confirmation: bool = False
-) -> list[Judgement | None]:
+def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[Judgement | None]:
     """Judge all series of a check as one family; None for a case without a newest run.
 
     For a confirmation, the newest runs are those of a fresh session, and count by themselves.
     """
-    used = [_history(case, parameters) for case in cases]
-    reasons = [_why_not(case, past, parameters) for case, past in zip(cases, used, strict=True)]
+    used = [_history(case) for case in cases]
+    reasons = [_why_not(case, past) for case, past in zip(cases, used, strict=True)]
     members = [index for index, reason in enumerate(reasons) if reason is None]
     series = [
         Series(
@@ -127,7 +125,7 @@ def judge_all(
     ]
     found = outlooks(
         series,
-        parameters.confirmation_share if is_confirmation else parameters.false_alarms,
+        PARAMETERS.confirmation_share if is_confirmation else PARAMETERS.false_alarms,
         (1,) if is_confirmation else TOGETHER,
         is_confirmation=is_confirmation,
     )
@@ -135,7 +133,7 @@ def judge_all(
     return [
         None
         if case.newest is None
-        else _judgement(case, used[index], by_index.get(index), reasons[index], parameters, is_confirmation)
+        else _judgement(case, used[index], by_index.get(index), reasons[index], is_confirmation=is_confirmation)
         for index, case in enumerate(cases)
     ]
 
@@ -145,25 +143,6 @@ def _newest(case: Case, past: Sequence[Night]) -> Night | None:
     if case.newest is None or not _is_none_left(case):
         return case.newest
     return replace(case.newest, value=min(night.value for night in past) * NEARLY_NONE)
-
-
-def judge(
-    before: Sequence[float],
-    value: float,
-    metric: Metric,
-    parameters: Parameters = DEFAULTS,
-    earlier: Sequence[Sequence[float]] = (),
-) -> Judgement:
-    """Judge one value by the runs before it (one value per run, oldest first) and the `earlier` segments, as the only
-    series of a check."""
-    segments = [
-        tuple(Night(session=f"{number} {place}", value=one) for place, one in enumerate(segment))
-        for number, segment in enumerate((*earlier, before))
-    ]
-    case = Case(segments=tuple(segments), newest=Night(session="newest", value=value), metric=metric)
-    (judgement,) = judge_all([case], parameters)
-    assert judgement is not None
-    return judgement
 
 
 def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
@@ -179,20 +158,20 @@ def without_open_alarms(runs: Sequence[str], alarmed: Collection[str]) -> int:
     return count
 
 
-def seen_levels(levels: Sequence[tuple[bool, int]], parameters: Parameters = DEFAULTS) -> int:
+def seen_levels(levels: Sequence[tuple[bool, int]]) -> int:
     """How many levels of a history, oldest first, count, given of each whether it began for the worse without an alert,
     and its number of runs. One that did is no normal level until it has as many runs as judge by themselves."""
     count = len(levels)
-    while levels[count - 1][0] and levels[count - 1][1] < parameters.min_points:
+    while levels[count - 1][0] and levels[count - 1][1] < PARAMETERS.min_points:
         count -= 1
     return count
 
 
-def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
+def _history(case: Case) -> tuple[Night, ...]:
     """The newest runs; those of earlier segments are moved to the level of the last one, since only their variation
     counts."""
-    own = _stored_once(case.segments[-1], case.newest)[-parameters.max_points :]
-    if not own or len(own) < parameters.min_points_after_change:
+    own = _stored_once(case.segments[-1], case.newest)[-PARAMETERS.max_points :]
+    if not own or len(own) < PARAMETERS.min_points_after_change:
         return tuple(own)
     level = median(night.value for night in own)
     moved: list[Night] = []
@@ -201,7 +180,7 @@ def _history(case: Case, parameters: Parameters) -> tuple[Night, ...]:
         if len(usable) > 1:
             factor = level / median(night.value for night in usable)
             moved += [Night(session=one.session, value=one.value * factor, time=one.time) for one in usable]
-    space = parameters.max_points - len(own)
+    space = PARAMETERS.max_points - len(own)
     return (*(moved[-space:] if space else ()), *own)
 
 
@@ -218,18 +197,18 @@ def _stored_once(segment: Sequence[Night], newest: Night | None = None) -> list[
     return own
 
 
-def _why_not(case: Case, past: Sequence[Night], parameters: Parameters) -> str | None:
+def _why_not(case: Case, past: Sequence[Night]) -> str | None:
     """Why the value cannot be judged; None if it can."""
     own = len(_stored_once(case.segments[-1], case.newest))
-    if len(past) < parameters.min_points:
+    if len(past) < PARAMETERS.min_points:
         earlier = (len(_stored_once(segment)) for segment in case.segments[:-1])
         before = sum(runs for runs in earlier if runs > 1)  # a single run at a level shows no variation
         if not before:
-            return f"{counted(own, 'earlier run')}, at least {parameters.min_points} required"
+            return f"{counted(own, 'earlier run')}, at least {PARAMETERS.min_points} required"
         since = f"too few since {case.since or 'the last change of level'}: {counted(own, 'run')}"
-        if own < parameters.min_points_after_change:
-            return f"{since}, at least {parameters.min_points_after_change} required beside the {before} before it"
-        return f"{since} and {before} before it, at least {parameters.min_points} required together"
+        if own < PARAMETERS.min_points_after_change:
+            return f"{since}, at least {PARAMETERS.min_points_after_change} required beside the {before} before it"
+        return f"{since} and {before} before it, at least {PARAMETERS.min_points} required together"
     if case.newest is not None and case.newest.value <= 0 and not _is_none_left(case):
         return "the value is not positive, so it has no logarithm"
     return None
@@ -245,7 +224,7 @@ def _judgement(
     past: Sequence[Night],
     outlook: Outlook | None,
     why: str | None,
-    parameters: Parameters,
+    *,
     is_confirmation: bool,
 ) -> Judgement:
     assert case.newest is not None
@@ -254,7 +233,7 @@ def _judgement(
         return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
     latest = [night.value for night in past[len(past) - outlook.together + 1 :]] if outlook.together > 1 else []
     shift = sum((*latest, value)) / (len(latest) + 1) / outlook.centre - 1
-    is_large = abs(shift) > parameters.min_change
+    is_large = abs(shift) > PARAMETERS.min_change
     outcome: Outcome = "fine"
     is_beyond = (outlook.is_worse and case.metric.is_worse(shift)) or (
         outlook.is_better and not case.metric.is_worse(shift)
@@ -267,7 +246,7 @@ def _judgement(
         found = [night.value for night in past[len(past) - own :]]
         since = f" since {case.since or 'the last change of level'}" if len(case.segments) > 1 else ""
         runs = f"{counted(len(found), 'run')}{since}"
-        if len(found) < parameters.min_points and not 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
+        if len(found) < PARAMETERS.min_points and not 1 / MOST_UNJUDGED < 1 + shift < MOST_UNJUDGED:
             varied = f"{runs} that differ by up to a factor of {number(max(found) / min(found), 2)}"
             why = f"{varied} do not tell {number(1 + shift, 2)} times the predicted value from their variation"
             return Judgement(outcome="not_enough_data", value=value, n=own, why=why)
@@ -288,8 +267,8 @@ def _judgement(
         n=own,
         borrowed=len(past) - own,
         centre=outlook.centre,
-        low=min(outlook.low, outlook.centre * (1 - parameters.min_change)),
-        high=max(outlook.high, outlook.centre * (1 + parameters.min_change)),
+        low=min(outlook.low, outlook.centre * (1 - PARAMETERS.min_change)),
+        high=max(outlook.high, outlook.centre * (1 + PARAMETERS.min_change)),
         relative_change=value / outlook.centre - 1,
         together=outlook.together if outcome in ("worse", "better") else 1,
         trend_per_run=None if trend is None else trend.per_run,

@@ -43,7 +43,7 @@ from db.analysis.gate.findings import (
     counts,
     exit_code,
 )
-from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, Parameters
+from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
 from db.analysis.junit import Case
 from db.values import SETTINGS, doubt_word, heading, optional_number, percent_change
 
@@ -61,14 +61,12 @@ NAME = "benchhouse check"
 WITH_REASON: tuple[Verdict, ...] = ("failed", "regressed", "accepted", "trend", "unfit", *SHORT)
 
 
-def gate_text(
-    findings: Sequence[Finding], parameters: Parameters, page: Page = PLAIN, quality: Sequence[QualityCheck] = ()
-) -> str:
+def gate_text(findings: Sequence[Finding], quality: Sequence[QualityCheck] = (), page: Page = PLAIN) -> str:
     """Text for a terminal: a row per judged series, worst first, and notes on the verdicts."""
     tables = (_table(findings, page), _quality_table(quality, page))
     parts = [wrapped(_head(findings), page.text_width)]
     parts += [table_text(table, page) for table in tables if table.rows]
-    lines = [summary(findings, quality), *_notes(findings, parameters), *_quality_notes(quality)]
+    lines = [summary(findings, quality), *_notes(findings), *_quality_notes(quality)]
     notes = wrapped("\n".join(lines), page.text_width)
     commands = [
         (wrapped if text.startswith(NOT_POSSIBLE) else command_lines)(f"{what}: {text}", page.text_width)
@@ -78,7 +76,7 @@ def gate_text(
     return "\n\n".join(parts)
 
 
-def gate_markdown(findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()) -> str:
+def gate_markdown(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> str:
     """Markdown for a pull request comment, with names escaped."""
     parts = [f"**{markdown_escaped(summary(findings, quality))}**", markdown_escaped(_head(findings))]
     parts += [
@@ -86,7 +84,7 @@ def gate_markdown(findings: Sequence[Finding], parameters: Parameters, quality: 
         for table in (_table(findings), _quality_table(quality))
         if table.rows
     ]
-    lines = [markdown_escaped(line) for line in (*_notes(findings, parameters), *_quality_notes(quality))]
+    lines = [markdown_escaped(line) for line in (*_notes(findings), *_quality_notes(quality))]
     lines += [
         f"{what}: {markdown_escaped(text) if text.startswith(NOT_POSSIBLE) else markdown_code(text)}"
         for what, text in _commands(findings)
@@ -197,7 +195,7 @@ def _runs(finding: Finding) -> str:
     return f"{finding.judgement.n}+{borrowed}" if borrowed else str(finding.judgement.n)
 
 
-def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
+def _notes(findings: Sequence[Finding]) -> list[str]:
     """What the verdicts are based on, why some are missing, and what to do."""
     shifts = {one.common_shift.text for one in findings if one.common_shift is not None and one.verdict in BAD}
     lines = [f"environment, not code: {text}" for text in sorted(shifts)]
@@ -206,7 +204,7 @@ def _notes(findings: Sequence[Finding], parameters: Parameters) -> list[str]:
     if any(finding.verdict in ("regressed", "not confirmed", "accepted", "fine") for finding in findings):
         lines.append(
             f"what regressed is worse than the earlier runs predict for all series of a check together (false alarms "
-            f"on at most {parameters.false_alarms:.0%} of the checks), and by more than {parameters.min_change:.0%}"
+            f"on at most {PARAMETERS.false_alarms:.0%} of the checks), and by more than {PARAMETERS.min_change:.0%}"
             + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
         )
     if any(finding.judgement is not None and finding.judgement.borrowed for finding in findings):
@@ -305,9 +303,7 @@ def _values(findings: Iterable[Finding], name: str) -> set[str]:
     return {str(getattr(finding.candidate, name)) for finding in findings}
 
 
-def gate_document(
-    findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()
-) -> dict[str, Any]:
+def gate_document(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> dict[str, Any]:
     """The JSON document: all findings, worst first, and the exit code."""
     found: list[dict[str, Any]] = []
     for finding in findings:
@@ -335,7 +331,7 @@ def gate_document(
     return {
         "detector": DETECTOR,
         "detector_version": DETECTOR_VERSION,
-        "parameters": asdict(parameters),
+        "parameters": asdict(PARAMETERS),
         "exit_code": exit_code(findings, quality),
         "counts": counts(findings),
         "findings": found,
@@ -404,9 +400,9 @@ def unjudged_annotation(what: str, reason: str) -> str:
     return _command("error" if what == "error" else "warning", f"benchhouse: {what}", reason)
 
 
-def github_comment(findings: Sequence[Finding], parameters: Parameters, quality: Sequence[QualityCheck] = ()) -> str:
+def github_comment(findings: Sequence[Finding], quality: Sequence[QualityCheck] = ()) -> str:
     """The body of a comment. If it is too long, it is cut and ends with the number of omitted lines."""
-    body = gate_markdown(findings, parameters, quality)
+    body = gate_markdown(findings, quality)
     if len(body) > MAX_CHARACTERS:
         lines, kept, length = body.split("\n"), 0, 0
         while length + len(lines[kept]) < MAX_CHARACTERS:

@@ -26,7 +26,7 @@ from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Point, canonical_hash
 from db.analysis.gate.candidates import FIT, UnstoredChanges
 from db.analysis.gate.gate import CommonShift, Shift, common_shift
-from db.analysis.history.detector import DEFAULT, NAME, VERSION, Parameters, detect
+from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal
 from db.migrate import view_query
@@ -154,27 +154,25 @@ class SearchCounts:
         return SearchCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
-def stale_series(warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT) -> list[str]:
+def stale_series(warehouse: Warehouse, metric: Metric) -> list[str]:
     """The series whose results, or whose detector version, changed since their last search."""
-    values = {"metric": metric.column, "detector": _detector(parameters)}
+    values = {"metric": metric.column, "detector": _detector()}
     return [row["series_id"] for row in warehouse.query(STALE.format(value=judged_value(metric)), values).dicts()]
 
 
 def unstored_changes(warehouse: Warehouse, metric: Metric) -> UnstoredChanges:
     """The confirmed changes of the series with new results, for who does not store them."""
     stale = stale_series(warehouse, metric)
-    rows = _change_rows(warehouse, stale, metric, DEFAULT, naive_now()) if stale else ()
+    rows = _change_rows(warehouse, stale, metric, naive_now()) if stale else ()
     return stale, {row["result_id"]: row["relative_change"] for row in rows if row["state"] == "confirmed"}
 
 
-def update_changes(
-    warehouse: Warehouse, metric: Metric, parameters: Parameters = DEFAULT, *, series: Sequence[str] | None = None
-) -> SearchCounts:
+def update_changes(warehouse: Warehouse, metric: Metric, *, series: Sequence[str] | None = None) -> SearchCounts:
     """Update the stored change points of one metric, for these series or for all with new results."""
-    stale = warehouse.repeated(lambda: stale_series(warehouse, metric, parameters)) if series is None else series
+    stale = warehouse.repeated(lambda: stale_series(warehouse, metric)) if series is None else series
     total = SearchCounts()
     for start in range(0, len(stale), BATCH):
-        search = partial(_search_and_store, warehouse, stale[start : start + BATCH], metric, parameters)
+        search = partial(_search_and_store, warehouse, stale[start : start + BATCH], metric)
         total += warehouse.change(search)
     return total
 
@@ -185,13 +183,13 @@ def change_point_id(metric: str, result_id: str) -> str:
 
 
 def _search_and_store(
-    warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, connection: Connection
+    warehouse: Warehouse, series: Sequence[str], metric: Metric, connection: Connection
 ) -> SearchCounts:
     """Search and store in one transaction, so that no other machine changes a lake's results in between."""
     now = naive_now()
     values = {"series": list(series), "metric": metric.column}
     stored = {row["change_point_id"]: row for row in warehouse.query(STORED, values).dicts()}
-    current = {row["change_point_id"]: row for row in _change_rows(warehouse, series, metric, parameters, now)}
+    current = {row["change_point_id"]: row for row in _change_rows(warehouse, series, metric, now)}
     new = [row for key, row in current.items() if key not in stored]
     changed = [
         row
@@ -206,9 +204,7 @@ def _search_and_store(
     _write(connection, INSERT, new)
     _write(connection, UPDATE, changed + withdrawn)
     connection.execute(DELETE_SCANS, values)
-    connection.execute(
-        INSERT_SCANS.format(value=judged_value(metric)), {**values, "detector": _detector(parameters), "now": now}
-    )
+    connection.execute(INSERT_SCANS.format(value=judged_value(metric)), {**values, "detector": _detector(), "now": now})
     confirmed = [
         row
         for key, row in current.items()
@@ -217,9 +213,7 @@ def _search_and_store(
     return SearchCounts(series=len(series), found=len(new), confirmed=len(confirmed), withdrawn=len(withdrawn))
 
 
-def _change_rows(
-    warehouse: Warehouse, series: Sequence[str], metric: Metric, parameters: Parameters, now: datetime
-) -> Iterator[Row]:
+def _change_rows(warehouse: Warehouse, series: Sequence[str], metric: Metric, now: datetime) -> Iterator[Row]:
     """The rows of the series' current change points."""
     points = warehouse.query(POINTS.format(value=judged_value(metric)), {"series": list(series)}).arrow()
     values = points.column("value").to_numpy()
@@ -227,13 +221,13 @@ def _change_rows(
         "metric": metric.column,
         "detector": NAME,
         "detector_version": VERSION,
-        "parameters": json.dumps(asdict(parameters)),
+        "parameters": json.dumps(asdict(PARAMETERS)),
         "detected_at": now,
     }
     names = points.column("series_id").to_numpy(zero_copy_only=False)
     bounds = [0, *(1 + np.flatnonzero(names[1:] != names[:-1])), len(names)] if len(names) else []
     for start, end in pairwise(map(int, bounds)):  # each stretch of one series
-        for change in detect(values[start:end], parameters):
+        for change in detect(values[start:end]):
             columns = ("value_before", "value_after", "relative_change", "p_value", "state")
             numbers = {name: getattr(change, name) for name in columns}
             # The results and runs around a change at the index.
@@ -255,9 +249,9 @@ def _write(connection: Connection, statement: str, rows: Sequence[Row]) -> None:
         connection.execute(statement, {name: [row[name] for row in rows] for name in COLUMNS})
 
 
-def _detector(parameters: Parameters) -> str:
+def _detector() -> str:
     """The detector and its parameters, for a digest."""
-    return f"{NAME} {VERSION} {canonical_hash(asdict(parameters))[:16]}"
+    return f"{NAME} {VERSION} {canonical_hash(asdict(PARAMETERS))[:16]}"
 
 
 def refresh_changes(path: str, metrics: Sequence[Metric], *, lock_timeout_s: float) -> SearchCounts:

@@ -203,23 +203,23 @@ class Change:
         return self.value_after / self.value_before - 1
 
 
-DEFAULT = Parameters()
+PARAMETERS = Parameters()
 
 
-def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[Change, ...]:
+def detect(values: Sequence[float]) -> tuple[Change, ...]:
     """The changes of a history with one value per run, oldest first.
 
     A change is confirmed if the history without its newest value has it too, otherwise suspected. Raises ValueError for
     a value that is not positive and finite.
     """
     logs = _logarithms(values)
-    detected = _detected_sides(logs, parameters)
-    earlier = [sides.at for sides in _detected_sides(logs[:-1], parameters)] if detected else []
+    detected = _detected_sides(logs)
+    earlier = [sides.at for sides in _detected_sides(logs[:-1])] if detected else []
     array = np.asarray(values, dtype=np.float64)
     changes = []
     for sides, p_value in detected.items():
         before, after = (float(np.median(nearby)) for nearby in sides.near(array))
-        is_confirmed = any(abs(at - sides.at) <= parameters.shift for at in earlier)
+        is_confirmed = any(abs(at - sides.at) <= PARAMETERS.shift for at in earlier)
         state: State = "confirmed" if is_confirmed else "suspected"
         changes.append(Change(index=sides.at, value_before=before, value_after=after, p_value=p_value, state=state))
     return tuple(changes)
@@ -227,10 +227,10 @@ def detect(values: Sequence[float], parameters: Parameters = DEFAULT) -> tuple[C
 
 def change_indices(values: Sequence[float]) -> tuple[int, ...]:
     """The index of each change that `detect` finds. Leaves out the state, which would double the time."""
-    return tuple(sides.at for sides in _detected_sides(_logarithms(values), DEFAULT))
+    return tuple(sides.at for sides in _detected_sides(_logarithms(values)))
 
 
-def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
+def winsorised(logs: Floats) -> Floats:
     """The values clipped to the rolling median of 7 plus and minus 3 robust standard deviations.
 
     The newest three have an incomplete window and may be near the median of the values after them instead; otherwise
@@ -243,7 +243,7 @@ def winsorised(logs: Floats, parameters: Parameters = DEFAULT) -> Floats:
     counts = CLIP_WIDTH - np.isnan(ordered).sum(axis=1)
     rows = np.arange(len(logs))
     middle: Floats = (ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2
-    reach = parameters.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
+    reach = PARAMETERS.clip_sd * SD_OF_RESIDUALS * float(np.median(np.abs(logs - middle)))
     if reach == 0:
         return logs
     low, high = middle.copy(), middle.copy()
@@ -283,17 +283,17 @@ def _logarithms(values: Sequence[float]) -> Floats:
     return np.log(array)
 
 
-def _detected_sides(logs: Floats, parameters: Parameters) -> dict[_Sides, float]:
+def _detected_sides(logs: Floats) -> dict[_Sides, float]:
     """The changes in order, each with its p-value."""
     count = len(logs)
-    if count < 2 * parameters.points_beside:
+    if count < 2 * PARAMETERS.points_beside:
         return {}
-    clipped = winsorised(logs, parameters)
-    stepped = jumps(clipped, parameters.window, parameters.jump_p_value)
+    clipped = winsorised(logs)
+    stepped = jumps(clipped, PARAMETERS.window, PARAMETERS.jump_p_value)
     candidates = set(stepped)
-    last = max(0, count - parameters.window)
-    for start in (*range(0, last, parameters.window // 2), last):  # windows that overlap by half
-        candidates.update(_split(clipped, start, min(count, start + parameters.window), parameters))
+    last = max(0, count - PARAMETERS.window)
+    for start in (*range(0, last, PARAMETERS.window // 2), last):  # windows that overlap by half
+        candidates.update(_split(clipped, start, min(count, start + PARAMETERS.window)))
 
     # Drop the weakest candidate, merging its segments, until all remaining ones pass.
     bounds = [0, *sorted(candidates), count]
@@ -301,54 +301,53 @@ def _detected_sides(logs: Floats, parameters: Parameters) -> dict[_Sides, float]
     while True:
         segments = []
         for start, at, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
-            start, end = max(start, at - parameters.window), min(end, at + parameters.window)
-            sides = _Sides(start, at, end, parameters.near_jump if at in stepped else parameters.near)
+            start, end = max(start, at - PARAMETERS.window), min(end, at + PARAMETERS.window)
+            sides = _Sides(start, at, end, PARAMETERS.near_jump if at in stepped else PARAMETERS.near)
             segments.append(sides)
             if sides not in tested:
                 p_value = _p_value(clipped[start:at], clipped[at:end], are_neighbours_alike=True)
                 p_value = min(p_value, stepped.get(at, 1.0))
                 before, after = sides.near(logs)
                 is_no_change = bool(
-                    p_value > parameters.p_value
-                    or min(len(before), len(after)) < parameters.points_beside
-                    or abs(np.expm1(np.median(after) - np.median(before))) < parameters.least_change
-                    or superiority(*sides.near(clipped)) < parameters.superiority
+                    p_value > PARAMETERS.p_value
+                    or min(len(before), len(after)) < PARAMETERS.points_beside
+                    or abs(np.expm1(np.median(after) - np.median(before))) < PARAMETERS.least_change
+                    or superiority(*sides.near(clipped)) < PARAMETERS.superiority
                 )
                 tested[sides] = is_no_change, p_value
         weakest = max(segments, key=tested.__getitem__, default=None)
         if weakest is None or not tested[weakest][0]:
-            return _without_ramps(clipped, {sides: tested[sides][1] for sides in segments}, stepped, parameters)
+            return _without_ramps(clipped, {sides: tested[sides][1] for sides in segments}, stepped)
         bounds.remove(weakest.at)
 
 
-def _split(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
+def _split(clipped: Floats, start: int, end: int) -> list[int]:
     """Candidates between start and end, in order: the best place, if it passes the test, and those on both sides.
 
     A rise and a following fall hide each other, since no single step fits well. So if the best place fails, both of its
     sides are searched with a stricter test, and then the ranges between the candidates found.
     """
-    index, p_value = _best_split(clipped, start, end, parameters)
-    if p_value <= parameters.split_p_value:
-        before, after = _split(clipped, start, index, parameters), _split(clipped, index, end, parameters)
-        return [*before, index, *after]
-    hidden = [*_hidden(clipped, start, index, parameters), *_hidden(clipped, index, end, parameters)]
-    between = [_hidden(clipped, *bounds, parameters) for bounds in pairwise((start, *hidden, end))] if hidden else []
+    index, p_value = _best_split(clipped, start, end)
+    if p_value <= PARAMETERS.split_p_value:
+        return [*_split(clipped, start, index), index, *_split(clipped, index, end)]
+    hidden = [*_hidden(clipped, start, index), *_hidden(clipped, index, end)]
+    between = [_hidden(clipped, *bounds) for bounds in pairwise((start, *hidden, end))] if hidden else []
     return sorted([*hidden, *chain.from_iterable(between)])
 
 
-def _hidden(clipped: Floats, start: int, end: int, parameters: Parameters) -> list[int]:
+def _hidden(clipped: Floats, start: int, end: int) -> list[int]:
     """Candidates by the stricter test, in order."""
-    index, p_value = _best_split(clipped, start, end, parameters)
-    if p_value > parameters.hidden_p_value:
+    index, p_value = _best_split(clipped, start, end)
+    if p_value > PARAMETERS.hidden_p_value:
         return []
-    return [*_hidden(clipped, start, index, parameters), index, *_hidden(clipped, index, end, parameters)]
+    return [*_hidden(clipped, start, index), index, *_hidden(clipped, index, end)]
 
 
-def _best_split(clipped: Floats, start: int, end: int, parameters: Parameters) -> tuple[int, float]:
+def _best_split(clipped: Floats, start: int, end: int) -> tuple[int, float]:
     """The place where the sum of squares between the two sides, n m / (n + m) (mean before - mean after)^2, is largest;
     and its p."""
     count = end - start
-    if count < 2 * parameters.points_beside:
+    if count < 2 * PARAMETERS.points_beside:
         return start, 1.0
     values = clipped[start:end]
     before = np.arange(1, count)
@@ -381,9 +380,7 @@ def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = Fals
     return 2 * cumulative(-abs(t), degrees)
 
 
-def _without_ramps(
-    clipped: Floats, found: dict[_Sides, float], stepped: Mapping[int, float], parameters: Parameters
-) -> dict[_Sides, float]:
+def _without_ramps(clipped: Floats, found: dict[_Sides, float], stepped: Mapping[int, float]) -> dict[_Sides, float]:
     """The changes without neighbours of one direction that a ramp between two levels explains better than their steps,
     by the Bayesian information criterion: of several such groups the longest goes first.
 
@@ -403,28 +400,28 @@ def _without_ramps(
         for first in range(len(slow) - length + 1):
             if len(set(rises[first : first + length])) > 1:
                 continue
-            start = max(bounds[first], bounds[first + 1] - parameters.window)
-            end = min(bounds[first + length + 1], bounds[first + length] + parameters.window)
+            start = max(bounds[first], bounds[first + 1] - PARAMETERS.window)
+            end = min(bounds[first + length + 1], bounds[first + length] + PARAMETERS.window)
             values, count = levelled[start:end], end - start
-            if count < 2 * parameters.ramp:
+            if count < 2 * PARAMETERS.ramp:
                 continue
             steps = [at - start for at in bounds[first + 1 : first + length + 1]]
             by_steps = sum(float(((side - side.mean()) ** 2).sum()) for side in np.split(values, steps))
             least = 1e-9 * float(((values - values.mean()) ** 2).sum())
-            gain = count * np.log((by_steps + least) / (_left_by_ramp(values, parameters.ramp) + least))
+            gain = count * np.log((by_steps + least) / (_left_by_ramp(values) + least))
             if gain + (2 * length + 1 - PARAMETERS_OF_A_RAMP) * np.log(count) > 0:
                 group = slow[first : first + length]
                 rest = {sides: found[sides] for sides in kept if sides not in group}
-                return _without_ramps(clipped, rest, stepped, parameters)
+                return _without_ramps(clipped, rest, stepped)
     return {sides: found[sides] for sides in kept}
 
 
-def _left_by_ramp(values: Floats, shortest: int) -> float:
+def _left_by_ramp(values: Floats) -> float:
     """The sum of squares that the best ramp leaves."""
     count = len(values)
     grid = np.unique(np.linspace(0, count, min(count, MOST_ENDS) + 1).round())
     starts, ends = (each.ravel() for each in np.meshgrid(grid, grid, indexing="ij"))
-    is_long = ends - starts >= shortest
+    is_long = ends - starts >= PARAMETERS.ramp
     starts, ends = starts[is_long, None], ends[is_long, None]
     ramps = np.clip((np.arange(count) + 0.5 - starts) / (ends - starts), 0.0, 1.0)
     ramps -= ramps.mean(axis=1, keepdims=True)

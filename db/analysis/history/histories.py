@@ -24,7 +24,7 @@ from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
-from db.analysis.history.detector import DEFAULT, Change, Parameters, detect
+from db.analysis.history.detector import PARAMETERS, Change, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
 from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
@@ -50,7 +50,7 @@ SELECT coalesce(sum(results), 0) AS results FROM (
     GROUP BY series_id HAVING count(*) FILTER (WHERE {FIT_RESULTS}) = 0
 )
 """
-LEAST_RUNS = 2 * DEFAULT.points_beside
+LEAST_RUNS = 2 * PARAMETERS.points_beside
 """Runs without which there is no change of level."""
 SHORT_SERIES = f"""
 SELECT count(*) FILTER (WHERE fit < {LEAST_RUNS}) AS short, count(*) AS series FROM (
@@ -116,12 +116,7 @@ class History:
 
 
 def histories(
-    warehouse: Warehouse,
-    selection: Selection,
-    metric: Metric,
-    *,
-    limit: int | None = None,
-    parameters: Parameters = DEFAULT,
+    warehouse: Warehouse, selection: Selection, metric: Metric, *, limit: int | None = None
 ) -> tuple[tuple[History, ...], int]:
     """The histories of at most `limit` series with selected results, by model, and the total number of such series."""
     newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
@@ -136,7 +131,7 @@ def histories(
         selected = [result["is_selected"] for result in rows]
         points = [_point(result) for result in rows]
         values = [point.value for point in points]
-        changes = detect(values, parameters)
+        changes = detect(values)
         found.append(
             History(
                 series_id=row["series_id"],

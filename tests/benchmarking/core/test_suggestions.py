@@ -17,7 +17,7 @@ from benchmarking.core.errors import EXIT_USAGE
 from benchmarking.core.foreign_flags import BY_PART, JUDGED_BY, other_words
 from benchmarking.core.help_texts import fitted
 from benchmarking.core.suggestions import nearest, unknown_flag, unknown_name
-from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.gate import PARAMETERS
 from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("empty_working_folder")
@@ -1080,7 +1080,7 @@ def test_every_command_with_a_dry_run_is_named_where_a_command_has_none():
 
 
 def test_how_many_runs_are_judged_is_told_as_the_gate_has_it():
-    assert f"at least {DEFAULTS.min_points} and at most the last {DEFAULTS.max_points}" in JUDGED_BY
+    assert f"at least {PARAMETERS.min_points} and at most the last {PARAMETERS.max_points}" in JUDGED_BY
 
 
 @pytest.mark.parametrize("command", ["run", "run_hardware_benchmark", "run-hardware-benchmark", "charts", "setup"])

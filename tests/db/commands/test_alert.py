@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from db.analysis.gate.gate import DEFAULTS, DETECTOR
+from db.analysis.gate.gate import DETECTOR, PARAMETERS
 from db.commands import alert, regressions
 from db.values import unique_prefixes
 from db.warehouse import Warehouse
@@ -72,7 +72,7 @@ def test_triage_is_set_by_prefix_and_keeps_its_note(listed, raised, capsys):
     out, err = capsys.readouterr()
     assert out == "a1fe5c1: noise\n"
     assert "expect a wider range while they are among the last 60 runs" in err
-    assert DEFAULTS.max_points == 60
+    assert PARAMETERS.max_points == 60
     assert alert.main(["set", "a1fe5c1", "hardware", "--db-path", raised]) == 0
     assert "the level of these results stays" in capsys.readouterr().err
     assert alert.main(["set", "a1fe5c2", "regression", "--db-path", raised]) == 0

@@ -22,7 +22,7 @@ from benchmarking.sweep.run.command_turns import COMMANDS, DEFAULT_COMMAND, arm
 from db.analysis.gate import webhook
 from db.analysis.gate.candidates import Scope, candidates, newest
 from db.analysis.gate.findings import judge_candidates
-from db.analysis.gate.gate import DEFAULTS
+from db.analysis.gate.gate import PARAMETERS
 from db.analysis.gate.gate_text import github_comment, workflow_annotations
 from db.analysis.selection import POOLED, Selection
 from db.commands import alert, check, import_results
@@ -222,7 +222,7 @@ def test_a_change_for_the_better_starts_a_new_segment(checked, stored, measured)
 def test_a_level_that_became_worse_unseen_is_not_the_normal_one_until_it_has_the_runs_of_a_history(
     checked, history, stored, measured, flags
 ):
-    slow = [measured(number, 1.5 + 0.01 * (-1) ** number) for number in range(RUNS, RUNS + DEFAULTS.min_points + 1)]
+    slow = [measured(number, 1.5 + 0.01 * (-1) ** number) for number in range(RUNS, RUNS + PARAMETERS.min_points + 1)]
     stored(*slow[:4])
 
     code, document = checked(*flags)
@@ -473,7 +473,7 @@ def test_names_in_comments_and_annotations_are_escaped(history, stored, measured
         metric = METRICS["latency_median_ms"]
         findings = judge_candidates(candidates(warehouse, Selection.parse(""), Scope(run=None, session=None), [metric]))
     hostile = [replace(one, candidate=replace(one.candidate, model_id=HOSTILE)) for one in findings]
-    body = github_comment(hostile, DEFAULTS)
+    body = github_comment(hostile)
     escaped = (
         "&lt;img src=x&gt; @&#8203;team #&#8203;12 https:&#8203;//evil.example www.&#8203;evil.example a\\|b \\`c\\`"
     )
@@ -488,8 +488,8 @@ def test_names_in_comments_and_annotations_are_escaped(history, stored, measured
     long = [
         replace(one, candidate=replace(one.candidate, model_id=f"{n}{'x' * 900}")) for n, one in enumerate(hostile * 50)
     ]
-    assert len(github_comment(long, DEFAULTS)) < 65_536
-    assert github_comment(long, DEFAULTS).endswith(" more lines are omitted\n")
+    assert len(github_comment(long)) < 65_536
+    assert github_comment(long).endswith(" more lines are omitted\n")
 
 
 def test_github_gets_a_comment_and_annotations(history, stored, measured, capsys, tmp_path):

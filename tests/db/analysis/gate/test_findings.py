@@ -12,7 +12,7 @@ from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Point
 from db.analysis.gate.candidates import Candidate, SegmentRun
 from db.analysis.gate.findings import counts, exit_code, judge_candidates, with_confirmation
-from db.analysis.gate.gate import DEFAULTS, Case, judge_all
+from db.analysis.gate.gate import Case, judge_all
 from db.analysis.gate.gate_text import gate_document, gate_markdown, gate_text, sentence
 
 TODAY = datetime(2026, 3, 12, 2)
@@ -60,7 +60,7 @@ def test_a_copy_of_the_judged_run_is_not_the_last_good_one():
     copy = replace(SEGMENT[-1], result_id="copy", started_at=TODAY, value=20.0)
     (finding,) = judge_candidates([candidate(20.0, segment=(*SEGMENT, copy))])
     assert finding.verdict == "regressed"
-    assert gate_document([finding], DEFAULTS)["findings"][0]["last_good_result_id"] == SEGMENT[-1].result_id
+    assert gate_document([finding])["findings"][0]["last_good_result_id"] == SEGMENT[-1].result_id
 
 
 def confirmed(finding, again, why_not=None):
@@ -79,21 +79,21 @@ def test_all_models_slower_in_a_session_is_environment_and_still_exit_code_1():
     findings = everything(1.06)
 
     assert exit_code(findings) == 1
-    text = gate_text(findings, DEFAULTS)
+    text = gate_text(findings)
     assert "6 regressed: environment, not code?" in text.splitlines()
     assert (
         "environment, not code: 6 of 6 combinations of model, runtime and precision became worse, by 6.0% (median"
         in text
     )
-    assert "**6 regressed: environment, not code?**" in gate_markdown(findings, DEFAULTS)
-    assert gate_document(findings, DEFAULTS)["findings"][0]["environment"].startswith("6 of 6 combinations")
+    assert "**6 regressed: environment, not code?**" in gate_markdown(findings)
+    assert gate_document(findings)["findings"][0]["environment"].startswith("6 of 6 combinations")
 
 
 def test_the_range_that_is_expected_of_one_run_is_called_that_where_several_are_worse_together():
     finding, *_ = everything(2.0)
-    assert "(one run)" not in gate_text([finding], DEFAULTS)
+    assert "(one run)" not in gate_text([finding])
     several = replace(finding, judgement=replace(finding.judgement, together=2))
-    assert f"{finding.judgement.high:.4g} (one run)" in gate_text([several], DEFAULTS)
+    assert f"{finding.judgement.high:.4g} (one run)" in gate_text([several])
 
 
 def test_series_without_a_finding_count_for_the_environment():

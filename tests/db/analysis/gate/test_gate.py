@@ -13,7 +13,7 @@ import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.verdicts.nights import Night, Series, outlooks
-from db.analysis.gate.gate import Case, Parameters, judge, judge_all, without_open_alarms
+from db.analysis.gate.gate import PARAMETERS, Case, Judgement, judge_all, without_open_alarms
 from tests.helpers.gate_replay import MONDAY, PROMISED, found, leak, normal, replay
 
 LATENCY = JUDGED["latency_median_ms"]
@@ -26,6 +26,16 @@ def case(before, value, metric=LATENCY):
     """Runs of sessions 0, 1, ..., which all cases share."""
     past = tuple(Night(session=str(place), value=one) for place, one in enumerate(before) if one is not None)
     return Case(segments=(past,), newest=Night(session="newest", value=value), metric=metric)
+
+
+def judge(before, value, metric, earlier=()) -> Judgement:
+    """The judgement of a value by the runs before it and the `earlier` segments, as the only series of a check."""
+    segments = tuple(
+        tuple(Night(session=f"{number} {place}", value=one) for place, one in enumerate(segment))
+        for number, segment in enumerate((*earlier, before))
+    )
+    (judged,) = judge_all([Case(segments=segments, newest=Night(session="newest", value=value), metric=metric)])
+    return judged
 
 
 def test_a_value_is_worse_beyond_the_interval_and_not_inside():
@@ -167,8 +177,9 @@ def test_a_rate_of_zero_is_worse_than_any_other():
 
 def test_only_the_newest_runs_count():
     long_ago = [20.0] * 30
-    few = Parameters(max_points=20)
-    assert judge([*long_ago, *TWO_LEVELS], 10.5, LATENCY, few) == judge(TWO_LEVELS, 10.5, LATENCY, few)
+    used = TWO_LEVELS * 3
+    assert len(used) == PARAMETERS.max_points
+    assert judge([*long_ago, *used], 10.5, LATENCY) == judge(used, 10.5, LATENCY)
 
 
 def test_untriaged_alarms_count_once_a_later_run_was_fine():

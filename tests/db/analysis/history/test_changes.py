@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.metrics import JUDGED
+from db.analysis.history import changes, detector
 from db.analysis.history.changes import SearchCounts, change_point_id, regressions, stale_series, update_changes
-from db.analysis.history.detector import DEFAULT, NAME, VERSION
+from db.analysis.history.detector import NAME, PARAMETERS, VERSION
 from db.analysis.history.histories import alias_series, unalias_series
 from db.analysis.history.history_text import regressions_text
 
@@ -84,10 +85,12 @@ def test_only_series_with_new_results_are_searched(warehouse, write_history):
     assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, found=1, confirmed=1)
 
 
-def test_other_parameters_of_the_detector_search_everything_again(warehouse, write_history):
+def test_other_parameters_of_the_detector_search_everything_again(warehouse, write_history, monkeypatch):
     write_history(warehouse, [*QUIET, *STEP])
     update_changes(warehouse, MEDIAN)
-    assert update_changes(warehouse, MEDIAN, replace(DEFAULT, least_change=0.3)) == SearchCounts(series=1, withdrawn=1)
+    for module in (detector, changes):
+        monkeypatch.setattr(module, "PARAMETERS", replace(PARAMETERS, least_change=0.3))
+    assert update_changes(warehouse, MEDIAN) == SearchCounts(series=1, withdrawn=1)
 
 
 def test_each_metric_has_its_own_change_points(warehouse, write_history):
