@@ -137,9 +137,8 @@ def json_pointer(*names: str) -> str:
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
-RETRY_FIRST_S = 0.02
-
-RETRY_MOST_S = 0.5
+RETRY_FIRST_S, RETRY_MOST_S = 0.02, 0.5
+"""The first and the longest pause between attempts, in seconds."""
 
 
 def import_driver() -> None:
@@ -434,17 +433,24 @@ def retrying(open_it: Callable[[], T], lock_timeout_s: float) -> T:
     import duckdb
 
     deadline = time.monotonic() + lock_timeout_s
-    pause_s = RETRY_FIRST_S
-    while True:
+    for pause_s in retry_pauses():
         try:
             return open_it()
         except duckdb.IOException as error:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0 or not is_locked(str(error)):
                 raise
-        # Jitter, so that processes that started together do not keep colliding.
-        time.sleep(min(remaining_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
-        pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
+        time.sleep(min(remaining_s, pause_s))
+    raise AssertionError("unreachable: the pauses are endless")
+
+
+def retry_pauses() -> Iterator[float]:
+    """Growing pauses in seconds, without an end. They are random, so that processes that started or failed together do
+    not keep colliding."""
+    most_s = RETRY_FIRST_S
+    while True:
+        yield random.uniform(most_s / 2, most_s)  # noqa: S311 - a pause is no secret
+        most_s = min(RETRY_MOST_S, 1.5 * most_s)
 
 
 @contextmanager

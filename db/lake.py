@@ -12,10 +12,8 @@ but on a copy of the tables in a file.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-import random
 import re
 import shlex
 import time
@@ -35,8 +33,6 @@ from benchmarking.core.storage_paths import DATA_PATH, LakePlace
 from db import migrate
 from db.connection import (
     FILE_FORMAT,
-    RETRY_FIRST_S,
-    RETRY_MOST_S,
     WRITER,
     Config,
     Connection,
@@ -48,6 +44,7 @@ from db.connection import (
     load_extension,
     new_database,
     quoted,
+    retry_pauses,
     retrying,
     roll_back,
     translate_errors,
@@ -152,19 +149,19 @@ COMPACTING = (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Lake:
     """An open lake, with the lock of its writers."""
 
     place: LakePlace
     lock_timeout_s: float
-    _cursors: list[DuckDB] = field(default_factory=list, compare=False)
+    _cursors: list[DuckDB] = field(default_factory=list)
     """Open cursors, for `close`."""
-    _sessions: list[str] = field(default_factory=list, compare=False)
-    """Names of the connections in PostgreSQL, the newest last."""
-    _given_up: set[str] = field(default_factory=set, compare=False)
+    _session: str | None = None
+    """Name of the newest connection in PostgreSQL."""
+    _given_up: set[str] = field(default_factory=set)
     """Names of connections that DuckDB has invalidated: they stay open, and may hold the writers' lock."""
-    _watches: list[ServerWatch] = field(default_factory=list, compare=False)
+    _watch: ServerWatch | None = None
     """The watch over the server, while a connection is open."""
 
     @contextmanager
@@ -176,24 +173,24 @@ class Lake:
             yield cursor
         finally:
             self._cursors.remove(cursor)
-            if roll_back(cursor):
-                cursor.close()
-            else:
-                self._given_up.update(self._sessions[-1:])
+            self._close(cursor, is_ended=roll_back(cursor))
 
     def close(self, connection: DuckDB) -> None:
         """Close the connection, and roll back what is not committed."""
         self.end_watch()
         ended = [roll_back(one) for one in (*self._cursors, connection)]  # DuckDB closes the cursors with it
-        if all(ended):
+        self._close(connection, is_ended=all(ended))
+
+    def _close(self, connection: DuckDB, *, is_ended: bool) -> None:
+        if is_ended:
             connection.close()
-        else:
-            self._given_up.update(self._sessions[-1:])
+        elif self._session is not None:
+            self._given_up.add(self._session)
 
     @property
     def reached(self) -> str:
         """The catalog, with the newest connection's name for PostgreSQL."""
-        if not self._sessions:
+        if self._session is None:
             return self.place.catalog
         limits = {
             "connect_timeout": max(LEAST_CONNECT_S, math.ceil(min(self.lock_timeout_s, MOST_CONNECT_S))),
@@ -201,19 +198,20 @@ class Lake:
         }
         given = re.findall(r"(\w+)\s*=", self.place.catalog)
         further = " ".join(f"{name}={value}" for name, value in limits.items() if name not in given)
-        return f"{self.place.catalog} application_name={self._sessions[-1]} {further}"
+        return f"{self.place.catalog} application_name={self._session} {further}"
 
     def begin_session(self) -> None:
         """Give the next connection a new name, and watch the server."""
         if self.place.is_postgres:
-            self._sessions.append(f"benchhouse-{uuid7()}")
-            if not self._watches:
+            self._session = f"benchhouse-{uuid7()}"
+            if self._watch is None:
                 patience_s = max(LEAST_SILENCE_S, min(self.lock_timeout_s, MOST_SILENCE_S))
-                self._watches.append(ServerWatch(self.place.catalog, patience_s))
+                self._watch = ServerWatch(self.place.catalog, patience_s)
 
     def end_watch(self) -> None:
-        while self._watches:
-            self._watches.pop().close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     @contextmanager
     def transaction(self, connection: DuckDB) -> Iterator[None]:
@@ -248,9 +246,9 @@ class Lake:
 
         Raises TransientError with the last error and the attempts made.
         """
-        began_s, pause_s, has_waited = time.monotonic(), RETRY_FIRST_S, False
+        began_s, has_waited = time.monotonic(), False
         deadline = began_s + self.lock_timeout_s if is_opening else None
-        for tries in itertools.count(1):
+        for tries, pause_s in enumerate(retry_pauses(), 1):
             try:
                 return change()
             except TransientError as error:
@@ -266,10 +264,8 @@ class Lake:
                 if now - began_s >= SILENT_S and not has_waited:
                     note(f"{self.place.name} does not answer: trying for up to {left_s:.0f} s more (--lock-timeout)")
                     has_waited = True
-            # Jitter, so that processes that failed together do not keep colliding.
-            time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))  # noqa: S311 - a pause is no secret
-            pause_s = min(RETRY_MOST_S, 1.5 * pause_s)
-        raise AssertionError("unreachable: the counter is endless")
+            time.sleep(min(left_s, pause_s))
+        raise AssertionError("unreachable: the pauses are endless")
 
 
 def connect(lake: Lake, *, read_only: bool, create: bool) -> DuckDB:

@@ -252,8 +252,8 @@ class _Answers:
         self.expired_s: float | None = None
         """The time limit, once it is over."""
 
-    def next(self, *kinds: str) -> Any:
-        """The content of the next message, which has one of the kinds; None at the end. Raises the error in it."""
+    def next(self, expected: str) -> Any:
+        """The content of the next message, which is of the expected kind; None at the end. Raises the error in it."""
         line = self._pipe.readline(-1 if self._most_bytes is None else self._most_bytes + 1)
         if self._most_bytes is not None and len(line) > self._most_bytes:
             raise StorageError(f"the answer has more than {self._most_bytes / 1e6:.0f} MB: select less")
@@ -268,7 +268,7 @@ class _Answers:
         if kind == "error":
             name, message = content
             raise ERRORS[name](message)
-        return content if kind in kinds else None
+        return content if kind == expected else None
 
     def rows(self) -> Iterator[Row]:
         """The rows, as they arrive."""
