@@ -12,7 +12,6 @@ Requests of load tests also lose their token arrival times, except the first tok
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import re
 import sys
@@ -27,7 +26,6 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_OK, UsageError
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import bytes_to_mb
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.run_file import MIN_SAMPLES, QUANTILES
@@ -80,6 +78,8 @@ SELECT
     (SELECT coalesce(sum(len(token_ms)), 0)::BIGINT FROM requests WHERE {HAS_COMPACTED_GAPS}) AS arrivals
 FROM raw_benchmark_data WHERE result_id IN (SELECT unnest($results))
 """
+"""What replacing the samples of results would do. A row is one metric of one launch; of the short ones too few samples
+would be replaced. The arrivals of tokens would be dropped: the gaps between them are among the samples."""
 # DuckDB interpolates between equal values with an error of the last digit, so quantiles are put in order afterwards.
 REPLACE = f"""
 UPDATE raw_benchmark_data SET
@@ -97,33 +97,6 @@ UPDATE requests SET token_ms = [], last_token_ms = coalesce(last_token_ms, token
 """The last arrival is kept: the time per output token ends there."""
 
 Report = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What compacting would do to the raw samples of some results. A row is one metric of one launch."""
-
-    results: int
-    """Results with samples to replace."""
-    rows: int
-    samples: int
-    """Samples in those rows."""
-    short_rows: int
-    """Rows left unchanged, with fewer than MIN_SAMPLES samples."""
-    compacted_rows: int
-    """Rows that are compacted already."""
-    arrivals: int
-    """Token arrival times of requests to drop; the gaps between tokens are among the raw samples."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Sizes of the file in bytes, measured on a copy."""
-
-    before: int
-    rewritten: int
-    """Size when rewritten with all samples: freeing unused space is not an effect of compacting."""
-    after: int
 
 
 @command(NAME, interrupted="samples are replaced all or none: run the command again")
@@ -147,23 +120,22 @@ def main(argv: Sequence[str]) -> int:
     with open_to_read(arguments) as warehouse:
         sql = OLD_RESULTS.format(condition=selection.condition)
         results = [str(row["result_id"]) for row in warehouse.query(sql, [before, *selection.values]).dicts()]
-        expected = forecast(warehouse, results)
+        (expected,) = warehouse.query(FORECAST, {"results": results}).dicts()
         report = {
             "database": arguments.db_path,
             "before": before.isoformat(),
             "dry_run": arguments.dry_run,
-            **dataclasses.asdict(expected),
-            "quantiles": len(QUANTILES) * expected.rows,
+            **expected,
+            "quantiles": len(QUANTILES) * expected["rows"],
             "quantiles_each": len(QUANTILES),
             "least": MIN_SAMPLES,
         }
-        if (expected.rows or expected.arrivals) and not (arguments.yes and not arguments.dry_run):
+        if (expected["rows"] or expected["arrivals"]) and not (arguments.yes and not arguments.dry_run):
             if not arguments.dry_run and not sys.stdin.isatty():
                 raise UsageError(
                     f"compacting {arguments.db_path} cannot be undone: check with --dry-run, then add --yes"
                 )
-            measured_sizes = dataclasses.asdict(sizes(warehouse, results))
-            report["measured_on_a_copy"] = {f"{name}_bytes": size for name, size in measured_sizes.items()}
+            report["measured_on_a_copy"] = _sizes_on_a_copy(warehouse, results)
     if not arguments.json:
         print("\n".join(_lines(report)))
     if (report["rows"] or report["arrivals"]) and not arguments.dry_run:
@@ -240,17 +212,9 @@ def _number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
-def forecast(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
-    """What `replace_samples` would do to the results."""
-    return Forecast(**warehouse.query(FORECAST, {"results": list(results)}).dicts()[0])
-
-
-def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
-    """Replace the samples of the results with quantiles, all or none; returns what was replaced.
-
-    The file shrinks when it is rewritten: `Warehouse.compact`.
-    """
-    replaced_counts = forecast(warehouse, results)
+def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> None:
+    """Replace the samples of the results with quantiles, all or none. The file shrinks when it is rewritten:
+    `Warehouse.compact`."""
     now = naive_now()
 
     def replace(connection: Connection) -> None:
@@ -258,11 +222,11 @@ def replace_samples(warehouse: Warehouse, results: Sequence[str]) -> Forecast:
         connection.execute(DROP_ARRIVALS, {"results": list(results)})
 
     warehouse.change(replace)
-    return replaced_counts
 
 
-def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:
-    """The sizes of the file, or of a lake copied into a file, measured on a temporary copy. Raises StorageError."""
+def _sizes_on_a_copy(warehouse: Warehouse, results: Sequence[str]) -> dict[str, int]:
+    """The sizes of the file, or of a lake copied into a file, measured on a temporary copy: as it is, rewritten with
+    all samples (freeing unused space is not an effect of compacting), and after replacing them. Raises StorageError."""
     path = Path(tempfile.gettempdir(), "lake.duckdb") if warehouse.is_lake else Path(warehouse.path)
     with temporary_sibling(path) as copy, temporary_sibling(path) as rewritten:
         warehouse.backup(copy)
@@ -270,11 +234,11 @@ def sizes(warehouse: Warehouse, results: Sequence[str]) -> Sizes:
         with Warehouse.open(copy) as opened:
             replace_samples(opened, results)
             opened.backup(rewritten)
-        return Sizes(
-            before=before if warehouse.is_lake else path.stat().st_size,
-            rewritten=before,
-            after=rewritten.stat().st_size,
-        )
+        return {
+            "before_bytes": before if warehouse.is_lake else path.stat().st_size,
+            "rewritten_bytes": before,
+            "after_bytes": rewritten.stat().st_size,
+        }
 
 
 if __name__ == "__main__":
