@@ -109,6 +109,11 @@ def doubt_word(kinds: Sequence[str]) -> str:
     return max(severities, key=SEVERITIES.index) if severities else "see below" if kinds else ""
 
 
+def serious_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
+    """The kinds of doubt without those of severity info. Kinds that only importers have count."""
+    return tuple(kind for kind in kinds if kind not in KINDS or KINDS[kind].severity != "info")
+
+
 def listed_doubts(kinds: Sequence[str]) -> str:
     """The first kinds of doubt, and the number of the rest."""
     return listed(kinds, MAX_KINDS)
@@ -156,6 +161,14 @@ def settings_words(
         own = [name for name in sorted(names[subject]) if name in mode and name not in KIND_SETTINGS]
         described.append(", ".join([*parts, *(f"{name} {mode[name]}" for name in own)]) or None)
     return described
+
+
+def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each with the settings that distinguish it (`settings_words`) and its precision in words."""
+    return [
+        {**row, SETTINGS: words, "precision": precision_words(row["precision"], row["runtime_mode"])}
+        for row, words in zip(rows, settings_words(rows), strict=True)
+    ]
 
 
 def arrivals_words(arrivals: object) -> str:

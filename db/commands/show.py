@@ -16,7 +16,7 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarking.core.command_line import command, note
-from benchmarking.core.doubts import KINDS, doubt_notes
+from benchmarking.core.doubts import doubt_notes
 from benchmarking.core.errors import EXIT_NOT_ENOUGH_DATA, EXIT_OK
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN
@@ -40,7 +40,7 @@ from db.commands.arguments import (
     selection_in,
     unstored_in,
 )
-from db.values import doubt_word, heading, precision_words
+from db.values import doubt_word, heading, precision_words, serious_kinds
 
 if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
             (" ".join(filter(None, [*values, _point(row)])), row) for values, row in zip(named, rows, strict=True)
         ]
         failures = [f"{label}: {_state(row)}: {row['error']}" for label, row in labelled if row["status"] != "ok"]
-        doubts = doubt_notes((kind, label) for label, row in labelled for kind in _kinds(row))
+        doubts = doubt_notes((kind, label) for label, row in labelled for kind in serious_kinds(row["doubts"] or ()))
         rates = [
             throughput_note(label, row["throughput_samples_per_sec"], row[THROUGHPUT_AT_MEDIAN], "items/s")
             for label, row in labelled
@@ -202,12 +202,9 @@ def _peak_memory(row: Row) -> str | None:
 
 
 def _state(row: Row) -> str:
-    return row["status"].replace("_", " ") if row["status"] != "ok" else doubt_word(_kinds(row)) or "ok"
-
-
-def _kinds(row: Row) -> list[str]:
-    """The kinds of doubt more severe than information."""
-    return [kind for kind in row["doubts"] or () if kind not in KINDS or KINDS[kind].severity != "info"]
+    if row["status"] != "ok":
+        return str(row["status"]).replace("_", " ")
+    return doubt_word(serious_kinds(row["doubts"] or ())) or "ok"
 
 
 def age(seconds: float) -> str:

@@ -19,7 +19,7 @@ from db.analysis.gate.findings import Finding, QualityCheck
 from db.analysis.gate.gate import DETECTOR, DETECTOR_VERSION, PARAMETERS
 from db.analysis.history.changes import POINTS, RECOVERED, Regression, change_point_id
 from db.analysis.selection import EVERYTHING, Selection, judged_metrics, judged_value
-from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
+from db.values import SETTING_COLUMNS, with_words
 
 if TYPE_CHECKING:
     from db.analysis.history.histories import ChangePoint
@@ -147,15 +147,8 @@ def list_alerts(warehouse: Warehouse, selection: Selection, triages: Sequence[st
     rows = warehouse.query(
         LIST_ALERTS.format(condition=selection.condition), (*selection.values, list(triages))
     ).dicts()
-    return [
-        {
-            **row,
-            SETTINGS: words,
-            "precision": precision_words(row["precision"], row["runtime_mode"]),
-            **{name: json.loads(row[name]) for name in ("axes", "parameters", "runtime_mode")},
-        }
-        for row, words in zip(rows, settings_words(rows), strict=True)
-    ]
+    columns = ("axes", "parameters", "runtime_mode")
+    return [{**row, **{name: json.loads(row[name]) for name in columns}} for row in with_words(rows)]
 
 
 def with_recovery(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import DETECTOR, PARAMETERS, seen_levels, without_open_alarms
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
-from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
+from db.values import SETTING_COLUMNS, with_words
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -326,11 +326,7 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
     sql = RESULTS.format(columns=", ".join(COLUMNS), value=judged_value(metric), condition=condition)
-    rows = warehouse.query(sql, values).dicts()
-    return [
-        {**row, SETTINGS: words, "precision": precision_words(row["precision"], row["runtime_mode"])}
-        for row, words in zip(rows, settings_words(rows), strict=True)
-    ]
+    return with_words(warehouse.query(sql, values).dicts())
 
 
 def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:

@@ -30,7 +30,7 @@ from db.analysis.history.detector import NAME, PARAMETERS, VERSION, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import literal
 from db.migrate import view_query
-from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
+from db.values import SETTING_COLUMNS, with_words
 from db.warehouse import OutdatedError, Warehouse
 
 if TYPE_CHECKING:
@@ -325,14 +325,8 @@ def regressions(
     values = [list(by_name), *dates.values, *selection.values]
     rows = warehouse.query(sql, values).dicts()
     shifts = common_shifts(warehouse, ((by_name[row["metric"]], row["session_id"]) for row in rows))
-    # The rows with the settings that distinguish them.
     runs = sorted({row["run_id"] for row in rows})
     modes = {row["run_id"]: row for row in warehouse.query(MODES, [runs]).dicts()} if runs else {}
-    rows = [{**row, **modes[row["run_id"]]} for row in rows]
-    with_settings = [
-        {**row, SETTINGS: settings, "precision": precision_words(row["precision"], row["runtime_mode"])}
-        for row, settings in zip(rows, settings_words(rows), strict=True)
-    ]
     names = [field.name for field in fields(Regression) if field.name not in ("metric", "point", "common_shift")]
     return tuple(
         Regression(
@@ -341,7 +335,7 @@ def regressions(
             point=Point.from_columns(row),
             common_shift=shifts.get((row["metric"], row["hardware_id"], row["session_id"])),
         )
-        for row in with_settings
+        for row in with_words([{**row, **modes[row["run_id"]]} for row in rows])
     )
 
 

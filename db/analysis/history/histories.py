@@ -27,13 +27,14 @@ from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import PARAMETERS, Change, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
-from db.values import SETTING_COLUMNS, SETTINGS, precision_words, settings_words
+from db.values import SETTING_COLUMNS, SETTINGS, settings_words, with_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
     from db.warehouse import Warehouse
 
 SUBJECTS = ("model_id", "device", "runtime", "precision", "device_name")
+SHOWN = (*SUBJECTS, SETTINGS)
 SERIES = f"""
 SELECT
     series_id,
@@ -119,23 +120,17 @@ def histories(
     warehouse: Warehouse, selection: Selection, metric: Metric, *, limit: int | None = None
 ) -> tuple[tuple[History, ...], int]:
     """The histories of at most `limit` series with selected results, by model, and the total number of such series."""
-    newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
-    sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
-    series = warehouse.query(sql, selection.values).dicts()
-    shown = series[:limit]
-    results = _points(warehouse, [row["series_id"] for row in shown], selection, metric)
-    with_settings = [{**row, SETTINGS: words} for row, words in zip(shown, settings_words(shown), strict=True)]
+    series, total = _series_with_runs(warehouse, selection, metric, limit)
     found: list[History] = []
-    for row in with_settings:
-        rows = results[row["series_id"]]
-        selected = [result["is_selected"] for result in rows]
-        points = [_point(result) for result in rows]
+    for row, runs in series:
+        selected = [run["is_selected"] for run in runs]
+        points = [_point(run) for run in runs]
         values = [point.value for point in points]
         changes = detect(values)
         found.append(
             History(
                 series_id=row["series_id"],
-                subject=_subject(row),
+                subject={name: row[name] for name in SHOWN},
                 point=Point.from_columns(row),
                 points=tuple(point for point, is_selected in zip(points, selected, strict=True) if is_selected),
                 runs=len(points),
@@ -148,7 +143,7 @@ def histories(
                 left_out=row["results"] - row["fit"],
             )
         )
-    return tuple(found), len(series)
+    return tuple(found), total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +167,8 @@ def worse_trends(
     """The trends to the worse of the selected series whose newest run is within the dates, worst first."""
     within = selection.within(dates)
     found: list[WorseTrend] = []
-    newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
     for metric in metrics:
-        sql = SERIES.format(value=judged_value(metric), condition=within.condition, newest=newest)
-        series = warehouse.query(sql, within.values).dicts()
-        points = _points(warehouse, [row["series_id"] for row in series], within, metric)
-        for row, settings in zip(series, settings_words(series), strict=True):
-            runs = points[row["series_id"]]
+        for row, runs in _series_with_runs(warehouse, within, metric)[0]:
             trend = find_trend([run["value"] for run in runs]) if runs[-1]["is_selected"] else None
             if trend is None or not metric.is_worse(trend.change):
                 continue
@@ -187,7 +177,7 @@ def worse_trends(
                     metric=metric,
                     trend=trend,
                     series_id=row["series_id"],
-                    subject=_subject({**row, SETTINGS: settings}),
+                    subject={name: row[name] for name in SHOWN},
                     point=Point.from_columns(row),
                     first=_point(runs[-trend.runs]),
                     newest=_point(runs[-1]),
@@ -211,17 +201,20 @@ def series_too_short(warehouse: Warehouse, selection: Selection, metric: Metric)
     return int(row["short"]), int(row["series"])
 
 
-def _points(
-    warehouse: Warehouse, series: Sequence[str], selection: Selection, metric: Metric
-) -> dict[str, list[dict[str, Any]]]:
+def _series_with_runs(
+    warehouse: Warehouse, selection: Selection, metric: Metric, limit: int | None = None
+) -> tuple[list[tuple[dict[str, Any], list[dict[str, Any]]]], int]:
+    """At most `limit` series with selected results, by model, each with all of its runs, and the number of all such
+    series."""
+    newest = ", ".join(f"max_by({name}, (started_at, result_id)) AS {name}" for name in NEWEST_COLUMNS)
+    sql = SERIES.format(value=judged_value(metric), condition=selection.condition, newest=newest)
+    series = warehouse.query(sql, selection.values).dicts()
+    shown = with_words(series[:limit])
     sql = POINTS.format(value=judged_value(metric), condition=selection.condition)
-    rows = warehouse.query(sql, [*selection.values, list(series)]).dicts() if series else []
-    return {name: list(members) for name, members in groupby(rows, key=lambda row: str(row["series_id"]))}
-
-
-def _subject(row: Mapping[str, Any]) -> dict[str, str | None]:
-    precision = precision_words(row["precision"], row["runtime_mode"])
-    return {**{name: row[name] for name in (*SUBJECTS, SETTINGS)}, "precision": precision}
+    values = [*selection.values, [row["series_id"] for row in shown]]
+    rows = warehouse.query(sql, values).dicts() if shown else []
+    runs = {name: list(members) for name, members in groupby(rows, key=lambda row: str(row["series_id"]))}
+    return [(row, runs[row["series_id"]]) for row in shown], len(series)
 
 
 def _point(row: Mapping[str, Any]) -> HistoryPoint:

@@ -15,10 +15,9 @@ from benchmarking.core.text import BARS, counted, markdown_escaped, markdown_tab
 from benchmarking.core.verdicts.trends import Trend
 from db.analysis.history.changes import RECOVERED, Regression
 from db.analysis.history.detector import CLIP_REACH
-from db.analysis.history.histories import SUBJECTS, ChangePoint, History, WorseTrend
+from db.analysis.history.histories import SHOWN, ChangePoint, History, WorseTrend
 from db.values import SETTINGS, heading, percent_change
 
-SHOWN = (*SUBJECTS, SETTINGS)
 PERCENTILE = re.compile(r"_p9\d_")
 ENVIRONMENT = "environment?"
 SUSPECTED = "suspected: first found with the newest run; the next run of its series confirms or withdraws it"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.axes import POINT_COLUMNS, POINT_FIELDS
-from benchmarking.core.doubts import KINDS
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY, energy_per_item
 from benchmarking.core.quality import QUALITY_METRICS, Quality
@@ -31,6 +30,7 @@ from db.analysis.recommend.recommendation import (
 )
 from db.analysis.selection import Selection, unstored
 from db.run_records import qualities
+from db.values import serious_kinds
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -446,7 +446,7 @@ def newer_doubtful(warehouse: Warehouse, shown: Collection[str]) -> Mapping[str,
             result_id=row["result_id"],
             started_at=row["started_at"],
             state=f"is {row['validity']}" if row["status"] == "ok" else row["status"].replace("_", " "),
-            doubts=tuple(kind for kind in row["doubts"] if kind not in KINDS or KINDS[kind].severity != "info"),
+            doubts=serious_kinds(row["doubts"]),
             latency_ms=row["latency_ms"],
         )
         for row in warehouse.query(NEWER, (list(shown),)).dicts()
