@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,10 +89,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
     """Create or open the database. A locked file is fine: storing will wait for it. A lake's server may be restarting,
     which must not end a command that has yet to measure."""
     wait_s = arguments.lock_timeout if is_lake(arguments.database) else 0.0
-    try:
+    with suppress(LockedError):
         Warehouse.open(arguments.database, lock_timeout_s=wait_s).close()
-    except LockedError:
-        return EXIT_OK
     return EXIT_OK
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command, note
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, StorageError, UsageError
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.tables import Table, table_text
 from benchmarking.core.terminal import stdout_page
 from benchmarking.core.text import counted
@@ -60,17 +58,6 @@ FROM benchmark_runs run JOIN benchmark_results USING (run_id)
 WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition})
 GROUP BY ALL ORDER BY run.started_at, run.run_id
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """What became of a run file."""
-
-    path: str
-    trash: str | None = None
-    """Its new path; None if it was not moved."""
-    problem: str | None = None
-    """Why it could not be moved."""
 
 
 @command(NAME, interrupted="runs are deleted all or none")
@@ -115,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
     if not arguments.json and notes:
         about = tuple((f"{one['target_kind']} {one['target_id']}", one["author"] or "", one["note"]) for one in notes)
         print(table_text(Table(headings=("note about", "author", "text"), rows=about), stdout_page()))
-    moved: list[Moved] = []
+    moved: list[dict[str, str | None]] = []
     is_done = bool(runs) and not arguments.dry_run
     if is_done:
         if not arguments.yes:
@@ -125,34 +112,35 @@ def main(argv: Sequence[str]) -> int:
             warehouse.remove_runs([run["run_id"] for run in runs])
         moved = [_moved(run) for run in runs if run["origin_format"] is None and run["source"]]
     if arguments.json:
-        files = [asdict(one) for one in moved]
         stored_notes = [plain_values(one) for one in notes]
         ids = [run["run_id"] for run in runs]
-        print_json({"deleted": is_done, "runs": ids, "notes": stored_notes, "files": files})
-        return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
+        print_json({"deleted": is_done, "runs": ids, "notes": stored_notes, "files": moved})
+        return EXIT_FAILED if any(one["problem"] for one in moved) else EXIT_OK
     for one in moved:
-        if one.problem:
-            note(f"{NAME}: {one.path}: {one.problem}")
+        if one["problem"]:
+            note(f"{NAME}: {one['path']}: {one['problem']}")
     if is_done:
-        in_trash = sum(one.trash is not None for one in moved)
+        in_trash = sum(one["trash"] is not None for one in moved)
         with_notes = f" with {counted(len(notes), 'note')}" if notes else ""
         moved_files = f"; {counted(in_trash, 'run file')} moved to {TRASH} beside them" if in_trash else ""
         print(f"deleted {counted(len(runs), 'run')}{with_notes}{moved_files}")
     elif runs:
         print(f"would delete {counted(len(runs), 'run')} (dry run: nothing was deleted)")
-    return EXIT_FAILED if any(one.problem for one in moved) else EXIT_OK
+    return EXIT_FAILED if any(one["problem"] for one in moved) else EXIT_OK
 
 
-def _moved(run: dict[str, Any]) -> Moved:
-    """Move a run's file to the folder .trash beside it, unless it is gone or has another content by now."""
+def _moved(run: dict[str, Any]) -> dict[str, str | None]:
+    """Move a run's file to the folder .trash beside it, unless it is gone or has another content by now. Returns its
+    `path`, and its new one (`trash`) or why it could not be moved (`problem`)."""
     from benchmarking.core.untrusted.input_files import unpacked_digest
 
     path = Path(run["source"])
+    kept: dict[str, str | None] = {"path": str(path), "trash": None, "problem": None}
     if not path.is_file():
-        return Moved(path=str(path))
+        return kept
     try:
         if unpacked_digest(path) != run["source_sha256"]:
-            return Moved(path=str(path), problem="its content is not that of the deleted run: left in place")
+            return {**kept, "problem": "its content is not that of the deleted run: left in place"}
         folder = path.parent / TRASH
         folder.mkdir(exist_ok=True)
         # Linked, then unlinked: a rename would replace a file that another command has just put there.
@@ -160,8 +148,8 @@ def _moved(run: dict[str, Any]) -> Moved:
         target = next(folder / name for name in itertools.chain([path.name], names) if publish(path, folder / name))
         path.unlink(missing_ok=True)
     except (OSError, StorageError) as error:
-        return Moved(path=str(path), problem=f"cannot be moved: {getattr(error, 'strerror', None) or error}")
-    return Moved(path=str(path), trash=str(target))
+        return {**kept, "problem": f"cannot be moved: {getattr(error, 'strerror', None) or error}"}
+    return {**kept, "trash": str(target)}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ if __package__ in (None, ""):  # run as a file: the path has its folder, not the
 
 from benchmarking.core.command_line import command
 from benchmarking.core.errors import EXIT_OK, BenchhouseError, UsageError
-from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.settings import add_settings, one_of
 from benchmarking.core.shared_settings import COMMON
 from db.commands.arguments import add_database, command_parser, open_to_read
@@ -84,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     add_database(parser)
     arguments = parser.parse_args(argv)
     if arguments.examples:
-        print("\n\n".join(f"-- {example.question}\n{example.sql};" for example in EXAMPLE_QUERIES))
+        print("\n\n".join(f"-- {question}{sql};" for question, sql in EXAMPLE_QUERIES.items()))
         return EXIT_OK
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and arguments.timeout is not None:
@@ -165,73 +164,50 @@ def _is_script(path: Path) -> bool:
         return file.read(2) == b"#!"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """A question and its SQL."""
-
-    question: str
-    sql: str
-
-
-EXAMPLE_QUERIES = (
-    Example(
-        question="Which runtime is fastest for each model and point?",
-        sql="""SELECT model_id, batch_size, sequence_length, device_name, runtime, precision, latency_median_ms
+EXAMPLE_QUERIES = {
+    "Which runtime is fastest for each model and point?": """
+SELECT model_id, batch_size, sequence_length, device_name, runtime, precision, latency_median_ms
 FROM hardware_comparison
 WHERE times_fastest = 1""",
-    ),
-    Example(
-        question="How much faster than eager float32 is each runtime, and how far off are its outputs?",
-        sql="""SELECT model_id, batch_size, sequence_length, runtime, precision,
+    "How much faster than eager float32 is each runtime, and how far off are its outputs?": """
+SELECT model_id, batch_size, sequence_length, runtime, precision,
     speedup, speedup_ci_low, speedup_ci_high, output_error
 FROM runtime_comparison
 WHERE is_ranked AND speedup IS NOT NULL""",
-    ),
-    Example(
-        question="How does throughput scale with batch size?",
-        sql="""SELECT model_id, runtime, precision, sequence_length, batch_size, throughput_samples_per_sec,
+    "How does throughput scale with batch size?": """
+SELECT model_id, runtime, precision, sequence_length, batch_size, throughput_samples_per_sec,
     memory_peak_mb
 FROM hardware_comparison
 ORDER BY model_id, runtime, precision, sequence_length, batch_size""",
-    ),
-    Example(
-        question="What could not be measured, and why?",
-        sql="""SELECT model_id, device, runtime, precision, batch_size, sequence_length, status, error
+    "What could not be measured, and why?": """
+SELECT model_id, device, runtime, precision, batch_size, sequence_length, status, error
 FROM latest_results
 WHERE status <> 'ok'""",
-    ),
-    Example(
-        question="Which results are doubtful, and why?",
-        sql="""SELECT doubt, validity, count(*) AS results
+    "Which results are doubtful, and why?": """
+SELECT doubt, validity, count(*) AS results
 FROM (SELECT unnest(doubts) AS doubt, validity FROM all_results)
 GROUP BY doubt, validity
 ORDER BY results DESC, doubt""",
-    ),
-    Example(
-        question="Which runs are the newest, and on which versions?",
-        sql="""SELECT started_at, model_id, device, runtime, precision, status, versions['torch'] AS torch, host
+    "Which runs are the newest, and on which versions?": """
+SELECT started_at, model_id, device, runtime, precision, status, versions['torch'] AS torch, host
 FROM benchmark_runs
 ORDER BY started_at DESC
 LIMIT 20""",
-    ),
-    Example(
-        question="How much do the launches of a result differ?",
-        sql="""SELECT model_id, runtime, batch_size, raw.launch, raw.sample_count,
+    "How much do the launches of a result differ?": """
+SELECT model_id, runtime, batch_size, raw.launch, raw.sample_count,
     raw.median AS median_ms, raw.p99 AS p99_ms
 FROM raw_benchmark_data raw JOIN all_results USING (result_id)
 WHERE raw.phase = 'measure' AND raw.metric = 'latency_wall'
 ORDER BY model_id, runtime, batch_size, result_id, raw.launch""",
-    ),
-    Example(
-        question="Where does the time of a fresh process go before its first call?",
-        sql="""SELECT model_id, runtime, load_spawn_s, load_import_s, load_device_init_s, load_weights_read_s,
+    "Where does the time of a fresh process go before its first call?": """
+SELECT model_id, runtime, load_spawn_s, load_import_s, load_device_init_s, load_weights_read_s,
     load_to_device_s, load_time_s
 FROM benchmark_runs
 WHERE load_time_s IS NOT NULL
 ORDER BY load_time_s DESC
 LIMIT 20""",
-    ),
-)
+}
+"""Question -> its SQL, which begins on a new line."""
 
 
 if __name__ == "__main__":

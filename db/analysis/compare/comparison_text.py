@@ -48,33 +48,36 @@ class ComparisonWords:
     """What the verdicts are based on, and the points without a verdict."""
 
 
-def comparison_words(comparison: Comparison, *, only_changes: bool = False) -> ComparisonWords:
+def comparison_words(comparison: Comparison, *, only_changes: bool = False, page: Page = PLAIN) -> ComparisonWords:
     """The parts that the texts are made of."""
+    findings = [finding for finding in comparison.findings if finding.judgement.change is not None]
+    if only_changes:
+        findings = [finding for finding in findings if finding.judgement.verdict in CHANGED]
     return ComparisonWords(
         summary=_summary(comparison),
         head=tuple(_head(comparison)),
-        table=_table(comparison, only_changes=only_changes),
-        findings=tuple(_listed_findings(comparison, only_changes=only_changes)),
+        table=_table(comparison, findings, page),
+        findings=tuple(findings),
         notes=tuple(_notes(comparison)),
     )
 
 
 def comparison_text(comparison: Comparison, *, only_changes: bool = False, page: Page = PLAIN) -> str:
     """Text for a terminal."""
-    table = _table(comparison, only_changes=only_changes, page=page)
-    head = wrapped("\n".join(_head(comparison)), page.text_width)
-    below = wrapped("\n".join([_summary(comparison), *_notes(comparison)]), page.text_width)
-    return "\n\n".join(part for part in (head, table_text(table, page) if table.rows else "", below) if part)
+    words = comparison_words(comparison, only_changes=only_changes, page=page)
+    head = wrapped("\n".join(words.head), page.text_width)
+    below = wrapped("\n".join([words.summary, *words.notes]), page.text_width)
+    table = table_text(words.table, page) if words.findings else ""
+    return "\n\n".join(part for part in (head, table, below) if part)
 
 
 def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -> str:
     """Markdown for a pull request comment, with names escaped."""
-    table = _table(comparison, only_changes=only_changes)
-    head, notes = _head(comparison), _notes(comparison)
-    parts = [f"**{markdown_escaped(_summary(comparison))}**", "\n".join(f"- {markdown_escaped(line)}" for line in head)]
-    parts += [markdown_table(table.headings, table.rows, right=table.numbers)] if table.rows else []
-    parts += ["\n".join(f"- {markdown_escaped(line)}" for line in notes)] if notes else []
-    return "\n\n".join(parts)
+    words = comparison_words(comparison, only_changes=only_changes)
+    head, notes = ("\n".join(f"- {markdown_escaped(line)}" for line in lines) for lines in (words.head, words.notes))
+    table = words.table
+    rows = markdown_table(table.headings, table.rows, right=table.numbers) if words.findings else ""
+    return "\n\n".join(part for part in (f"**{markdown_escaped(words.summary)}**", head, rows, notes) if part)
 
 
 def comparison_junit(comparison: Comparison, asked: Sequence[Condition], exit_code: int, reason: str) -> str:
@@ -129,9 +132,8 @@ def _head(comparison: Comparison) -> list[str]:
     return [line for line in lines if line]
 
 
-def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) -> Table:
-    """A row per comparable finding, without the subjects that all of them share."""
-    findings = _listed_findings(comparison, only_changes=only_changes)
+def _table(comparison: Comparison, findings: Sequence[Finding], page: Page) -> Table:
+    """A row per finding, without the subjects that all of the comparison share."""
     several = _several(comparison)
     unit = comparison.unit
     number_column = partial(Column[Finding], is_number=True)
@@ -151,12 +153,6 @@ def _table(comparison: Comparison, *, only_changes: bool, page: Page = PLAIN) ->
         Column[Finding](heading="doubts", text=_doubts, is_state=True),
     ]
     return table_of(columns, findings, page)
-
-
-def _listed_findings(comparison: Comparison, *, only_changes: bool) -> list[Finding]:
-    """The findings that have a row."""
-    findings = [finding for finding in comparison.findings if finding.judgement.change is not None]
-    return [finding for finding in findings if not only_changes or finding.judgement.verdict in CHANGED]
 
 
 def _subject(name: str, finding: Finding) -> str:

@@ -193,10 +193,8 @@ def options_by_workload(
     for row in rows:
         point = Point.from_columns(row)
         columns = ("result_id", "run_id", "session_id", "hardware_id", "device", "device_name", "device_type")
-        tokens = _tokens_per_sec(row)
-        # The runtime's settings, threads and processors, which distinguish series.
-        bound = {"threads": row["num_threads"], "processors": row["cpu_list"]}
-        runtime_mode = {**stated_mode(row), **{name: value for name, value in bound.items() if value is not None}}
+        rate: float | None = row["throughput_tokens_per_sec"]
+        tokens = rate if rate is not None and rate > 0 else None  # of a model without tokens, and of some imports, none
         option = Option(
             **{name: row[name] for name in (*columns, "runtime", "precision", "validity")},
             **_measured(row, row["missing"], point),
@@ -206,7 +204,7 @@ def options_by_workload(
             latency_stated_ms=next(filter(None, (stated_value(row, name) for name in AT_LEAST_MEDIAN)), None)
             if row["origin_definition"] is not None
             else None,
-            runtime_mode=runtime_mode,
+            runtime_mode={**stated_mode(row), **binding(row["num_threads"], row["cpu_list"])},
             doubts=doubt_kinds(row["extra"]),
             newer=newer.get(row["result_id"]),
             is_between=row["ci_scope"] == "between",
@@ -219,7 +217,7 @@ def options_by_workload(
             config_hash=workload_config(row),
             definition=row["origin_definition"],
             axes=tuple(sorted(axes.items())),
-            has_tokens=_tokens_per_sec(row) is not None,
+            has_tokens=tokens is not None,
         )
         by_workload.setdefault(workload, []).append(_with_quality(option, known.get(row["run_id"])))
     return {
@@ -348,7 +346,6 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
     throughput = metrics.get("throughput_tokens_per_sec") or metrics.get("throughput_samples_per_sec")
     if result.status != "ok" or result.validity not in ("valid", "noisy") or not throughput:
         return None
-    bound = {"threads": cell.num_threads, "processors": cell.cpu_list}
     option = Option(
         result_id=result.result_id,
         run_id=run.run_id,
@@ -358,7 +355,7 @@ def option_of(run: Run, result: Result, rates: Sequence[float]) -> Option | None
         device_name=cell.device.name,
         device_type=cell.device.type,
         runtime=cell.runtime,
-        runtime_mode={**cell.runtime_mode, **{name: value for name, value in bound.items() if value is not None}},
+        runtime_mode={**cell.runtime_mode, **binding(cell.num_threads, cell.cpu_list)},
         precision=cell.precision,
         validity=result.validity,
         doubts=tuple(dict.fromkeys(doubt.kind for doubt in result.doubts if doubt.severity != "info")),
@@ -416,16 +413,16 @@ def stated_mode(row: Row) -> dict[str, Any]:
     return mode if quantization is None else {"quantization": quantization, **mode}
 
 
+def binding(num_threads: int | None, cpu_list: str | None) -> dict[str, int | str]:
+    """Threads and processors where they are set, as further settings of a runtime: they distinguish series."""
+    bound = {"threads": num_threads, "processors": cpu_list}
+    return {name: value for name, value in bound.items() if value is not None}
+
+
 def stated_value(row: Row, column: str) -> float | None:
     """The column's value; for an import with too few samples for it, the one that its file states."""
     value: float | None = row[column] if column in row else row["other_metrics"].get(column)
     return row["other_metrics"].get(f"stated_{column}") if value is None else value
-
-
-def _tokens_per_sec(row: Row) -> float | None:
-    """Tokens per second; None for models without tokens, and for imports without a positive number."""
-    rate: float | None = row["throughput_tokens_per_sec"]
-    return rate if rate is not None and rate > 0 else None
 
 
 def why_no_energy(missing: Mapping[str, str]) -> str:

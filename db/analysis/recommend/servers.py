@@ -45,6 +45,7 @@ from benchmarking.core.text import counted, number
 from db.analysis.gate.candidates import doubt_kinds
 from db.analysis.recommend.measured_options import (
     Computed,
+    binding,
     newer_doubtful,
     stated_mode,
     stated_value,
@@ -471,9 +472,8 @@ LOAD_SETTINGS = (LOOP, "arrivals", *REQUEST_SETTINGS, "slo", SLO_SHARE)
 
 def _mode(row: Row) -> dict[str, object]:
     mode = {name: value for name, value in stated_mode(row).items() if name not in LOAD_SETTINGS}
-    batch_size = row["batch_size"] if row["batch_size"] > 1 else None
-    limits = {"threads": row["num_threads"], "processors": row["cpu_list"], "batch_size": batch_size}
-    return {**mode, **{name: value for name, value in limits.items() if value is not None}}
+    batch = {"batch_size": row["batch_size"]} if row["batch_size"] > 1 else {}
+    return {**mode, **binding(row["num_threads"], row["cpu_list"]), **batch}
 
 
 def _server_key(row: Row) -> tuple[Any, ...]:
