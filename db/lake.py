@@ -450,14 +450,6 @@ def copy_to_file(connection: DuckDB, target: Path) -> None:
         _finish_copy(connection, name)
 
 
-def clear(connection: DuckDB, lake: Lake) -> None:
-    """Drop all tables and views, or none; `db.migrate` has checked that they are ours."""
-    with lake.transaction(connection):
-        migrate.drop_views(connection)
-        for table in migrate.table_list(connection):
-            connection.execute(f"DROP TABLE {quoted(table)}")
-
-
 def compact(connection: DuckDB, lake: Lake) -> tuple[int, int]:
     """Write rows in the catalog into files, join small files, and delete files that are no longer needed.
 

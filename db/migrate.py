@@ -216,11 +216,9 @@ def migrate(connection: Connection, name: str, steps: Sequence[Migration] | None
 
 
 def clear(connection: Connection) -> None:
-    """Drop all tables and views, or none; `refuse_foreign` has checked that they are ours."""
+    """Drop all tables and views of a file, or none: see `drop_everything`."""
     with without_log(connection), transaction(connection):
-        drop_views(connection)
-        for table in table_list(connection):
-            connection.execute(f"DROP TABLE {quoted(table)}")
+        drop_everything(connection)
     connection.execute("CHECKPOINT")
 
 
@@ -284,6 +282,13 @@ def _note(connection: Connection, step: Migration) -> None:
         f"INSERT OR REPLACE INTO {BOOKKEEPING} (version, name, sha256, applied_at) VALUES (?, ?, ?, ?)",
         [step.version, step.name, step.sha256, now],
     )
+
+
+def drop_everything(connection: Connection) -> None:
+    """Drop all tables and views inside the caller's transaction; `refuse_foreign` has checked that they are ours."""
+    drop_views(connection)
+    for table in table_list(connection):
+        connection.execute(f"DROP TABLE {quoted(table)}")
 
 
 def drop_views(connection: Connection) -> None:

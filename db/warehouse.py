@@ -254,7 +254,8 @@ class Warehouse:
             def clear() -> None:
                 with translate_errors(name), lake.connect(of_lake, read_only=False, create=True) as connection:
                     migrate.refuse_foreign(connection, name, is_lake=True, is_overwritten=True)
-                    lake.clear(connection, of_lake)
+                    with of_lake.transaction(connection):
+                        migrate.drop_everything(connection)
                 of_lake.end_watch()
 
             of_lake.repeated(clear)

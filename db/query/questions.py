@@ -66,6 +66,8 @@ MEMORY_BYTES = 4 * 1024**3
 single values heed no other limit."""
 NICENESS = 10
 """Of the process that answers: other work, such as the pages of the dashboard, comes first."""
+LOCK_TIMEOUT_S = 30.0
+"""Time to wait for the lock of the file, by default."""
 GRACE_S = 5.0
 """Time after the limit at which the process ends by itself if it was not killed."""
 TOO_LARGE = f"the query needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
@@ -160,7 +162,7 @@ def answering(
     params: Mapping[str, str] | None = None,
     *,
     timeout_s: float | None = None,
-    lock_timeout_s: float = 30.0,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
     limit: AnswerLimit | None = None,
 ) -> Iterator[Answer]:
     """The answer to one statement, with `params` bound to its `$name`; the rows are read inside the `with`.
@@ -174,14 +176,12 @@ def answering(
 
 
 @contextmanager
-def answering_in_parquet(
-    database: str | Path, sql: str, *, timeout_s: float | None = None, lock_timeout_s: float = 30.0
-) -> Iterator[Iterator[bytes]]:
+def answering_in_parquet(database: str | Path, sql: str, *, timeout_s: float | None) -> Iterator[Iterator[bytes]]:
     """The answer to one statement as a Parquet file, in parts, written by the same process within the same limits.
 
     Raises like `answering`, and UsageError for a column whose type Parquet does not have.
     """
-    with _question_process(database, sql, None, "parquet", timeout_s, lock_timeout_s) as (answers, _):
+    with _question_process(database, sql, None, "parquet", timeout_s, LOCK_TIMEOUT_S) as (answers, _):
         yield answers.parts()
 
 
