@@ -347,9 +347,11 @@ FROM all_results WHERE result_id IN (SELECT unnest(?::VARCHAR[]))
 ORDER BY started_at DESC, model_id, device, runtime, precision, batch_size, sequence_length, result_id
 """
 TRENDS = f"""
-WITH newest AS (
-    SELECT series_id, history_time, started_at, {{value}} AS value FROM all_results
-    WHERE {FIT_RESULTS} AND list_contains(?::VARCHAR[], series_id)
+WITH shown AS (
+    SELECT unnest($series::VARCHAR[]) AS series_id, unnest($times::TIMESTAMP[]) AS shown_at
+), newest AS (
+    SELECT series_id, history_time, started_at, {{value}} AS value FROM all_results JOIN shown USING (series_id)
+    WHERE {FIT_RESULTS} AND list_contains($series::VARCHAR[], series_id) AND started_at <= shown_at
     QUALIFY row_number() OVER (PARTITION BY series_id ORDER BY history_time DESC, started_at DESC) <= {TREND_RUNS}
 )
 SELECT series_id, list(value ORDER BY history_time, started_at) AS trend FROM newest GROUP BY series_id
@@ -361,9 +363,9 @@ def newest_results(
 ) -> tuple[list[dict[str, Any]], int]:
     """The newest selected result of at most `limit` series, newest first, and the total number of such series.
 
-    In each row, `trend` has the values of the series' valid and noisy results up to the newest selected one, oldest
-    first, `launch_values` the metric's value in each launch of the result, and `settings` what distinguishes the row
-    from others of its model, device, runtime and precision.
+    In each row, `trend` has the values of the series' valid and noisy results up to the shown one, oldest first,
+    `launch_values` the metric's value in each launch of the result, and `settings` what distinguishes the row from
+    others of its model, device, runtime and precision.
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
@@ -377,7 +379,8 @@ def newest_results(
     columns = [*names, *([own] if metric.column != DEFAULT_METRIC else [])]
     sql = NEWEST_RESULTS.format(columns=", ".join(dict.fromkeys(columns)))
     rows = warehouse.query(sql, [[head["result_id"] for head in newest]]).dicts()
-    trends = warehouse.query(TRENDS.format(value=judged_value(metric)), [[row["series_id"] for row in rows]]).dicts()
+    shown = {"series": [row["series_id"] for row in rows], "times": [row["started_at"] for row in rows]}
+    trends = warehouse.query(TRENDS.format(value=judged_value(metric)), shown).dicts()
     values = {row["series_id"]: row["trend"] for row in trends}
     launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0

@@ -66,6 +66,10 @@ def test_the_trend_is_that_of_the_fit_results_in_order(show, tmp_path, empty_dat
     assert row["trend"] == pytest.approx(values)
     assert row["latency_median_ms"] == pytest.approx(values[-1])
     assert "▂▄▁█" in show(path)[1]
+    _, out, _ = show(path, "until=2026-01-03", "--json")
+    (row,) = json.loads(out)
+    assert row["trend"] == pytest.approx(values[:3]), "no later run belongs to the trend up to an earlier result"
+    assert row["latency_median_ms"] == pytest.approx(values[2])
 
 
 def test_a_quantization_stands_for_the_precision_that_it_has_no_word_for(
