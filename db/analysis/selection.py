@@ -46,7 +46,7 @@ from benchmarking.core.provenance import naive_now, naive_utc
 from benchmarking.core.records import PRECISIONS
 from benchmarking.core.suggestions import meant_by, named_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
-from db.connection import json_pointer, literal
+from db.connection import literal
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -453,29 +453,29 @@ CUSTOM_NAMES = """
 SELECT DISTINCT unnest(map_keys(other_metrics)) AS name FROM benchmark_results
 WHERE cardinality(other_metrics) > 0 ORDER BY name
 """
-CUSTOM_DEFINITIONS = """
-SELECT DISTINCT extra->>$unit AS unit, extra->>$better AS better
-FROM benchmark_results WHERE other_metrics[$name] IS NOT NULL
-ORDER BY unit, better
-"""
-
-
 METRIC_DEFINITIONS = """
 SELECT DISTINCT extra->$about AS about FROM benchmark_results WHERE cardinality(other_metrics) > 0 AND about IS NOT NULL
 """
 
 
-def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
-    """By name, the metrics without a column that results define with unit and direction. A metric with several units or
-    directions has neither, and is not judged."""
-    definitions: dict[str, set[tuple[str, Direction | None]]] = {}
+def _definitions(warehouse: Warehouse) -> dict[str, set[tuple[str | None, Direction | None]]]:
+    """Unit and direction of each metric without a column, as results define them; None for what they do not state."""
+    definitions: dict[str, set[tuple[str | None, Direction | None]]] = {}
     for row in warehouse.query(METRIC_DEFINITIONS, {"about": f"$.{CUSTOM_METRICS}"}).dicts():
         stated = json.loads(row["about"])
         for name, definition in stated.items() if isinstance(stated, dict) else ():
             fields = definition if isinstance(definition, dict) else {}
+            unit = None if fields.get("unit") is None else str(fields["unit"])
             better = fields.get("better") if fields.get("better") in get_args(Direction) else None
-            definitions.setdefault(name, set()).add((str(fields.get("unit") or ""), better))
-    unique = {name: stated.pop() if len(stated) == 1 else ("", None) for name, stated in definitions.items()}
+            definitions.setdefault(name, set()).add((unit, better))
+    return definitions
+
+
+def custom_metrics(warehouse: Warehouse) -> dict[str, Metric]:
+    """By name, the metrics without a column that results define with unit and direction. A metric with several units or
+    directions has neither, and is not judged."""
+    stated = {name: {(unit or "", better) for unit, better in found} for name, found in _definitions(warehouse).items()}
+    unique = {name: found.pop() if len(found) == 1 else ("", None) for name, found in stated.items()}
     return {name: custom_metric(name, *unique[name]) for name in sorted(unique)}
 
 
@@ -496,9 +496,8 @@ def judged_metric(warehouse: Warehouse, name: str) -> Metric:
     if name in JUDGED:
         return JUDGED[name]
     choice(name, (*JUDGED, *(row["name"] for row in warehouse.query(CUSTOM_NAMES).dicts())), "metric")
-    paths = {part: json_pointer(CUSTOM_METRICS, name, part) for part in ("unit", "better")}
-    rows = warehouse.query(CUSTOM_DEFINITIONS, {"name": name, **paths}).dicts()
-    stated = [(row["unit"], row["better"]) for row in rows if row["unit"] is not None]
+    defined = _definitions(warehouse).get(name, set()) - {(None, None)}
+    stated = sorted({(unit or "", better) for unit, better in defined}, key=str)
     if len(stated) > 1:
         words = " and ".join(f"{better or 'no direction'} in {unit or 'no unit'}" for unit, better in stated)
         raise UsageError(f"metric {name} is stored as {words}: rename one of them")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from benchmarking.core.errors import UsageError
-from db.analysis.selection import EVERYTHING, Selection
+from db.analysis.selection import EVERYTHING, Selection, custom_metrics, judged_metric
 from db.query.questions import TimeLimitError
 from db.warehouse import Warehouse
 
@@ -162,3 +162,30 @@ def test_sql_in_a_selection_ends_at_its_time_limit(chosen, monkeypatch):
     monkeypatch.setattr("db.analysis.selection.TIME_LIMIT_S", 0.5)
     with pytest.raises(TimeLimitError, match=r"not answered within 0\.5 s: narrow the condition"):
         chosen(Selection.parse("sql:levenshtein(repeat('a', 200000), repeat('b', 200000)) > batch_size"))
+
+
+@pytest.mark.parametrize(
+    ("stated", "better"),
+    [
+        ([{"better": "higher"}], "higher"),  # the ending alone says lower
+        ([{"unit": "ms", "better": "higher"}], "higher"),
+        ([{"unit": "ms", "better": "Lower"}], None),
+        ([{"unit": "", "better": None}], None),
+        ([{}], "lower"),
+        ([{"better": "higher"}, {"better": "lower"}], None),
+        ([], "lower"),
+    ],
+)
+def test_the_direction_of_an_own_metric_is_what_results_state(warehouse, make_run, stated, better):
+    for definition in stated or [None]:
+        (result,) = make_run(batch_sizes=(1,), sequence_lengths=(32,)).results
+        extra = {} if definition is None else {"custom_metrics": {"score_ms": definition}}
+        result = dataclasses.replace(result, metrics={**result.metrics, "score_ms": 1.0}, extra=extra)
+        warehouse.ingest(dataclasses.replace(make_run(), results=(result,)))
+    if better is None:
+        with pytest.raises(UsageError, match="metric score_ms is stored "):
+            judged_metric(warehouse, "score_ms")
+    else:
+        assert judged_metric(warehouse, "score_ms").better == better
+    if stated and stated != [{}]:
+        assert custom_metrics(warehouse)["score_ms"].better == better
