@@ -12,7 +12,7 @@ from benchmarking.core.errors import FormatError
 from benchmarking.core.profiles import profile_from_json
 from benchmarking.core.records import to_json
 from db import ingestion, service
-from db.analysis.compare.compared_profiles import compare_profiles
+from db.analysis.compare.compared_profiles import compare_profiles, profiles_text
 from db.analysis.selection import Selection
 from db.upkeep.merging import merge
 from db.upkeep.verify import verify
@@ -102,6 +102,15 @@ def test_layers_are_compared_against_the_change_of_the_others(warehouse):
     assert found.layers[0].ratio == pytest.approx(3.0)
     assert "layers.1" in [one.name for one in found.outstanding]
     assert found.differs["torch"] == ["2.1", "2.3"]
+
+
+def test_a_layer_that_takes_no_time_any_more_changed_by_all_of_it(warehouse):
+    for factor, commit in ((1.0, "a" * 40), (0.0, "b" * 40)):
+        profile = make_profile(factor)
+        provenance = replace(profile.run.provenance, git_commit=commit)
+        warehouse.ingest_profile(replace(profile, run=replace(profile.run, provenance=provenance)))
+    found = compare_profiles(warehouse, Selection.parse("a" * 8), Selection.parse("b" * 8))
+    assert "layers.1 changed by -1 ms, -100.0%, most of it in layers.1" in " ".join(profiles_text(found).split())
 
 
 def test_the_service_prints_the_measured_peaks_and_none_without_a_database(database, tmp_path, capsys):

@@ -148,23 +148,17 @@ def profiles_text(comparison: ProfileComparison, page: Page = PLAIN) -> str:
     if comparison.differs:
         differs = (f"{name} {values[0]} -> {values[1]}" for name, values in comparison.differs.items())
         lines.append(visible(f"differs: {'; '.join(differs)}"))
-    sentences = []
+    sentences, usual = [], comparison.usual_ratio
     for change in comparison.outstanding[:3]:
-        module = next(
-            (
-                module_change
-                for module_change in comparison.modules
-                if module_change.name == change.name or module_change.name.startswith(f"{change.name}.")
-            ),
-            None,
-        )
-        location = (
-            f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)" if module is not None else ""
-        )
+        assert change.ratio is not None
+        assert usual is not None
+        inside = (one for one in comparison.modules if f"{one.name}.".startswith(f"{change.name}."))
+        location = ""
+        if (module := next(inside, None)) is not None:
+            location = f", most of it in {module.name} ({module.difference_ms:+.3g} ms of its own)"
         sentences.append(
-            f"{change.name} changed by {change.difference_ms:+.3g} ms, "
-            f"{percent_change((change.ratio or 1) - 1)}{location}; "
-            f"the median layer by {percent_change((comparison.usual_ratio or 1) - 1)}."
+            f"{change.name} changed by {change.difference_ms:+.3g} ms, {percent_change(change.ratio - 1)}{location}; "
+            f"the median layer by {percent_change(usual - 1)}."
         )
     if not sentences and comparison.layers:
         sentences.append("No layer changed relative to the others.")
