@@ -128,6 +128,8 @@ SUBJECT = ("model_id", "device", "runtime", "precision")
 """Columns that every table shows anyway."""
 KIND_SETTINGS = (LOOP, SCENARIO, ARRIVALS)
 """Settings that the kind of load already names."""
+FURTHER_SETTINGS = ("weights", "cpu_list")
+"""Columns that count as settings where the threads have a column of their own."""
 SETTING_COLUMNS = ("weights", "num_threads", "cpu_list")
 """Columns that count as settings too."""
 

@@ -50,7 +50,7 @@ from db.analysis.compare.matching import Keys, Measured, keys_of
 from db.analysis.history.detector import change_indices
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import json_pointer, literal
-from db.values import SETTINGS, precision_words, reason_words, settings_words
+from db.values import FURTHER_SETTINGS, SETTINGS, precision_words, reason_words, settings_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 SHOWN_COLUMNS = (
     *("model_id", "device", "runtime", "precision", "num_threads", "host", "git_commit", "tool_version", "driver"),
 )
-SETTING_COLUMNS = ("weights", "cpu_list")
-"""Columns that, with the runtime's settings, distinguish points of the same subject."""
 RUNS = "SELECT run_id FROM benchmark_runs WHERE {condition}"
 RUNS_OF_RESULTS = "SELECT DISTINCT run_id FROM all_results WHERE {condition}"
 RESULTS = """
@@ -83,7 +81,7 @@ WHERE run_id IN ({runs}) AND result_id IN (SELECT unnest(?))
 RUN_ROWS = f"""
 SELECT
     run_id, session_id, hardware_id, started_at, finished_at, coalesce(git_commit_time, started_at) AS history_time,
-    {", ".join((*SHOWN_COLUMNS, "runtime_mode", *SETTING_COLUMNS))}, coalesce(is_simulated, FALSE) AS simulated,
+    {", ".join((*SHOWN_COLUMNS, "runtime_mode", *FURTHER_SETTINGS))}, coalesce(is_simulated, FALSE) AS simulated,
     versions, tags['ab'] AS ab
 FROM benchmark_runs WHERE run_id IN (SELECT unnest($runs))
 """
@@ -266,7 +264,7 @@ def read_results(warehouse: Warehouse, selections: Sequence[Selection], metric: 
     placed = [
         (place, run_id) for place, side in enumerate(sides) for run_id in dict.fromkeys(row["run_id"] for row in side)
     ]
-    words = settings_words([runs[run_id] for _, run_id in placed], SETTING_COLUMNS, [place for place, _ in placed])
+    words = settings_words([runs[run_id] for _, run_id in placed], FURTHER_SETTINGS, [place for place, _ in placed])
     own = {
         (place, run_id): {**runs[run_id], "columns": {**runs[run_id]["columns"], SETTINGS: settings}}
         for (place, run_id), settings in zip(placed, words, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
@@ -113,30 +113,38 @@ def store_alerts(
     One change has one alert (`SAME_CHANGE`), whether the gate or the history found it first;
     the finding's results are then added to it. Alerts of one session share a group. All or nothing.
     """
-    regressed = [
-        *((_gate_alert(finding), _result_ids(finding)) for finding in findings if finding.verdict == "regressed"),
-        *((_quality_alert(check), [check.result_id]) for check in quality if check.judgement.verdict == "worse"),
-    ]
+    rows = [_gate_alert(finding) for finding in findings if finding.verdict == "regressed"]
+    rows += [_quality_alert(check) for check in quality if check.judgement.verdict == "worse"]
+
+    def extend(connection: Connection, alert: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+        known, found = alert["parameters"], json.loads(row["parameters"])
+        parameters = json.dumps({**known, "results": list(dict.fromkeys((*known["results"], *found["results"])))})
+        changed = {"alert_id": alert["alert_id"], "parameters": parameters, "confirmed_by": row["confirmed_by"]}
+        connection.execute(EXTEND, changed)
+
+    return _store_once(warehouse, rows, OPEN, extend)
+
+
+def _store_once(
+    warehouse: Warehouse,
+    rows: Sequence[Mapping[str, Any]],
+    triages: Sequence[Triage],
+    add: Callable[[Connection, Mapping[str, Any], Mapping[str, Any]], None],
+) -> StoredAlerts:
+    """Store new alerts, all or none. Where an alert with one of the triages is about the change of a row, that is
+    added to it instead. Alerts that an earlier attempt stored are new too."""
 
     def store(connection: Connection) -> StoredAlerts:
-        alert_ids = []
-        for row, result_ids in regressed:
-            alert = _same_change(connection, row, OPEN)
+        new, known = list[str](), list[str]()
+        for row in rows:
+            alert = _same_change(connection, row, triages)
             if alert is None:
                 connection.execute(INSERT, row)
             else:
-                parameters = alert["parameters"]
-                results = list(dict.fromkeys((*parameters["results"], *result_ids)))
-                connection.execute(
-                    EXTEND,
-                    {
-                        "alert_id": alert["alert_id"],
-                        "parameters": json.dumps({**parameters, "results": results}),
-                        "confirmed_by": row["confirmed_by"],
-                    },
-                )
-            alert_ids.append(row["alert_id"] if alert is None else alert["alert_id"])
-        return _stored_alerts([row for row, _ in regressed], alert_ids)
+                add(connection, alert, row)
+            alert_id = row["alert_id"] if alert is None else alert["alert_id"]
+            (new if alert_id == row["alert_id"] else known).append(alert_id)
+        return StoredAlerts(new=tuple(new), known=tuple(known))
 
     return warehouse.change(store)
 
@@ -252,7 +260,7 @@ def _gate_alert(finding: Finding) -> dict[str, Any]:
         "min_change": PARAMETERS.min_change,
         **{name: getattr(judgement, name) for name in ("n", "centre", "low", "high", "value")},
         "last_good": last_good.result_id,
-        "results": _result_ids(finding),
+        "results": [one for one in (candidate.result_id, finding.confirmation_result_id) if one is not None],
         "environment": None if finding.common_shift is None else finding.common_shift.text,
     }
     return _new_alert(
@@ -307,12 +315,6 @@ def _new_alert(**columns: Any) -> dict[str, Any]:
     }
 
 
-def _result_ids(finding: Finding) -> list[str]:
-    """The results that show the regression."""
-    ids = (finding.candidate.result_id, finding.confirmation_result_id)
-    return [result_id for result_id in ids if result_id is not None]
-
-
 LINK_CHANGE = (
     "UPDATE alerts SET change_point_id = coalesce(change_point_id, $change_point_id) WHERE alert_id = $alert_id"
 )
@@ -343,21 +345,10 @@ def raise_alerts(warehouse: Warehouse, regressions: Iterable[Regression]) -> Sto
                 )
             )
 
-    def store(connection: Connection) -> StoredAlerts:
-        alert_ids = []
-        for row in rows:
-            alert = _same_change(connection, row, TRIAGES)  # a change triaged as noise is not raised again
-            if alert is not None:
-                connection.execute(
-                    LINK_CHANGE, {"alert_id": alert["alert_id"], "change_point_id": row["change_point_id"]}
-                )
-                alert_ids.append(alert["alert_id"])
-            else:
-                connection.execute(INSERT, row)
-                alert_ids.append(row["alert_id"])
-        return _stored_alerts(rows, alert_ids)
+    def link(connection: Connection, alert: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+        connection.execute(LINK_CHANGE, {"alert_id": alert["alert_id"], "change_point_id": row["change_point_id"]})
 
-    return warehouse.change(store)
+    return _store_once(warehouse, rows, TRIAGES, link)  # a change triaged as noise is not raised again
 
 
 def has_alert(warehouse: Warehouse, series_id: str, metric: str, change: ChangePoint) -> bool:
@@ -374,12 +365,3 @@ def has_alert(warehouse: Warehouse, series_id: str, metric: str, change: ChangeP
     }
     with warehouse.cursor() as cursor:
         return _same_change(cursor, row, TRIAGES) is not None
-
-
-def _stored_alerts(rows: Sequence[Mapping[str, Any]], alert_ids: Sequence[str]) -> StoredAlerts:
-    """The alerts found for rows: new if it is the row's own, even if an earlier attempt stored it."""
-    pairs = [(row["alert_id"], stored_id) for row, stored_id in zip(rows, alert_ids, strict=True)]
-    return StoredAlerts(
-        new=tuple(stored_id for new_id, stored_id in pairs if stored_id == new_id),
-        known=tuple(stored_id for new_id, stored_id in pairs if stored_id != new_id),
-    )

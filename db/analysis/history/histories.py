@@ -27,7 +27,7 @@ from db.analysis.history.changes import FIT_RESULTS
 from db.analysis.history.detector import PARAMETERS, Change, detect
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
-from db.values import SETTING_COLUMNS, SETTINGS, settings_words, with_words
+from db.values import FURTHER_SETTINGS, SETTING_COLUMNS, SETTINGS, settings_words, with_words
 
 if TYPE_CHECKING:
     from db.connection import Connection
@@ -332,8 +332,6 @@ NEWEST_SUBJECTS = ("model_id", "device_name", "device", "runtime", "precision", 
 STATE_COLUMNS = ("started_at", "run_id", "status", "error", "validity", "doubts")
 INTERVAL_COLUMNS = ("latency_ci_low_ms", "latency_ci_high_ms", "ci_scope")
 RATES = ("throughput_tokens_per_sec", "throughput_samples_per_sec")
-NEWEST_SETTINGS = ("weights", "cpu_list")
-"""Further columns that distinguish rows of the same subject."""
 TREND_RUNS = 200
 """Maximum runs in a trend, the newest ones."""
 NEWEST_OF_SERIES = """
@@ -369,7 +367,7 @@ def newest_results(
     """
     newest = warehouse.query(NEWEST_OF_SERIES.format(condition=selection.condition), [*selection.values, limit]).dicts()
     names = (
-        *("run_id", *NEWEST_SUBJECTS, "runtime_mode", *NEWEST_SETTINGS, *POINT_COLUMNS, *STATE_COLUMNS),
+        *("run_id", *NEWEST_SUBJECTS, "runtime_mode", *FURTHER_SETTINGS, *POINT_COLUMNS, *STATE_COLUMNS),
         f"{judged_value(METRICS[DEFAULT_METRIC])} AS {DEFAULT_METRIC}",
         *(*INTERVAL_COLUMNS, *RATES, *PEAK_MEMORY),
         f"other_metrics['{THROUGHPUT_AT_MEDIAN}'] AS {THROUGHPUT_AT_MEDIAN}",
@@ -384,7 +382,7 @@ def newest_results(
     values = {row["series_id"]: row["trend"] for row in trends}
     launches = launch_values(warehouse, [row["result_id"] for row in rows], metric)
     count = newest[0]["series_count"] if newest else 0
-    settings = settings_words(rows, NEWEST_SETTINGS)
+    settings = settings_words(rows, FURTHER_SETTINGS)
     with_trends = [
         {
             **row,
