@@ -155,14 +155,13 @@ def old_copies(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.schema-*.backup"))
 
 
-def keep_old(path: Path, version: int, *, lock_timeout_s: float) -> Path:
+def keep_old(path: Path, version: int, *, lock_timeout_s: float) -> None:
     """Copy a file of an older schema next to it, before it is upgraded; an existing copy is kept. Raises
     StorageError."""
     target = path.with_name(f"{path.name}.schema-{version}.backup")
     if not target.exists():
         copy_as_it_is(path, target, lock_timeout_s=lock_timeout_s)
         note(f"{path}: schema {version} is upgraded; the old file is kept as {target} until --verify finds no fault")
-    return target
 
 
 def copy_as_it_is(path: Path, target: Path, *, lock_timeout_s: float) -> None:
