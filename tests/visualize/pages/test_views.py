@@ -163,8 +163,9 @@ def test_a_rate_that_a_search_found_at_invalid_levels_says_so(tmp_path):
     with closing(Snapshots(tmp_path / "search.duckdb")) as snapshots, snapshots.reading() as found:
         shown = page_of(found, "load", run_id=load.run_id)
         assert shown.answer == (
-            "The highest rate within the limits is 1.5 requests/s (95 % interval 1.25 to 3); deploy for up to 1.25 requests/s, "
-            "the lower end: at the rate itself, chance decides. But 1 of its 2 levels is invalid: see the doubts below."
+            "The highest rate within the limits is 1.5 requests/s (95 % interval 1.25 to 3); deploy for up to 1.25 "
+            "requests/s, the lower end: at the rate itself, chance decides. But 1 of its 2 levels is invalid: see the "
+            "doubts below."
         )
         listed = page_of(found, "loads").loads
         (row,) = listed.rows
