@@ -41,6 +41,7 @@ from benchmarking.core.verdicts.words import MIN_CHANGE
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "5"
 NEARLY_NONE = 0.01
+"""What a rate of 0 counts as, as a share of a usual one: the prediction takes logarithms."""
 Outcome = Literal["fine", "worse", "better", "trend", "too_noisy", "not_enough_data"]
 
 
@@ -139,7 +140,7 @@ def judge_all(cases: Sequence[Case], *, is_confirmation: bool = False) -> list[J
 
 
 def _newest(case: Case, past: Sequence[Night]) -> Night | None:
-    """The newest run; a rate of 0 as one far below all others, since the prediction takes logarithms."""
+    """The newest run; a rate of 0 as one far below all others."""
     if case.newest is None or not _is_none_left(case):
         return case.newest
     return replace(case.newest, value=min(night.value for night in past) * NEARLY_NONE)

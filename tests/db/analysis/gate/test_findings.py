@@ -56,6 +56,13 @@ def candidate(value, model_id="bert", **fields):
     return Candidate(**{**known, **fields, "value": value, "model_id": model_id})
 
 
+def test_a_rate_that_became_0_regressed():
+    metric = JUDGED["throughput_samples_per_sec"]
+    (finding, fine) = judge_candidates([candidate(0.0, metric=metric), candidate(10.0, "vit", metric=metric)])
+    assert (finding.verdict, finding.judgement.relative_change, fine.verdict) == ("regressed", -1.0, "fine")
+    assert "-100.0%" in gate_text([finding, fine])
+
+
 def test_a_copy_of_the_judged_run_is_not_the_last_good_one():
     copy = replace(SEGMENT[-1], result_id="copy", started_at=TODAY, value=20.0)
     (finding,) = judge_candidates([candidate(20.0, segment=(*SEGMENT, copy))])
