@@ -289,7 +289,11 @@ def _raw_row(result: Result, samples: Samples, now: datetime) -> Row:
     if not values:
         return row
     if not is_large:
-        row |= {"samples": list(values), "mean": fmean(values), "median": median(values)}
+        try:
+            row |= {"samples": list(values), "mean": fmean(values), "median": median(values)}
+        except OverflowError as error:
+            label = f"result {result.result_id} ({result.point.label})"
+            raise FormatError(f"{label}: {samples.metric} has values that are too large for a mean") from error
         return row | {"p99": tail_quantile(values, 0.99) if samples.inner_loops == 1 else None}
     row |= {"mean": values.mean, "median": values.median, "p99": values.p99 if samples.inner_loops == 1 else None}
     if values.quantiles is None:

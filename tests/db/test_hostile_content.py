@@ -183,6 +183,7 @@ def change_of(run, part, **fields):
     ("part", "fields"),
     [
         *(("samples", {"values": (1.0, bad, 2.0)}) for bad in (math.nan, math.inf, -math.inf, -1.0, -1e-300)),
+        ("samples", {"values": (1.7e308, 1.7e308)}),
         ("samples", {"launch": -1}),
         ("samples", {"inner_loops": 0}),
         ("samples", {"inner_loops": 2**40}),
