@@ -39,7 +39,7 @@ from db.analysis.compare.matching import (
     why_not_compared,
 )
 from db.analysis.compare.stored_results import Details, read_details, read_results, session_mean, session_scatter
-from db.analysis.gate.gate import Shift, common_shift
+from db.analysis.gate.gate import Shift, common_shift, times_worse
 from db.analysis.selection import Selection
 from db.connection import literal
 from db.run_records import evaluations_beside, qualities
@@ -297,7 +297,7 @@ def _common_change(findings: Sequence[Finding], metric: Metric) -> str | None:
     shift = common_shift(
         Shift(
             group=" ".join(str(one.subject[name]) for name in ("model_id", "runtime", "precision")),
-            ratio=1 + change if metric.better == "lower" else 1 / (1 + change),
+            ratio=times_worse(change, metric),
             is_finding=one.judgement.is_worse is not None,
         )
         for one, change in judged

@@ -41,7 +41,6 @@ from benchmarking.core.verdicts.nights import Night
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (
-    NEARLY_NONE,
     Case,
     CommonShift,
     Judgement,
@@ -49,6 +48,7 @@ from db.analysis.gate.gate import (
     Shift,
     common_shift,
     judge_all,
+    times_worse,
 )
 from db.run_records import measured_runs, qualities
 from db.values import reason_words
@@ -229,12 +229,9 @@ class Finding:
 
     @property
     def ratio(self) -> float:
-        """How much worse it is: 1.1 is 10 % slower, or 10 % fewer per second; 1 without a verdict. A rate of 0 counts
-        as one far below all others."""
+        """How much worse it is (`times_worse`); 1 without a verdict."""
         change = self.judgement.relative_change if self.judgement is not None else None
-        if change is None:
-            return 1.0
-        return 1 + change if self.candidate.metric.better == "lower" else 1 / (1 + change or NEARLY_NONE)
+        return 1.0 if change is None else times_worse(change, self.candidate.metric)
 
 
 def judge_candidates(candidates: Iterable[Candidate]) -> tuple[Finding, ...]:

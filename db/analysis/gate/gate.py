@@ -345,6 +345,12 @@ def common_shift(shifts: Iterable[Shift]) -> CommonShift | None:
     return CommonShift(direction=direction, moved=moved, groups=len(ratios), ratio=middle, chance=chance)
 
 
+def times_worse(change: float, metric: Metric) -> float:
+    """How much worse a relative change makes a metric: 1.1 is 10 % slower, or 10 % fewer per second. A rate of 0 counts
+    as one far below all others."""
+    return 1 + change if metric.better == "lower" else 1 / (1 + change or NEARLY_NONE)
+
+
 def sign_chance(heads: int, tosses: int) -> float:
     """Probability of at least as many heads in so many tosses of a fair coin."""
     return float(sum(comb(tosses, count) for count in range(heads, tosses + 1)) / 2**tosses)
