@@ -371,6 +371,28 @@ def bad_nights(rng: Random, series: int, nights: int) -> History:
     return History(sessions=first, fresh=fresh, times=_nights(nights))
 
 
+def settling(rng: Random, series: int, nights: int) -> History:
+    """Every series becomes faster by up to half, at first fast and then ever more slowly, like a machine that others
+    leave; and in every twenty nights two weeks are missing."""
+    import numpy as np
+
+    days = np.arange(nights) + 14 * (np.arange(nights) // 20)
+    times = [MONDAY + timedelta(days=int(day)) for day in days]
+    size, pace = rng.uniform(0.1, 0.7, (series, 1)), rng.uniform(2.0, 10.0)
+    excess = size * np.exp(-np.arange(nights) / pace)
+    first, fresh = (excess + rng.normal(0.0, 0.015, (series, nights)) for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=times)
+
+
+def faster_until(rng: Random, series: int, nights: int) -> History:
+    """1 % faster a night, until a night between the tenth and the fortieth."""
+    import numpy as np
+
+    rest = np.maximum(int(rng.integers(10, 41)) - np.arange(nights), 0)
+    first, fresh = (0.01 * rest + rng.normal(0.0, 0.015, (series, nights)) for _ in "ab")
+    return History(sessions=first, fresh=fresh, times=_nights(nights))
+
+
 PROMISED: Mapping[str, Noise] = {
     "normal, 2 %": normal(0.02),
     "two modes 4 % apart, 1 session in 5": modes(0.2, 0.04),
@@ -389,6 +411,8 @@ PROMISED: Mapping[str, Noise] = {
     "AR(.9), two weeks missing in every 20 nights": long_gaps,
     "variation grows from 1 to 4 %": growing_noise,
     "every session stored twice": twice_stored,
+    "up to half faster, ever more slowly": settling,
+    "1 % faster a night, until one night": faster_until,
 }
 OTHERS: Mapping[str, Noise] = {
     "log-normal, 1 session in 20 8 % slower": independent(lognormal),

@@ -22,7 +22,7 @@ and many are missing before the newest one, it is judged as the past nights are 
 higher limit; and a series whose last nights do not count, such as those of an alarm, is allowed to be as much further
 off as its past nights are from the level of as many nights before. A night counts by itself and, to find smaller
 changes, together with the one and the two before it. A series with a trend (`verdicts.trends`) is predicted by its
-line.
+line; if that is one for the better, which may have ended, it is worse only if it is also beyond its last nights.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ SAME_WAVE = 1.6
 still in the wave that raised the alarm, so the fresh session is hardly a second witness."""
 MOST_A_SERIES = 1 / 2
 """Maximum share of the false alarms that a single series takes: few series do not need all of them."""
+LEAST_OF_NORMAL = 0.6
+"""Least limit, as a share of that of normal scores. On a machine that becomes quiet, all nights may have been better
+than predicted; one that is no better any more is not beyond what the past lets expect."""
+ENDED = 5
+"""Newest nights by whose level a trend for the better may have ended."""
 LARGEST = 700.0
 """Logarithm of nearly the largest number."""
 BEGUN = 2.4
@@ -138,10 +143,14 @@ def outlooks(
     values, times = _matrix(series)
     trends = [find_trend(np.exp(row[~np.isnan(row)]).tolist()) for row in values]
     values *= signs[:, None]  # from here on, higher is worse
+    above = np.zeros(len(series))  # the line of a trend: how far its level is, if it has ended
     for row, trend in enumerate(trends):
         if trend is not None:
-            nights_ago = np.arange(1 - values.shape[1], 1)
-            values[row] -= signs[row] * math.log1p(trend.per_run) * nights_ago
+            nights_ago, per_night = np.arange(1 - values.shape[1], 1), signs[row] * math.log1p(trend.per_run)
+            latest = values[row, :-1][~np.isnan(values[row, :-1])][-ENDED:]
+            values[row] -= per_night * nights_ago
+            if per_night < 0:
+                above[row] = max(0.0, float(np.median(latest) - np.nanmedian(values[row, :-1])))
     measured = [[night.value for night in (*one.past, one.newest) if night is not None] for one in series]
     rounding = np.array([[resolution(each, each) / math.sqrt(12)] for each in measured])
     name, levels, scores, scales = _scores(values, times, together, rounding)
@@ -162,15 +171,15 @@ def outlooks(
             continue
         # The level of the scores includes the newest night itself, which moves it by a share of one night.
         nights = int((~np.isnan(values[row])).sum())
-        reach = scales[row] * nights / (nights - 1)
-        ends = signs[row] * (levels[row] + reach * np.array([most[0], -most[1]]))
+        reach = scales[0][row] * nights / (nights - 1)
+        ends = signs[row] * (levels[row] + np.array([above[row] + reach * most[0], -reach * most[1]]))
         beyond = [
-            (count, bool(each[row, -1] > most[0]), bool(-each[row, -1] > most[1]))
-            for count, each in zip(together, scores, strict=False)  # fewer after a long gap
+            (count, bool(each[row, -1] > most[0] + above[row] / scale[row]), bool(-each[row, -1] > most[1]))
+            for count, each, scale in zip(together, scores, scales, strict=False)  # fewer after a long gap
         ]
         found.append(
             Outlook(
-                centre=math.exp(signs[row] * levels[row]),
+                centre=math.exp(signs[row] * (levels[row] + above[row])),
                 low=math.exp(max(float(ends.min()), -LARGEST)),
                 high=math.exp(min(float(ends.max()), LARGEST)),
                 is_worse=any(is_worse for _, is_worse, _ in beyond),
@@ -178,7 +187,7 @@ def outlooks(
                 together=next((count for count, *sides in beyond if any(sides)), 1),
                 trend=trends[row],
                 is_gradual=name not in SMOOTHING_NAMES
-                and _is_gradual(values[row], levels[row], scales[row], max(TOGETHER)),
+                and _is_gradual(values[row], levels[row], scales[0][row], max(TOGETHER)),
             )
         )
     return found
@@ -225,10 +234,10 @@ def _matrix(series: Sequence[Series]) -> tuple[Floats, list[datetime | None]]:
 
 def _scores(
     values: Floats, times: Sequence[datetime | None], together: Sequence[int], rounding: Floats
-) -> tuple[str, Floats, list[Floats], Floats]:
+) -> tuple[str, Floats, list[Floats], list[Floats]]:
     """The predictor; the level of each series on the newest night; its score on each night, by itself and together with
-    those before; and its scale: the deviation that has the score 1 on the newest night. `rounding` is the deviation
-    that the steps of its clock give each series at least."""
+    those before; and the scale of each: the deviation that has the score 1 on the newest night. `rounding` is the
+    deviation that the steps of its clock give each series at least."""
     name, ahead, levels = _best_predictor(values, times)
     count = values.shape[1]
     scores, scales = [], []
@@ -264,7 +273,7 @@ def _scores(
     if not is_smoothed:  # predicted from the other nights alone
         centre = np.nanmean if name == "mean" else np.nanmedian
         level = level - centre(values, axis=1) + centre(values[:, :-1], axis=1)
-    return name, level, scores, scales[0]
+    return name, level, scores, scales
 
 
 def _nights_missing(times: Sequence[datetime | None]) -> list[int]:
@@ -559,10 +568,12 @@ def _limit(tops: Sequence[float], false_alarms: float, series: int) -> float:
     """The T above which a night is among the largest share of all nights, itself included."""
     if not tops:
         return math.inf
-    ordered = sorted(tops, reverse=True)
+    ordered, normal = sorted(tops, reverse=True), NormalDist()
     rank = math.floor(false_alarms * (len(ordered) + 1))
+    stated = normal.inv_cdf(1 - false_alarms / series)
     if rank >= 1:
-        return max(0.0, ordered[rank - 1])
-    normal = NormalDist()
-    stated, seen = (normal.inv_cdf(1 - share / series) for share in (false_alarms, 1 / (len(ordered) + 1)))
-    return max(ordered[0], 0.0) * max(1.0, stated / seen)
+        largest = ordered[rank - 1]
+    else:
+        seen = normal.inv_cdf(1 - 1 / (len(ordered) + 1) / series)
+        largest = ordered[0] * max(1.0, stated / seen) if seen > 0 else math.inf  # a single night tells no variation
+    return max(LEAST_OF_NORMAL * stated, largest)

@@ -39,7 +39,7 @@ from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, 
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
 DETECTOR = "prediction-interval"
-DETECTOR_VERSION = "5"
+DETECTOR_VERSION = "6"
 NEARLY_NONE = 0.01
 """What a rate of 0 counts as, as a share of a usual one: the prediction takes logarithms."""
 Outcome = Literal["fine", "worse", "better", "trend", "too_noisy", "not_enough_data"]

@@ -122,7 +122,8 @@ def sentence(finding: Finding) -> str:
         f"{_runs(finding)} runs; expected {_expected(finding)}"
     )
     if finding.confirmation is not None:
-        text += f"; in a fresh session {number(finding.confirmation.value)} {unit}"
+        limit = f" ({word})" if (word := _confirmed_if(finding)) is not None else ""
+        text += f"; in a fresh session {number(finding.confirmation.value)} {unit}{limit}"
     return f"{text}; {finding.reason}" if finding.reason else text
 
 
@@ -153,6 +154,7 @@ def _table(findings: Sequence[Finding], page: Page = PLAIN) -> Table:
         number_column(
             heading="remeasured", text=lambda one: optional_number(one.confirmation.value if one.confirmation else None)
         ),
+        Column(heading="limit", text=_confirmed_if),
         Column(heading="unit", text=lambda one: one.candidate.metric.unit, spare=2),  # the metric's name ends with it
         number_column(
             heading="change",
@@ -187,6 +189,15 @@ def _expected(finding: Finding) -> str | None:
     return f"up to {number(judgement.high)}{of_one}" if is_lower_better else f"from {number(judgement.low)}{of_one}"
 
 
+def _confirmed_if(finding: Finding) -> str | None:
+    """Beyond what a regression is confirmed: "confirmed above 126.9"."""
+    again = finding.confirmation
+    if again is None or again.high is None or again.low is None:
+        return None
+    is_lower_better = finding.candidate.metric.better == "lower"
+    return f"confirmed above {number(again.high)}" if is_lower_better else f"confirmed below {number(again.low)}"
+
+
 def _runs(finding: Finding) -> str:
     """The number of runs that the prediction is from, and of those before a change whose variation counts: 3+12."""
     if finding.judgement is None:
@@ -206,6 +217,11 @@ def _notes(findings: Sequence[Finding]) -> list[str]:
             f"what regressed is worse than the earlier runs predict for all series of a check together (false alarms "
             f"on at most {PARAMETERS.false_alarms:.0%} of the checks), and by more than {PARAMETERS.min_change:.0%}"
             + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
+        )
+    if any(finding.verdict == "not confirmed" for finding in findings):
+        lines.append(
+            "not confirmed: the limit of a fresh session is wider than the expected range, since the machine may still "
+            "be in the state that raised the alarm"
         )
     if any(finding.judgement is not None and finding.judgement.borrowed for finding in findings):
         lines.append(

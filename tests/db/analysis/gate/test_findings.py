@@ -10,6 +10,7 @@ import pytest
 
 from benchmarking.core.metrics import JUDGED
 from benchmarking.core.records import Point
+from benchmarking.core.text import number
 from db.analysis.gate.candidates import Candidate, SegmentRun
 from db.analysis.gate.findings import counts, exit_code, judge_candidates, with_confirmation
 from db.analysis.gate.gate import Case, judge_all
@@ -160,6 +161,12 @@ def test_only_a_reproduced_regression_is_confirmed():
     assert (again.verdict, again.confirmation.value, again.confirmation_result_id) == ("regressed", 11.1, "again")
     gone = confirmed(finding, candidate(10.1, result_id="again"))
     assert (gone.verdict, exit_code([gone])) == ("not confirmed", 0)
+    limit = number(gone.confirmation.high)
+    assert gone.confirmation.high > gone.judgement.high
+    assert f"in a fresh session 10.1 ms (confirmed above {limit})" in sentence(gone)
+    text = " ".join(gate_text([gone]).split())
+    assert f"10.1 confirmed above {limit} ms" in text
+    assert "the limit of a fresh session is wider than the expected range" in text
 
 
 @pytest.mark.parametrize(

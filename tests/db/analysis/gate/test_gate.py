@@ -291,6 +291,21 @@ def test_runs_of_only_two_nights_count_one_by_one():
     assert found.high < 1.2 * found.centre
 
 
+@pytest.mark.parametrize(("pause_s", "outcome"), [(10, "fine"), (133, "too_noisy"), (86_400, "too_noisy")])
+def test_a_run_that_is_as_the_last_ones_is_not_worse_where_the_machine_has_become_quiet(pause_s, outcome):
+    values = [112, 132, 88.5, 118, 85.6, 80.8, 84.3, 81.1, 80.4, 84.3, 76.9, 78.1]
+    past = [
+        Night(session=str(place), value=value, time=MONDAY + timedelta(seconds=11 * place))
+        for place, value in enumerate(values)
+    ]
+    newest = Night(session="newest", value=80.2, time=MONDAY + timedelta(seconds=11 * 11 + pause_s))
+    (judged,) = judge_all([Case(segments=(tuple(past),), newest=newest, metric=LATENCY)])
+    assert judged.outcome == outcome
+    slow = replace(newest, value=5000.0)
+    (judged,) = judge_all([Case(segments=(tuple(past),), newest=slow, metric=LATENCY)])
+    assert judged.outcome == "worse"
+
+
 def test_one_odd_night_does_not_hide_a_change_of_its_series():
     """The first night of one series was eight times faster, and the T of the nights come from the other series, too."""
     rng = np.random.default_rng(21)
