@@ -38,7 +38,7 @@ RATE = REQUEST_RATE
 LEVELS = f"""run.runtime_mode->>'loop' AS loop, TRY_CAST(r.axes->>'{RATE}' AS DOUBLE) AS offered_rate,
     run.runtime_mode->>'slo' AS slo,
     coalesce(TRY_CAST(run.runtime_mode->>'{SLO_SHARE}' AS DOUBLE), {LEAST_GOOD}) AS required_share,
-    coalesce(CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
+    coalesce(TRY_CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee"""
 """SELECT list: loop, offered rate, latency limits, the share of the requests within them, and whether the level is the
 knee."""
 SUBJECT = ("model_id", *MODEL_COLUMNS, "loop")
@@ -67,9 +67,9 @@ def as_level(row: Row) -> dict[str, Any]:
         **dict.fromkeys(POINT_COLUMNS),
         "metric_definition": row.get("origin_definition"),
         **row,
-        "loop": mode[LOOP],
+        "loop": str(mode[LOOP]),
         "offered_rate": json.loads(row["axes"]).get(RATE),
-        "slo": mode.get("slo"),
+        "slo": None if mode.get("slo") is None else str(mode["slo"]),
         "required_share": mode.get(SLO_SHARE, LEAST_GOOD),
         "is_knee": facts_of(row).get("is_knee") is True,
     }
@@ -258,9 +258,9 @@ def _holds(row: Row) -> bool | None:
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:
     """The axis of offered loads. Levels without a rate are levels of their own at the right edge."""
-    title = LEVEL_TITLES[loop]
+    title = LEVEL_TITLES["open" if loop == "open" else "closed"]
     stated = sorted({level(row) for row in rows if without_rate(row) is None})
-    if loop == "closed":
+    if loop != "open":
         return size_axis(title, stated)
     bare = {name: place for row in rows if (name := without_rate(row)) for place in [place_of(row, rows)]}
     highest = stated[-1] if stated else 0.0
@@ -359,10 +359,9 @@ def requests_of(row: Row) -> list[Request]:
 
 def in_flight(requests: Sequence[Request]) -> list[tuple[float, int]]:
     """Steps (time in s, requests in flight from then on)."""
-    changes = [(request.sent, 1) for request in requests if request.sent is not None and request.end is not None]
-    changes += [(request.end, -1) for request in requests if request.sent is not None and request.end is not None]
-    ordered = sorted(changes)
-    return list(zip((time for time, _ in ordered), accumulate(change for _, change in ordered), strict=True))
+    times = [(one.sent, one.end) for one in requests if one.sent is not None and one.end is not None]
+    changes = sorted([*((sent, 1) for sent, _ in times), *((end, -1) for _, end in times)])
+    return list(zip((time for time, _ in changes), accumulate(change for _, change in changes), strict=True))
 
 
 def part_of(one: Request, part: int) -> tuple[float, float]:

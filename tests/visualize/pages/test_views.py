@@ -245,7 +245,7 @@ def test_quantizations_of_one_model_are_one_choice_of_the_page(tmp_path):
         warehouse.ingest(make_run(batch_sizes=(1,), sequence_lengths=(32,)))
     snapshots = Snapshots(tmp_path / "own.duckdb")
     with snapshots.reading() as found:
-        (link,) = page_of(found, "overview").quantizations
+        link = page_of(found, "overview").quantizations
         assert link.parameters.model == "a-1b"
         page = page_of(found, "recommend", model="a-1b.Q4_1.gguf")
         assert (page.model, page.models) == ("a-1b", ("a-1b", "bert-base-uncased"))
@@ -403,7 +403,7 @@ def test_the_question_of_the_quantization_leads_to_a_page_that_answers_it(tmp_pa
     with Warehouse.open(path) as warehouse:
         warehouse.ingest_all([make_run(model_id="plain"), fast, *quantized, *several])
     with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
-        (link,) = page_of(found, "overview").quantizations
+        link = page_of(found, "overview").quantizations
         page = page_of(found, "recommend", model=link.parameters.model)
         at_32 = page_of(found, "recommend", model="m", workload=next(one for one in page.workloads if "s32" in one))
     assert page.words.precisions[1].startswith("Against float32 by eager at 800 tokens/s on Test CPU, ")
@@ -646,6 +646,17 @@ def test_setups_without_a_latency_are_listed_with_their_device_and_the_day_of_th
     assert sorted((row[0].text, row[-1].text) for row in page.grid.rows) == [
         *((f"{runtime} · float32 · Test CPU", "file of 2026-01-02") for runtime in ("eager", "onnxruntime")),
     ]
+
+
+def test_a_setup_without_a_latency_is_no_baseline_unless_it_is_chosen(tmp_path):
+    with Warehouse.open(tmp_path / "own.duckdb") as warehouse:
+        for runtime, metrics in (("eager", {}), ("onnxruntime", {}), ("openvino", {"throughput_samples_per_sec": 5.0})):
+            run = make_run(runtime=runtime, batch_sizes=(1,), sequence_lengths=(32,))
+            bare = [dataclasses.replace(one, metrics=metrics, samples=()) for one in run.results] if metrics else ()
+            warehouse.ingest(dataclasses.replace(run, results=tuple(bare or run.results)))
+    with closing(Snapshots(tmp_path / "own.duckdb")) as snapshots, snapshots.reading() as found:
+        page = page_of(found, "hardware")
+    assert [row[1].text[-1] for row in page.grid.rows] == ["\N{MULTIPLICATION SIGN}", "\N{MULTIPLICATION SIGN}", "-"]
 
 
 def test_every_page_works_with_an_empty_warehouse(tmp_path):
@@ -916,6 +927,31 @@ def test_only_load_tests_have_a_load_page(data):
     ).dicts()
     with pytest.raises(NotFoundError, match="no level 'x'"):
         page_of(data, "load", run_id=load["id"], result="x")
+
+
+@pytest.mark.parametrize(
+    ("mode", "axes", "is_knee"),
+    [
+        ({}, {"request_rate": 1.0}, "perhaps"),
+        ({}, {}, True),
+        ({"loop": "sideways"}, {"request_rate": 1.0}, False),
+        ({"loop": 5, "slo": 5}, {"request_rate": 1.0}, {}),
+    ],
+)
+def test_what_a_file_says_of_its_load_does_not_break_the_pages_of_others(tmp_path, mode, axes, is_knee):
+    load, path = make_load(model_id="a"), tmp_path / "own.duckdb"
+    first, second = load.results
+    first = dataclasses.replace(
+        first, point=dataclasses.replace(first.point, axes=axes), extra={"load": {"is_knee": is_knee}}
+    )
+    cell = dataclasses.replace(load.cell, runtime_mode={**load.cell.runtime_mode, **mode})
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest_all([dataclasses.replace(load, cell=cell, results=(first, second)), make_load(model_id="b")])
+    with closing(Snapshots(path)) as snapshots, snapshots.reading() as found:
+        assert len(page_of(found, "overview").loads.rows) == 2
+        assert len(page_of(found, "loads").loads.rows) == 2
+        assert page_of(found, "load", run_id=load.run_id).levels.rows
+        assert page_of(found, "charts", chart="load_latency", model="b").charts
 
 
 OWN = """

@@ -159,12 +159,11 @@ def _chart(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> Chart 
     x = columns[0]
     is_line = _is_time(x) or _is_number(x)
     over = [0] if is_line or len({row[0] for row in rows}) == len(rows) else list(range(y))
-    placed = [
-        (row, at, value)
-        for row in rows
-        if (value := _number(row[y])) is not None
-        and (at := _number(row[0]) if is_line else None if row[0] is None else 0.0) is not None
-    ]
+    placed: list[tuple[tuple[Any, ...], float, float]] = []
+    for row in rows:
+        place, value = _number(row[0]) if is_line else 0.0, _number(row[y])
+        if row[0] is not None and place is not None and value is not None:
+            placed.append((row, place, value))
     drawn, values = [row for row, _, _ in placed], [value for _, _, value in placed]
     names = [readable(row[0]) if over == [0] else " · ".join(map(readable, row[:y])) for row in drawn]
     is_too_much = not is_line and (len(rows) > MOST_BARS or len(set(names)) < len(names))

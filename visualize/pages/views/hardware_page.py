@@ -17,7 +17,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, finding, with_launches
 from visualize.drawing.figure import Block, Element, Figure, Note, Panel
 from visualize.drawing.marks import states_legend
-from visualize.drawing.rows import COMMAND, PLACES, distinct_names, drawable, trust, with_newer
+from visualize.drawing.rows import COMMAND, PLACES, Row, distinct_names, drawable, trust, with_newer
 from visualize.drawing.scales import row_axis, value_axis
 from visualize.pages import vega
 from visualize.pages.elements import (
@@ -43,8 +43,6 @@ from visualize.pages.views.run_page import run_link
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
-
-Row = Mapping[str, Any]
 
 MACHINES = """
 SELECT
@@ -137,7 +135,11 @@ def page(data: Data, parameters: HardwareParameters) -> SimpleNamespace:
         settings = ", ".join(f"{name}={value}" for name, value in sorted(mode.items()) if value is not None)
         facts.append((settings, row["task"], row["weights"], row["hardware_id"][:8]))
     names = distinct_names(plain, facts, " · ")
-    real = [name for name, row in zip(names, shown, strict=True) if not row["simulated"]]
+    real = [
+        name
+        for name, row in zip(names, shown, strict=True)
+        if not row["simulated"] and row["latency_median_ms"] is not None
+    ]
     baseline = parameters.baseline if parameters.baseline in names else next(reversed(real or names), None)
     asked = {"point": (parameters.point, point), "setup": (parameters.baseline, baseline)}
     notices = [

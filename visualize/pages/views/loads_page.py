@@ -73,7 +73,7 @@ NEWEST = f"""{IMPORTED}, tests AS (
         max(throughput_tokens_per_sec) FILTER (WHERE is_sound) AS most_tokens,
         max(other_metrics['goodput_requests_per_sec']) FILTER (WHERE is_sound) AS most_goodput,
         max_by({{'axes': axes, 'concurrency': concurrency, 'validity': validity}}, result_id)
-            FILTER (WHERE is_sound AND CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
+            FILTER (WHERE is_sound AND TRY_CAST(extra->>'$.load.is_knee' AS BOOLEAN)) AS knee,
         count(*) FILTER (WHERE NOT is_search AND validity = 'invalid') AS invalid,
         count(*) FILTER (WHERE NOT is_search AND validity NOT IN ('valid', 'invalid')) AS doubtful,
         list_distinct(flatten(list(doubts) FILTER (WHERE NOT is_search))) AS doubts,
@@ -181,8 +181,8 @@ def _knee(row: Mapping[str, Any]) -> Cell:
     if row["knee"] is None:
         return text_cell(None)
     mode, axes = json.loads(row["runtime_mode"]), json.loads(row["knee"]["axes"])
-    at = {**row["knee"], "loop": mode["loop"], "offered_rate": axes.get("request_rate")}
-    return text_cell(loads.level_words(at))
+    at = {"loop": mode[LOOP], "offered_rate": axes.get(loads.RATE), "runtime_mode": row["runtime_mode"]}
+    return text_cell(loads.level_words({**row["knee"], **at}))
 
 
 def _state(row: Mapping[str, Any]) -> Cell:
@@ -249,7 +249,7 @@ def load_page(data: Data, parameters: LoadParameters) -> SimpleNamespace:
     chart = charts()["load_latency"]
     every = chart.rows(data.warehouse, Selection(model_id=run["model_id"]))
     shown = {row["run_id"] for row in levels}
-    same_loop = [{**row, "is_own": row["run_id"] in shown} for row in every if row["loop"] == mode[LOOP]]
+    same_loop = [{**row, "is_own": row["run_id"] in shown} for row in every if row["loop"] == str(mode[LOOP])]
     overlaid = chart.draw(same_loop) if len(grouped(same_loop, CONFIGURATION)) > 1 else ()
     alike = data.warehouse.query(ALIKE, {"run": run_id, "model": run["model_id"], "most": MOST_ALIKE}).dicts()
     return SimpleNamespace(
@@ -337,7 +337,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
     others = {name: value for name, value in sorted(mode.items()) if name not in shown}
     share = f" by {100 * mode[SLO_SHARE]:g} % of the requests" if SLO_SHARE in mode else ""
     unlimited = "none" if run["origin_format"] is None else ""
-    limits = limits_words(mode["slo"]) + share if mode.get("slo") else unlimited
+    limits = limits_words(str(mode["slo"])) + share if mode.get("slo") else unlimited
     points = dict.fromkeys(
         ", ".join(words.axis(name, row[name]) for name in ("sequence_length", "new_tokens") if row[name] is not None)
         for row in rows
@@ -348,7 +348,7 @@ def _facts(run: Row, mode: Mapping[str, Any], rows: Sequence[Row]) -> tuple[tupl
         "server": server,
         "engine": words.engine(run),
         "precision": words.precision(run),
-        "load": ", ".join(filter(None, [loads.LOOPS.get(mode[LOOP], mode[LOOP]), _arrivals(mode)])),
+        "load": ", ".join(filter(None, [loads.LOOPS.get(str(mode[LOOP]), str(mode[LOOP])), _arrivals(mode)])),
         "requests": "; ".join(filter(None, points)),
         "limits": limits,
         "settings": ", ".join(setting_words(name, value) for name, value in others.items()),
