@@ -100,7 +100,6 @@ class Rule:
     label: str = ""
     colour: Colour = "grey"
     dashes: int = 1
-    width: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

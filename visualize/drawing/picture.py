@@ -209,7 +209,7 @@ def _draw_panel(axes: Axes, panel: Panel, width_in: float) -> None:
             draw = axes.axvline if element.along == "x" else axes.axhline
             draw(
                 element.at, color=paint(element.colour), linestyle=dash_pattern(element.dashes),
-                linewidth=element.width, zorder=1, label=f"_{element.role} {element.label}".rstrip(),
+                linewidth=1.0, zorder=1, label=f"_{element.role} {element.label}".rstrip(),
             )  # fmt: skip
         elif isinstance(element, Line):
             _draw_line(axes, element, panel)

@@ -22,6 +22,8 @@ from visualize.drawing.scales import number
 
 SEPARATOR = " · "
 NO_VALUE = "without this metric"
+LONGEST_TEXT = 160
+"""Maximum characters of an error or note in a sentence."""
 UNKNOWN, NOT_STATED = "unknown", "not stated"
 """What the warehouse has, and what people read, where neither a file nor a server says it."""
 
@@ -148,7 +150,7 @@ def provenance(drawn: Sequence[Row]) -> str:
         what = f"repetition{'' if launches == [1] else 's'} per level" if is_load else "launch{} per point"
         each = SEPARATOR.join(filter(None, (f"{count} {what.format('' if launches == [1] else 'es')}", each)))
     modes = {settings(row["runtime_mode"]): row["runtime_mode"] for row in drawn}
-    own_settings = settings_of(drawn[0]) if drawn else {}
+    own_settings = settings_of(drawn[0])
     said = [name for name in IN_SUBTITLES if name == LOOP or str(own_settings.get(name)).isdigit()]
     mode = shown_settings(next(iter(modes.values())), said) if len(modes) == 1 else ""
     times = [row["started_at"] for row in drawn]
@@ -307,10 +309,10 @@ def unbroken(text: str) -> str:
     return re.sub("(?<![,:]) ", "\N{NO-BREAK SPACE}", text)
 
 
-def shortened(text: str, limit: int = 160) -> str:
-    """The first line of a text, cut to `limit` characters."""
+def shortened(text: str) -> str:
+    """The first line of a text, cut off if it is long."""
     line = " ".join(text.strip().split("\n", 1)[0].split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."
+    return line if len(line) <= LONGEST_TEXT else f"{line[: LONGEST_TEXT - 3]}..."
 
 
 def _state(row: Row, otherwise: str) -> str:

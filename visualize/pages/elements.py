@@ -111,14 +111,14 @@ class Chart:
 
     title: str
     """A finding, if there is one."""
-    subtitle: str = ""
+    subtitle: str
     caption: str
-    source: str = ""
+    source: str
     specs: tuple[Mapping[str, Any], ...]
     """Vega-Lite specification of each panel."""
-    columns: int = 1
-    legend: tuple[SimpleNamespace, ...] = ()
-    legend_title: str | None = None
+    columns: int
+    legend: tuple[SimpleNamespace, ...]
+    legend_title: str | None
     table: Grid
 
 

@@ -16,12 +16,11 @@ from benchmarking.core.text import number
 from benchmarking.core.verdicts.launches import COVERS, THROUGHPUT_APART
 from db.analysis.selection import custom_metrics, judged_metric
 from db.values import doubt_word, listed_doubts
+from visualize.drawing.rows import Row
 from visualize.pages.elements import Cell, Heading, Tone, number_cell, number_text, point_text, state_cell, text_cell
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
-
-Row = Mapping[str, Any]
 
 OTHERS = "other_metrics"
 """Column with metrics that have no column of their own."""
@@ -114,7 +113,7 @@ def result_columns(own: Mapping[str, Metric], taken: Collection[str] = ()) -> di
         columns[name] = of_metric(name, metric.better, metric.heading or metric.words, cells.get(name, _number(name)))
     columns[PEAK] = Column(
         heading="peak MB", cell=peak_of, order=(f"coalesce({', '.join(PEAK_MEMORY)})",), is_number=True,
-        value=lambda row: next((row[name] for name in PEAK_MEMORY if row[name] is not None), None),
+        value=lambda row: None if (found := peak_column(row)) is None else row[found],
     )  # fmt: skip
     for name, quality in QUALITY_METRICS.items():
         columns[name] = of_metric(name, quality.better, quality.heading_with_unit, _number(name, quality.title))
@@ -204,8 +203,13 @@ def interval_of(row: Row) -> Cell:
     return Cell(text=f"{number_text(low)} .. {number_text(high)}", hint=f"covers {COVERS[row['ci_scope']]}")
 
 
+def peak_column(row: Row) -> str | None:
+    """The first column of peak memory that has a value."""
+    return next((name for name in PEAK_MEMORY if row[name] is not None), None)
+
+
 def peak_of(row: Row) -> Cell:
-    found = next((name for name in PEAK_MEMORY if row[name] is not None), None)
+    found = peak_column(row)
     return number_cell(None) if found is None else Cell(text=f"{row[found]:,.0f}", hint=METRICS[found].title)
 
 

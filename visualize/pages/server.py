@@ -255,15 +255,7 @@ async def _while_connected(request: Request, work: Callable[[], T]) -> T | None:
     ends the query or its wait for the slot."""
     stopper = Stopper()
     STOPPER.set(stopper)
-    outcome: list[T] = []
-    errors: list[Exception] = []
-
-    async def run() -> None:
-        try:
-            outcome.append(await anyio.to_thread.run_sync(work, limiter=request.app.state.sql_limiter))
-        except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
-            errors.append(error)
-        group.cancel_scope.cancel()
+    trouble: Exception | None = None
 
     async def watch() -> None:
         while not await request.is_disconnected():
@@ -272,11 +264,16 @@ async def _while_connected(request: Request, work: Callable[[], T]) -> T | None:
         group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(run)
         group.start_soon(watch)
-    if errors:
-        raise errors[0]
-    return outcome[0] if outcome else None
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=request.app.state.sql_limiter)
+        except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
+            trouble = error
+        finally:
+            group.cancel_scope.cancel()
+    if trouble is not None:
+        raise trouble
+    return None
 
 
 def _rendered(request: Request, view: View[Any], parameters: Any) -> str:

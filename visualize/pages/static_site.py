@@ -27,7 +27,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.untrusted.input_files import read_json
 from visualize.pages.elements import time_text
-from visualize.pages.site import STATIC, Site, asset_digest, path_of, query_of, render, views
+from visualize.pages.site import DIGEST_LETTERS, STATIC, Site, asset_digest, path_of, query_of, render, views
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -49,7 +49,6 @@ POLICY = (
 """The policy of the server, without frame-ancestors, which a <meta> element cannot set."""
 PLAIN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """File names that are safe and distinct on every file system."""
-DIGEST_LETTERS = 10
 SAY_EVERY_S = 10.0
 NEWEST_RUNS = """
 SELECT run_id FROM benchmark_runs WHERE task <> 'device-calibration' ORDER BY started_at DESC, run_id DESC

@@ -98,7 +98,7 @@ def spec(panel: Panel) -> Spec:
     rules: Layers = []
     for rule in panel.rules:
         about = [{rule.along: rule.at, "colour": _class(rule.colour), "words": visible(rule.label)}]
-        mark = {"type": "rule", "strokeWidth": rule.width * 1.2, "strokeDash": DASHES[rule.dashes % len(DASHES)]}
+        mark = {"type": "rule", "strokeWidth": 1.2, "strokeDash": DASHES[rule.dashes % len(DASHES)]}
         at = {"x": scales.x} if rule.along == "x" else {"y": scales.y}
         rules += _layer(about, mark, **at, color=scales.colour, tooltip={"field": "words", "type": "nominal"})
     notes: Layers = []

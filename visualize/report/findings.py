@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.metrics import ENERGY, METRICS, PEAK_MEMORY
+from benchmarking.core.sample_statistics import MIN_LAUNCHES_FOR_BETWEEN
 from benchmarking.core.text import counted, first_few, listed, number, visible
 from db.analysis.recommend.measured_options import why_no_energy
 from db.values import reason_words
@@ -21,6 +22,7 @@ from visualize.drawing import words
 from visualize.drawing.configurations import clear_winner, judgements, speedup
 from visualize.drawing.loads import NO_RATE, as_level, is_load, rates_text
 from visualize.drawing.rows import Row, grouped, measured_apart, trust
+from visualize.pages.result_rows import peak_column
 
 MODEL = ("model_id", "task", "weights", "model_revision", "config_hash", "origin_definition")
 """Columns that all results of a table share."""
@@ -30,8 +32,6 @@ MOST_POINTS = 3
 """Maximum points named in a sentence; others are counted."""
 LEAST_ROUND = 1.01
 """Ratios closer to 1 get one more digit, so they do not read "1"."""
-LEAST_LAUNCHES = 3
-"""Minimum launches of an interval."""
 APART = "; not judged: different commands measured the setups"
 CLOSE = 0.02
 """Relative difference up to which memory and energy readings count as equal, since runs vary as much."""
@@ -141,7 +141,7 @@ def _why_undecided(ranked: Sequence[Row]) -> str:
     bare = [row for row in ranked if row["low"] is None or row["high"] is None]
     if bare:
         names = "it" if bare == [best] else listed([row["setup"] for row in bare], 2)
-        return f"{lowest}, but {names} {_has(bare)} no interval over at least {LEAST_LAUNCHES} launches"
+        return f"{lowest}, but {names} {_has(bare)} no interval over at least {MIN_LAUNCHES_FOR_BETWEEN} launches"
     if trust(best) != "valid":
         return f"{lowest}, but that result is {best['validity']}"
     others = [row for row in ranked if row is not best]
@@ -191,7 +191,7 @@ def _lowest(
 
 
 def _memory(row: Row) -> Reading | None:
-    column = next((name for name in PEAK_MEMORY if row[name] is not None), None)
+    column = peak_column(row)
     if column is None:
         return None
     title = METRICS[column].title.removesuffix(" (MB)")
@@ -230,7 +230,7 @@ def next_steps(rows: Sequence[Row], *, ranks: bool) -> tuple[str, ...]:
     if bare:
         steps.append(
             f"{counted(len(bare), 'result')} {_has(bare)} no interval over launches: measure with --profile standard, "
-            f"or with --launches {LEAST_LAUNCHES} or more."
+            f"or with --launches {MIN_LAUNCHES_FOR_BETWEEN} or more."
         )
     # Points where setups are close or were measured by different commands.
     close = apart = 0

@@ -126,11 +126,13 @@ def page(data: Data, parameters: NoParameters) -> SimpleNamespace:
         loads=newest_loads(data, LATEST_LOADS),
         imports=grid(IMPORT_COLUMNS, imported, "The newest imported files", ("runs",)),
         metric=metric.words,
-        quantizations=[Link(view="recommend", parameters=RecommendParameters(model=one)) for one in quantized],
+        quantizations=None
+        if quantized is None
+        else Link(view="recommend", parameters=RecommendParameters(model=quantized)),
     )
 
 
-def _most_quantized(data: Data) -> list[str]:
+def _most_quantized(data: Data) -> str | None:
     """The model with the most precisions of one workload on one machine, of several files or one, to which the question
     about quantizations leads; those with a measured quality count first. None if no model has two."""
     rows = data.warehouse.query(QUANTIZED).dicts()
@@ -146,7 +148,7 @@ def _most_quantized(data: Data) -> list[str]:
         found.setdefault(place, []).append((precision, row["has_quality"]))
     counts = {place: to_choose(of) for place, of in found.items()}
     several = {place: count for place, count in counts.items() if count[1] > 1}
-    return [max(several, key=lambda place: several[place])[0]] if several else []
+    return max(several, key=lambda place: several[place])[0] if several else None
 
 
 RUN_COLUMNS: Mapping[str, Callable[[Any], Cell]] = {
@@ -191,7 +193,7 @@ def _changes(found: Iterable[T], run_metric: Callable[[T], tuple[str, str]]) -> 
     changes: dict[tuple[str, str], list[T]] = {}
     for one in found:
         changes.setdefault(run_metric(one), []).append(one)
-    return [*changes.values()]
+    return list(changes.values())
 
 
 def _points_cell(points: Sequence[str]) -> Cell:

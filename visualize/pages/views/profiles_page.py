@@ -11,7 +11,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import BYTES_PER_MB
 from benchmarking.core.text import counted, visible
 from visualize.charts import profiles
-from visualize.drawing.rows import charts
+from visualize.drawing.rows import Row, charts
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
@@ -33,8 +33,6 @@ from visualize.pages.site import NoParameters, NotFoundError, View
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
-
-Row = Mapping[str, Any]
 
 MOST = 200
 MOST_OPERATORS = 40

@@ -16,6 +16,7 @@ from db.analysis.selection import Selection
 from visualize.charts.tradeoffs import QUALITIES
 from visualize.drawing import words
 from visualize.drawing.loads import is_load
+from visualize.drawing.rows import Row
 from visualize.pages.elements import Cell, Grid, Heading, Link, alternatives, point_text, started_text, text_cell
 from visualize.pages.result_rows import COLUMNS, FIRST, RATE_NOTE, Column, has_star, own_metrics, result_columns
 from visualize.pages.site import Download, File, View, query_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from benchmarking.core.metrics import Metric
     from visualize.pages.snapshot import Data
 
-Row = Mapping[str, Any]
 State = Literal["valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out"]
 
 PAGE_ROWS = 50

@@ -19,8 +19,8 @@ from db.analysis.selection import Selection
 from db.run_records import qualities, stored_runs
 from visualize.drawing import words
 from visualize.drawing.loads import is_load
+from visualize.drawing.rows import Row, charts
 from visualize.drawing.rows import Selection as Selected
-from visualize.drawing.rows import charts
 from visualize.pages import vega
 from visualize.pages.elements import (
     Cell,
@@ -45,8 +45,6 @@ from visualize.pages.views.profiles_page import ProfileParameters
 
 if TYPE_CHECKING:
     from visualize.pages.snapshot import Data
-
-Row = Mapping[str, Any]
 
 RUN = """
 SELECT run.*, hardware.device_name, hardware.cpu_model, hardware.simulated AS is_simulated_hardware

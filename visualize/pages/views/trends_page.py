@@ -38,7 +38,7 @@ from visualize.pages.elements import (
 from visualize.pages.result_rows import metric_choices, metric_of
 from visualize.pages.site import Action, NotFoundError, View, has_sql, query_of
 from visualize.pages.views.compare_page import CompareParameters
-from visualize.pages.views.run_page import run_link
+from visualize.pages.views.run_page import LEAST_PREFIX, run_link
 
 if TYPE_CHECKING:
     from db.warehouse import Warehouse
@@ -52,7 +52,6 @@ MOST_RUNS = 30
 """Number of newest runs that the form offers as the subject of a note."""
 LEAST_HISTORY = 3
 """Minimum runs of a series that counts as having a history."""
-LEAST_PREFIX = 8
 SERIES_ID = re.compile(r"[0-9a-f]{8,64}")
 NEWEST_SERIES = """
 WITH newest AS (
@@ -156,7 +155,9 @@ def _drawn(data: Data, shown: Sequence[History], parameters: TrendsParameters, m
     if parameters.series is None:
         return next((history for history in shown if history.change_points), shown[0] if shown else None)
     if len(parameters.series) < LEAST_PREFIX:
-        raise NotFoundError(f"{parameters.series!r} is too short: give at least 8 characters of a series id")
+        raise NotFoundError(
+            f"{parameters.series!r} is too short: give at least {LEAST_PREFIX} characters of a series id"
+        )
     for history in shown:
         if history.series_id.startswith(parameters.series):
             return history
