@@ -90,8 +90,12 @@ def resolved(text: str, files: Sequence[str] | None, database: str | None, lock_
     return words.resolved(database or default_database(), lock_timeout_s=lock_timeout_s)
 
 
-def check(source: Source, selection: Selection) -> None:
-    """Raise UsageError for an unknown name, listing similar and existing names."""
+def checked(source: Source, selection: Selection) -> Selection:
+    """The selection, with the model as it is stored: a path without the user's home folder. Raises UsageError for an
+    unknown name, listing similar and existing names."""
+    model = None if selection.model_id is None else redacted_path(selection.model_id)
+    if model is not None and model in _values(source.warehouse, "model_id"):
+        selection = replace(selection, model_id=model)
     for column in NAMED:
         wanted = getattr(selection, column)
         known = _values(source.warehouse, column)
@@ -106,6 +110,7 @@ def check(source: Source, selection: Selection) -> None:
         known = sorted({*known, *(device.split(":")[0] for device in known), *names})
         if selection.baseline not in known:
             raise UsageError(_unknown("device", selection.baseline, known, source.name))
+    return selection
 
 
 def chosen(source: Source, selection: Selection, words: Words) -> Selection:

@@ -292,11 +292,10 @@ def _rows(options: argparse.Namespace, wanted: Sequence[str]) -> tuple[dict[str,
     UsageError for unknown names and StorageError for an unreadable source."""
     from visualize import sources
 
-    words, every = _words(options), _selection(options)
+    words = _words(options)
     source = sources.opened(options.json_path, options.db_path, options.lock_timeout)
     with source.warehouse:
-        sources.check(source, every)
-        selection = sources.chosen(source, every, words)
+        selection = sources.chosen(source, sources.checked(source, _selection(options)), words)
         every_model = replace(selection, model_id=None)
         rows = {
             name: chart.rows(source.warehouse, selection if chart.scope == "model" else every_model)

@@ -56,6 +56,15 @@ def draw(capsys):
     return run
 
 
+def test_a_model_is_named_by_its_path_though_it_is_stored_without_the_home_folder(database, draw, make_run):
+    given = ("--db-path", database(make_run(model_id="~/models/x")), "--chart", "latency_vs_batch_size")
+    path = str(Path("~/models/x").expanduser())
+    stored = draw(*given, "--model-id", "~/models/x")
+    assert stored[0] == 0
+    assert draw(*given, "--model-id", path) == draw(*given, f"model={path}") == stored
+    assert draw("--db-path", "bench.duckdb", "--model-id", path, "--report", "r.html")[0] == 0
+
+
 def test_charts_of_a_model_are_drawn_and_their_paths_printed(database, draw, make_run):
     code, out, err = draw("--db-path", database(make_run()), "--model-id", "bert-base-uncased")
     cell = "bert-base-uncased_cpu_eager_float32"

@@ -74,8 +74,7 @@ def write_report(
         comparison: Comparison | None = None
         command = ""
         if compared is None:
-            sources.check(source, selection)
-            selection = sources.chosen(source, selection, words)
+            selection = sources.chosen(source, sources.checked(source, selection), words)
             ids: Sequence[str] = chosen_ids(source.warehouse, selection)
             if not ids:
                 raise sources.nothing_selected(source, selection, words)
