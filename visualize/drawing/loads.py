@@ -253,7 +253,7 @@ def _holds(row: Row) -> bool | None:
     invalid = (doubt["kind"] for doubt in json.loads(row["extra"])["doubts"] if doubt["severity"] == "invalid")
     if disturbing(invalid, facts_of(row), is_met=share >= needed):
         return None
-    return share_holds(round(share * count), 0, count, needed) if count else share >= needed
+    return share_holds(round(min(share, 1.0) * count), 0, count, needed) if count else share >= needed
 
 
 def level_axis(rows: Sequence[Row], loop: str) -> Axis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -12,8 +13,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 MOST_TICKS = 7
 MOST_DECIMALS = 4
 """Most decimal places of a tick; smaller steps have an exponent, as in tables."""
-LEAST_STEP = 1e-300
-"""Smallest distance of ticks, near that of floats."""
+LEAST, LARGEST = 1e-130, 1e130
+"""Range of the positive numbers of a log axis and of the distances of ticks, whose ratios and edges are floats, too."""
 LEAST_SPAN = 1e-3
 """Smallest range of values that an axis shows in detail, as a share of the largest value: below it they are equal."""
 LOG_EDGE = 0.06
@@ -80,10 +81,10 @@ def value_axis(title: str, values: Sequence[float], *, room: float = 1.08, may_b
     if not values:
         return Axis(title=title, is_value=True)
     low, high = min(values), max(values)
-    if may_be_log and spans_decade(values):
+    if may_be_log and spans_decade(values) and LEAST < low < high < LARGEST:
         edge = (high / low) ** LOG_EDGE
         return log_axis(title, low / edge, high * edge * max(room / 1.08, 1.0))
-    low, high = min(low, 0.0), max(high, 0.0) * room or 1.0
+    low, high = min(low, 0.0), min(max(high, 0.0) * room, sys.float_info.max) or 1.0
     return Axis(title=title, low=low, high=high, ticks=ticks(low, high), is_value=True)
 
 
@@ -166,7 +167,7 @@ def ticks(low: float, high: float, most: int = MOST_TICKS) -> tuple[tuple[float,
 def _step(span: float, most: int) -> float:
     """The distance of at most `most` ticks; 0 without a range that ticks could divide."""
     least = span / most
-    if not LEAST_STEP < least < math.inf:
+    if not LEAST < least < LARGEST:
         return 0.0
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))

@@ -1,6 +1,7 @@
 """Style: number formats, scales, colours, themes and reproducible files."""
 
 import itertools
+import math
 import subprocess
 import sys
 
@@ -293,3 +294,10 @@ def test_imports_are_light_and_drawing_leaves_pyplot_unchanged():
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert {"matplotlib", "seaborn", "pandas", "numpy", "duckdb"}.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize("values", [[5e-324, 1e290], [5e-324, 1e-320], [1e290, 1e308], [1.0, 1e305]])
+def test_an_axis_of_absurd_values_has_finite_ends(values):
+    axis = scales.value_axis("ms", values)
+    assert all(map(math.isfinite, (axis.low, axis.high, *(at for at, _ in axis.ticks))))
+    assert axis.low < axis.high

@@ -19,8 +19,8 @@ from db.query.answers import LINES
 from db.query.questions import AnswerLimit, Column, answering, answering_in_parquet
 from db.values import plain, readable
 from visualize.drawing.figure import Block, Element, Figure, Line, Mark, Note, Panel
+from visualize.drawing.scales import LARGEST, close_axis, number, row_axis, seconds_of, ticks, time_axis, value_axis
 from visualize.drawing.scales import Axis as Scale
-from visualize.drawing.scales import close_axis, number, row_axis, seconds_of, ticks, time_axis, value_axis
 from visualize.pages import vega
 from visualize.pages.elements import Cell, Chart, Grid, Heading, Link
 from visualize.pages.site import Download, File, View
@@ -34,8 +34,6 @@ MOST_ROWS = 500
 MOST = AnswerLimit(rows=MOST_ROWS + 1, bytes=64_000_000)
 MOST_BARS = 40
 LONGEST_CELL = 300
-LARGEST = 1e300
-"""The largest number of an axis, which has room for its edge."""
 LINES_A_PART = 1000
 NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 REAL = ("FLOAT", "DOUBLE", "DECIMAL")

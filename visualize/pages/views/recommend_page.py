@@ -38,6 +38,7 @@ from visualize.drawing.figure import Figure, Mark, Note, doubtful_entries, entri
 from visualize.drawing.figure import Line as Series
 from visualize.drawing.marks import front_panel, spread
 from visualize.drawing.rows import distinct_names
+from visualize.drawing.scales import LEAST
 from visualize.pages import vega
 from visualize.pages.elements import Chart, Link, alternatives, grid_of
 from visualize.pages.result_rows import models_by_calls
@@ -271,8 +272,8 @@ def _limits(
 
 def _rounded(value: float, *, up: bool) -> float:
     """The value rounded such that the option with this value still meets the limit."""
-    if value <= 0:
-        return 0.0
+    if value < LEAST:
+        return max(value, 0.0)
     unit = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
     return float(f"{(math.ceil if up else math.floor)(value / unit) * unit:.{DIGITS}g}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from benchmarking.core.axes import POINT_COLUMNS
 from benchmarking.core.command_line import choice
@@ -90,7 +90,6 @@ CHOSEN_BY = ("family", "model", "runtime", "device", "source")
 """Filters with a page for each value in a static site."""
 MOST_FILES = 20
 """Maximum pages of each list of results in a static site."""
-STATES: tuple[State, ...] = ("valid", "noisy", "throttled", "invalid", "failed", "skipped", "timed_out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +320,7 @@ def _filters(data: Data, parameters: ResultsParameters) -> tuple[SimpleNamespace
         **{name: (title, found[name]) for name, title in titles.items()},
         "batch": ("Batch", sizes["batch"]),
         "sequence": ("Sequence", sizes["sequence"]),
-        "state": ("State", STATES),
+        "state": ("State", get_args(State)),
         "doubt": ("Doubt", kinds),
     }
     filters = []
