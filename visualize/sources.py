@@ -93,9 +93,10 @@ def resolved(text: str, files: Sequence[str] | None, database: str | None, lock_
 def checked(source: Source, selection: Selection) -> Selection:
     """The selection, with the model as it is stored: a path without the user's home folder. Raises UsageError for an
     unknown name, listing similar and existing names."""
-    models = _values(source.warehouse, "model_id")
-    if selection.model_id not in (None, *models) and redacted_path(selection.model_id) in models:
-        selection = replace(selection, model_id=redacted_path(selection.model_id))
+    if selection.model_id is not None:
+        models, stored = _values(source.warehouse, "model_id"), redacted_path(selection.model_id)
+        if selection.model_id not in models and stored in models:
+            selection = replace(selection, model_id=stored)
     for column in NAMED:
         wanted = getattr(selection, column)
         known = _values(source.warehouse, column)
