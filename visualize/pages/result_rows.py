@@ -265,9 +265,9 @@ def noted_doubts(
     for kind, cases in found.items():
         evidence = cases[0][1]
         parts = evidence_words(evidence)
-        launches = evidence.get("launches") or []
-        numbers = ", ".join(str(launch + 1) for launch in launches)
-        parts += [f"in launch{'' if len(launches) == 1 else 'es'} {numbers}"] if launches else []
+        stated = evidence.get("launches")
+        launches = [str(one + 1) for one in stated if isinstance(one, int)] if isinstance(stated, list) else []
+        parts += [f"in launch{'' if len(launches) == 1 else 'es'} {', '.join(launches)}"] if launches else []
         notes.append(
             DoubtNote(
                 kind=kind,

@@ -1194,3 +1194,7 @@ def test_the_answer_of_a_query_is_cards_on_a_phone_and_evidence_is_in_words(data
     row = {"extra": json.dumps({"doubts": [{"kind": "undated", "evidence": {"read_as": "UTC", "offset": None}}]})}
     (note,) = noted_doubts([row], lambda row: "b1")
     assert note.evidence == "read as UTC, offset unknown"
+    for launches, expected in (([0, 2], "in launches 1, 3"), (["a"], ""), (5, "")):  # a run file may state anything
+        row = {"extra": json.dumps({"doubts": [{"kind": "undated", "evidence": {"launches": launches}}]})}
+        (note,) = noted_doubts([row], lambda row: "b1")
+        assert note.evidence == expected
