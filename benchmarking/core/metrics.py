@@ -101,6 +101,7 @@ MS_PER_S = 1000.0
 BYTES_PER_MB = 1_000_000
 BYTES_PER_KIB = 1024
 BYTES_PER_MIB = 1024**2
+BYTES_PER_GIB = 1024**3
 
 
 def ns_to_ms(duration_ns: float) -> float:

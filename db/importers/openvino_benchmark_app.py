@@ -245,18 +245,20 @@ def _fields(file: ForeignFile, data: Mapping[str, Any], place: str = "") -> dict
 
 def _from_csv(file: ForeignFile) -> dict[str, dict[str, Any]]:
     """Sections of "name;value" lines by their titles. A repeated name, or a longer line, has a list."""
-    found: dict[str, dict[str, Any]] = {}
-    section: dict[str, Any] | None = None
+    found: dict[str, dict[str, list[Any]]] = {}
+    section: dict[str, list[Any]] | None = None
     for number, cells in csv_lines(file, delimiter=";"):
         title = TITLES.get(cells[0].strip().lower()) if len(cells) < 3 else None
         if title is not None and not any(cells[1:]):
             section = found.setdefault(title, {})
         elif section is not None:
-            value = cells[1] if len(cells) == 2 else cells[1:]
-            section[cells[0]] = [section[cells[0]], value] if cells[0] in section else value
+            section.setdefault(cells[0], []).append(cells[1] if len(cells) == 2 else cells[1:])
         else:
             file.leave_out(f"line {number}", f"above the first section: {';'.join(cells)[:60]!r}")
-    return found
+    return {
+        title: {name: values[0] if len(values) == 1 else values for name, values in section.items()}
+        for title, section in found.items()
+    }
 
 
 PRINTED: dict[str, dict[str, re.Pattern[str]]] = {

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
+from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import NOT_APPLICABLE, Doubt, Json, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
@@ -106,7 +106,6 @@ ENERGY = {
 }
 PARALLEL = ("tp_size", "pp_size", "ep_size")
 LIMITS = ("max_batch_size", "max_num_tokens", "scheduling_policy")
-BYTES_PER_GIB = 1024**3
 NO_LOAD = Doubt(kind="concurrency_not_stated", severity="info", evidence={"concurrency_stored": 1})
 TRTLLM_DEFINITIONS = {
     "latency": "request_latency: from submitting a request to its last token; a request may wait in the engine",
@@ -355,9 +354,11 @@ def _printed(file: ForeignFile) -> list[Fields]:
                 report.setdefault(section, {}).setdefault(name, {}).setdefault("average", text)
             elif label in LABELS and text != "None":
                 section, name = LABELS[label]
-                is_in_s = label == "total latency" and unit == "seconds"
-                value = f"{float(text) * MS_PER_S}" if is_in_s and re.fullmatch(r"[\d.]+", text) else text
-                report.setdefault(section, {})[name] = parsed_number(value) if section == "world_info" else value
+                value = parsed_number(text) if section == "world_info" else text
+                if label == "total latency" and unit == "seconds":
+                    seconds = parsed_number(text)
+                    value = text if isinstance(seconds, str) else seconds * MS_PER_S
+                report.setdefault(section, {})[name] = value
             elif len(others := report.setdefault("printed", {})) < MOST_OTHERS:
                 others[labelled[1]] = labelled[3]
     return [

@@ -172,7 +172,7 @@ def _bytes(text: str | None) -> int | None:
     found = CAPACITY.fullmatch(text or "")
     try:
         return round(float(found[1]) * BYTES[found[2]]) if found else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

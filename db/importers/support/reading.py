@@ -196,7 +196,8 @@ class Fields:
             import numpy as np
 
             numbers = floats(values)
-            if np.frombuffer(numbers).min() >= low:
+            seen = np.frombuffer(numbers)
+            if seen.min() >= max(low, -LARGEST) and seen.max() < LARGEST:
                 return numbers
             values = numbers.tolist()
         if set(map(type, values)) == {float} and all(low <= value and abs(value) < LARGEST for value in values):

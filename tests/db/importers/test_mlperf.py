@@ -10,6 +10,7 @@ import pytest
 
 from db.importers.mlperf import PLUGIN
 from db.importers.support.files import NoResultsError, read_file
+from db.importers.support.mlperf_files import hardware
 from db.warehouse import Warehouse
 from tests.helpers.left_out import left_out
 from tests.helpers.paths import FIXTURES
@@ -304,3 +305,8 @@ def test_a_summary_without_its_title_is_one(tmp_path):
     (run,) = PLUGIN.runs(read_file(tmp_path / "notes.txt"))
     assert run.results[0].metrics["throughput_samples_per_sec"] == 0.857965
     assert run.results[0].metrics["throughput_tokens_per_sec"] == 289.078
+
+
+def test_a_memory_that_no_machine_has_is_unknown():
+    described = {"accelerator_model_name": "NVIDIA H100", "accelerator_memory_capacity": f"{'9' * 400} GB"}
+    assert hardware(described)["device_memory_bytes"] is None

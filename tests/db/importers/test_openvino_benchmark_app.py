@@ -141,3 +141,12 @@ def test_printed_results_have_the_settings_above_them():
     assert second.cell.workload.model_id == "model_int8"
     assert second.results[0].metrics["latency_median_ms"] == 118.28
     assert "concurrency_not_stated" in [doubt.kind for doubt in second.results[0].doubts]
+
+
+def test_every_value_of_a_repeated_option_is_in_the_command(tmp_path):
+    report = (FOLDER / "benchmark_report.csv").read_text()
+    first = next(line for line in report.splitlines() if line.startswith("-m;"))
+    path = tmp_path / "benchmark_report.csv"
+    path.write_text(report.replace(first, f"{first}\n-i;one.bin\n-i;two.bin\n-i;three.bin"))
+    command = " ".join(only_run(path).provenance.command)
+    assert "-i one.bin -i two.bin -i three.bin" in command

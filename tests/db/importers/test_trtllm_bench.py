@@ -184,3 +184,11 @@ def test_what_it_prints_is_read_from_any_text_of_every_version(tmp_path):
     assert (old.cell.workload.model_id, old.results[0].iterations) == ("demo/older", 3000)
     assert old.results[0].metrics["duration_s"] == pytest.approx(16.4)
     assert new.run_id != old.run_id
+
+
+def test_a_printed_duration_that_is_no_number_is_left_out_alone(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text(OLDER.replace("16.4", "1.6.4"))
+    (run,) = importer_for(read_file(path)).runs(read_file(path))
+    assert "duration_s" not in run.results[0].metrics
+    assert run.results[0].metrics["throughput_samples_per_sec"] == 182.86

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from datetime import datetime
 from pathlib import Path
 
@@ -75,6 +76,13 @@ def test_an_error_in_a_list_names_its_index():
     with left_out(r"top\.x\[2\]: expected a number from 0, found -1"):
         assert found.numbers("x", low=0) == (1.0, 2.0)
     assert found.column("x", low=0) == (1.0, 2.0, None)
+
+
+@pytest.mark.parametrize("many", [list, lambda values: array("d", values)])
+def test_a_number_that_no_measurement_has_is_left_out_of_a_list_of_any_length(many):
+    found = fields({"x": many([1.0, 1e200, 2.0])})
+    with left_out(r"top\.x\[1\]: expected a number, found 1e\+200"):
+        assert found.numbers("x") == (1.0, 2.0)
 
 
 def test_a_missing_required_field_is_refused():
