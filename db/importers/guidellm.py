@@ -177,8 +177,8 @@ def _in_report(others: dict[str, Any], counts: Mapping[str, str]) -> dict[str, A
     """The other columns, under the report's names where it has them."""
     if "Worker" in others:
         times = {f"{one}_time": _seconds(others.get(f"{one.title()} Time")) for one in ("start", "end")}
-        return {**others, "args": others.pop("Args", None), "worker": others.pop("Worker"), "run_stats": {
-            **times, "requests_made": counts}}  # fmt: skip
+        moved = {"args": others.pop("Args", None), "worker": others.pop("Worker")}
+        return {**others, **moved, "run_stats": {**times, "requests_made": counts}}
     kind, _, value = str(others.pop("Benchmark, Strategy", "")).partition("@")
     profile, index = others.get("Run Info, Profile"), others.get("Run Info, Run Index")
     done = profile.get("completed_strategies") if isinstance(profile, dict) else None

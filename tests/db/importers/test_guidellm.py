@@ -316,6 +316,7 @@ def test_a_table_before_version_0_4_has_the_names_of_the_report(tmp_path):
     assert (run.started_at, result.point.concurrency) == ("2025-06-01T10:00:00+00:00", 4)
     assert (result.metrics["latency_median_ms"], result.metrics["time_to_first_token_ms"]) == (2000, 30)
     assert "time_per_output_token_ms" not in result.metrics  # all 0: no value
+    assert not {"Args", "Worker"} & result.extra["kept"].keys()  # which are kept as args and worker
     assert [doubt.evidence["failed_requests"] for doubt in result.doubts if doubt.kind == "failed_requests"] == [2]
 
 
