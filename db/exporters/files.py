@@ -308,7 +308,7 @@ class MarkdownExporter:
         scope.months()
         rows = scope.read(MARKDOWN_ROWS).dicts()
         axes = [json.loads(row["axes"] or "{}") for row in rows]  # those without a column, such as the rate of a load
-        further = {name: name.replace("_", " ") for own in axes for name in sorted(own)}
+        further = {name: name.replace("_", " ") for own in axes for name in sorted(own) if name not in AXES}
         headings = WORDS | AXIS_HEADINGS | further | NUMBERS | REMARKS
         cells: list[dict[str, str]] = []
         for row in (own | stored for own, stored in zip(axes, rows, strict=True)):
@@ -404,10 +404,10 @@ class OpenMetricsExporter:
         columns = {field.name: field for field in answers.fields(warehouse, "all_results")}
         numbers = [name for name, field in columns.items() if field.type == "DOUBLE" and name not in FURTHER]
         # A time has one value, so only the last row of each series and time is kept.
-        kept = list({(_labels(row), row["started_at"]): row for row in rows}.values())
+        kept = {(_labels(row), row["started_at"].replace(tzinfo=UTC).timestamp()): row for row in rows}
         if len(rows) > len(kept):
             request.notify(f"left out: {len(rows) - len(kept)} results at the same time as another one of their series")
-        others = sorted({name for row in kept for name in row["other_metrics"]} - set(numbers))
+        others = sorted({name for row in kept.values() for name in row["other_metrics"]} - set(numbers))
         # A family occurs once in the text, and tools state the same quantity in several units: duration_ms, duration_s.
         families: dict[str, list[str]] = {}
         for column in (*numbers, *others):
@@ -418,11 +418,9 @@ class OpenMetricsExporter:
                 meaning = columns[column].meaning if column in columns else f"{column}, which has no column."
                 # The samples of a series are contiguous, oldest first.
                 samples: dict[str, dict[float, str]] = {}
-                for row, name in product(kept, of_family):
+                for ((labels, time_s), row), name in product(kept.items(), of_family):
                     value = row["other_metrics"].get(name) if name not in row else row[name]
                     if value is not None:
-                        time_s = row["started_at"].replace(tzinfo=UTC).timestamp()
-                        labels = _labels(row)
                         line = f"{kind.name}{{{labels}}} {family(name).value(value)!r} {time_s!r}\n"
                         samples.setdefault(labels, {}).setdefault(time_s, line)
                 if samples:

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow.parquet
 import pytest
 
+from benchmarking.core.axes import AXES
 from benchmarking.core.quality import Quality, QualityValue
 from db.exporters import files
 from db.warehouse import Warehouse
@@ -180,6 +181,16 @@ def test_markdown_has_a_column_for_the_rate_of_a_load(export, empty_database, tm
     headings, _, *lines = (line.strip("|").split(" | ") for line in capsys.readouterr().out.splitlines())
     place = headings.index("request rate")
     assert {line[place] for line in lines} == {"0.5", "20"}
+
+
+def test_markdown_calls_an_axis_as_all_tables_do(export, empty_database, make_run, tmp_path, capsys):
+    path = shutil.copy(empty_database, tmp_path / "vision.duckdb")
+    with Warehouse.open(path) as warehouse:
+        warehouse.ingest(make_run(family="vision", axes={"image_size": (224,)}))
+        export("markdown", warehouse=warehouse)
+    headings = capsys.readouterr().out.splitlines()[0].strip("|").split(" | ")
+    assert AXES["image_size"].heading in headings
+    assert "image size" not in headings
 
 
 @pytest.mark.parametrize("text", ["it's|\"; DROP TABLE series; -- <b>\x1b[31m\n*", "| a |", "a\n\nb"])
