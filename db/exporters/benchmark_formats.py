@@ -19,7 +19,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from benchmarking.core.codec import canonical_hash
-from benchmarking.core.metrics import BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
+from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MB, MS_PER_S, NS_PER_MS, NS_PER_S
 from benchmarking.core.records import Result, Run, Scalar
 from benchmarking.core.scenario_file import raw_values, scenario_file
 from db.connection import literal
@@ -55,7 +55,6 @@ FURTHER_COLUMNS = {
 LLAMA_TABLE = "llama_bench"
 
 RUNTIMES = ("eager", "compiled", "kernelized")
-BYTES_PER_GIB = 1024**3
 MEASUREMENTS = {
     "e2e_latency": "latency_wall",
     "time_to_first_token": "time_to_first_token",
@@ -173,10 +172,7 @@ class TransformersExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         chosen = supported_results(Scope(warehouse, request.selection), request, _why_no_entry)
         entries = dict(_entry(run, result) for run, result in chosen)
-        with text_output(request.file) as stream:
-            json.dump(entries, stream, indent=2, ensure_ascii=False, allow_nan=False)
-            stream.write("\n")
-        return request.output_paths
+        return _write_json(entries, request)
 
 
 def _why_no_entry(run: Run, result: Result) -> str | None:
@@ -257,15 +253,18 @@ class ScenariosExporter:
     def export(self, warehouse: Warehouse, request: ExportRequest) -> tuple[Path, ...]:
         measured = list(supported_results(Scope(warehouse, request.selection), request, _why_no_scenario))
         names = dict.fromkeys(run.cell.workload.model_id for run, _ in measured)
-        document = scenario_file(", ".join(names), measured)
-        with text_output(request.file) as stream:
-            json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
-            stream.write("\n")
-        return request.output_paths
+        return _write_json(scenario_file(", ".join(names), measured), request)
 
 
 def _why_no_scenario(run: Run, result: Result) -> str | None:
     return why_no_calls(run, result) or (None if raw_values(result, "latency_wall") else "no raw samples stored")
+
+
+def _write_json(document: Mapping[str, Any], request: ExportRequest) -> tuple[Path, ...]:
+    with text_output(request.file) as stream:
+        json.dump(document, stream, indent=2, ensure_ascii=False, allow_nan=False)
+        stream.write("\n")
+    return request.output_paths
 
 
 PLUGINS = (LlamaBenchExporter(), TransformersExporter(), ScenariosExporter())

@@ -303,7 +303,7 @@ def _export_result(top: Fields, columns: Columns, load: Fields, doubts: Sequence
         low = 0.0 if word in OF_SCALES else -math.inf  # differences may be negative, times and sizes are not
         found = {statistic: metric.scaled(statistic, factor, low=low) for statistic in wanted}
         values = {statistic: value for statistic, value in found.items() if value is not None}
-        if name in NAMES[:1] and word != "ms":
+        if name == "request_latency" and word != "ms":
             metric.refuse("unit", f"expected a time, found {shortened(unit)}")
         for statistic, value in values.items():
             parts = (name, "" if len(values) == 1 else statistic, word)

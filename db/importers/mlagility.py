@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarking.core.metrics import MS_PER_S
+from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Json, Point, Result, Status
 from db.importers.support.building import ForeignRun, Format
 from db.importers.support.files import ForeignFile
@@ -56,9 +56,10 @@ NUMBERS = {
     "std_dev_prefill_tokens_per_second": ("prefill_tokens_std_per_sec", 1.0),
     "token_generation_tokens_per_second": ("decode_tokens_per_sec", 1.0),
     "std_dev_tokens_per_second": ("decode_tokens_std_per_sec", 1.0),
-    "max_memory_used_gbyte": ("process_peak_rss_mb", 1024**3 / 1e6),
-    "max_memory_used_GB": ("process_peak_rss_mb", 1024**3 / 1e6),
-    "max_memory_used_gb": ("process_peak_rss_mb", 1024**3 / 1e6),
+    **dict.fromkeys(
+        ("max_memory_used_gbyte", "max_memory_used_GB", "max_memory_used_gb"),
+        ("process_peak_rss_mb", bytes_to_mb(BYTES_PER_GIB)),
+    ),
     "onnx_total_flops": ("flops", 1.0),
 }
 """Field -> metric and the factor to its unit."""

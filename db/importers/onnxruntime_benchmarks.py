@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import MS_PER_S, bytes_to_mb
+from benchmarking.core.metrics import BYTES_PER_GIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Point, Result, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
@@ -109,7 +109,7 @@ FIRST_VERSIONS = ("Batch Size", "Prompt Length", "Token Generation Latency (ms)"
 IS_FIRST_HEADER = has_columns(*FIRST_VERSIONS)
 SIZES = ("batch_size", "prompt_length", "tokens_generated", "max_length")
 DATE = "%Y-%m-%d %H:%M:%S"
-MB_PER_GIB = 1073.741824
+MB_PER_GIB = bytes_to_mb(BYTES_PER_GIB)
 GENAI_METRICS = {
     "wall_clock_time_s": ("latency_mean_ms", MS_PER_S),
     "prompt_processing_latency_ms": ("prompt_processing_mean_ms", 1.0),

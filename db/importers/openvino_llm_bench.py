@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarking.core.metrics import MS_PER_S
+from benchmarking.core.metrics import BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import Doubt, Json, Phase, Point, Result, Samples, Scalar
 from db.importers.support.building import ForeignRun, Format, precision_of
 from db.importers.support.files import ForeignFile
@@ -51,7 +51,7 @@ PEAK_MEMORY = ("max_rss_mem", "max_rss_mem(MB)", "max_rss_mem(MiB)")
 """Names of an iteration's highest resident memory, in MiB in every version."""
 RUNTIMES = {"ov": "openvino", "pt": "eager"}
 LOAD_MEMORY = {"compile_max_rss_mem(MiB)": "memory_peak_rss_load_mb"}
-MB_PER_MIB = 1.048576
+MB_PER_MIB = bytes_to_mb(BYTES_PER_MIB)
 DEFINITIONS = {
     "latency": "generation_time: one call of generate for the batch, without tokenization",
     "time_to_first_token_ms": "median of first_latency: the model's first token in a call, without tokenization",

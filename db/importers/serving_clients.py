@@ -308,7 +308,7 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
     found = []
     for place, values in enumerate(zip(*columns, waits, strict=True)):
         start, first_s, latency_s, tokens_in, tokens_out, wait_s = values
-        if start is None or first_s is None or latency_s is None or None in values:
+        if None in values:
             continue  # a value of it is left out
         error, after = errors[place], fields.number_list(gaps[place], f"itls[{place}]", low=0)
         if not has_latencies:
@@ -318,7 +318,7 @@ def _requests(load: Fields) -> tuple[Requests, ...]:
         tokens = accumulate((start + first_s, *after)) if first_s else ()
         found.append(
             Sent(
-                intended_s=start - (wait_s or 0.0),
+                intended_s=start - wait_s,
                 sent_s=start,
                 first_s=start + first_s if first_s else None,
                 tokens_s=tuple(tokens),

@@ -13,12 +13,12 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from benchmarking.core.metrics import BYTES_PER_MB, BYTES_PER_MIB, MS_PER_S
+from benchmarking.core.metrics import BYTES_PER_GIB, BYTES_PER_MIB, MS_PER_S, bytes_to_mb
 from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Doubt, Json, Point, Result, Samples, Scalar
 from benchmarking.core.sample_statistics import tail_quantile
 from db.importers.support.building import ForeignRun, Format, is_amd
 from db.importers.support.files import ForeignFile
-from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of, negative_times
+from db.importers.support.measures import block, foreign_result, in_ms, measured, median_of
 from db.importers.support.reading import Fields, has_keys, json_objects, mostly, shortened, top_fields, understood
 
 DEFINITIONS = {
@@ -41,7 +41,7 @@ LONGEST_PROMPT = 400
 TOKEN_TIMES = ("timestamps", "token_generation_times")
 """Times of the tokens since the start of generate, in newer and first versions."""
 NO_TIMES = f"{NOT_SUPPORTED}: the file has no times of single tokens, only their mean a call"
-MB_PER_GIB = 1024 * BYTES_PER_MIB / BYTES_PER_MB
+MB_PER_GIB, MB_PER_MIB = bytes_to_mb(BYTES_PER_GIB), bytes_to_mb(BYTES_PER_MIB)
 NOTHING = ("", "N/A", "unknown", "None")
 Times = tuple[Sequence[float], ...]
 """The times of each request's tokens, in seconds."""
@@ -55,9 +55,8 @@ FIRST_DEFINITIONS = {
     "utilization_*": "of the first GPU, sampled during the timed calls",
     "memory_device_used_mean_mb": "memory in use on the whole first GPU, by every process",
 }
-MB_PER_MIB = BYTES_PER_MIB / BYTES_PER_MB
-FIRST_RUNTIMES = {"compiled": "compiled", "kernelized": "kernelized"}
-"""Variant -> runtime; others are eager."""
+FIRST_RUNTIMES = ("compiled", "kernelized")
+"""Variants that are runtimes; others are eager."""
 FIRST_MODE = ("attn_implementation", "sdpa_backend", "compile_mode")
 FIRST_STATED = ("mean", "median", "min", "max", "p25", "p75", "p90", "p95", "p99")
 GPU_METRICS = {
@@ -68,7 +67,6 @@ GPU_METRICS = {
 }
 """Name in the file -> our name, and the factor to its unit."""
 FIRST_TOKEN_TIMES = ("time_to_first_token", "time_per_output_token_seconds")
-NO_NAME = ("", "unknown", "N/A")
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -120,7 +118,7 @@ def _run(key: str, entry: Fields) -> ForeignRun:
         started_at=metadata.time("timestamp"),
         device_type="unknown" if gpu is None else "rocm" if is_amd(gpu) else "cuda",
         device_name=gpu,
-        device_memory_bytes=round(gpu_gib * MB_PER_GIB * BYTES_PER_MB) if gpu and gpu_gib else None,
+        device_memory_bytes=round(gpu_gib * BYTES_PER_GIB) if gpu and gpu_gib else None,
         runtime="compiled" if {"compile_mode", "compile_kwargs"} & mode.keys() else "eager",
         runtime_mode=mode,
         versions={"torch": hardware.text("torch_version"), "python": hardware.text("python_version")},
@@ -132,12 +130,16 @@ def _run(key: str, entry: Fields) -> ForeignRun:
     )
 
 
-def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
-    point = Point(
+def _point(config: Fields) -> Point:
+    return Point(
         batch_size=config.count("batch_size") or 1,
         sequence_length=config.count("sequence_length"),
         new_tokens=config.count("num_tokens_to_generate"),
     )
+
+
+def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
+    point = _point(config)
     is_newest = "success" in metadata
     has_succeeded = metadata.flag("success") is not False
     name = next((name for name in MEASUREMENTS if name in entry), MEASUREMENTS[0])
@@ -161,8 +163,6 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
     if not is_newest and "inter_token_latency" in measures:
         # Earlier versions divided by all tokens, including the first.
         found.append(Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
-    found += negative_times("latency_wall", latencies)
-    doubts = (*found, *(doubt for sample in samples for doubt in negative_times(sample.metric, sample.values)))
     mean_ms = fmean(latencies)
     rates: dict[str, float] = {}
     if mean_ms > 0:
@@ -175,7 +175,7 @@ def _result(entry: Fields, metadata: Fields, config: Fields) -> Result:
         metrics=metrics | rates | memory,
         missing=missing,
         warmup_iterations=config.integer("warmup_iterations"),
-        doubts=doubts,
+        doubts=found,
         kept={"gpu_metrics": gpu} if gpu else {},
     )
 
@@ -250,10 +250,11 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
     for name in ("compile_options", "custom_params"):
         if given := config.any(name):
             mode[name] = json.dumps(given, sort_keys=True, ensure_ascii=False)
+    variant = config.text("variant") or ""
     dtype = (config.text("torch_dtype") or "").removeprefix("torch.")
     # The configuration names the device by torch's type; without it, the tool ran on the GPU that the file lists.
     gpu, gpu_mib = hardware.text("gpu_name"), hardware.number("gpu_memory_total", low=0)
-    gpu = None if gpu in NO_NAME else gpu
+    gpu = None if gpu in NOTHING else gpu
     kind = (config.text("device") or ("cuda" if gpu else "unknown")).partition(":")[0]
     is_gpu = kind == "cuda" and gpu is not None
     total_mib = hardware.number("memory_total", low=0)
@@ -270,7 +271,7 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
         device_memory_bytes=round(gpu_mib * BYTES_PER_MIB) if is_gpu and gpu_mib else None,
         cpu_threads=hardware.count("cpu_count"),
         memory_bytes=None if total_mib is None else round(total_mib * BYTES_PER_MIB),
-        runtime=FIRST_RUNTIMES.get(config.text("variant") or "", "eager"),
+        runtime=variant if variant in FIRST_RUNTIMES else "eager",
         runtime_mode=mode,
         precision=next((precision for precision in PRECISIONS if precision == dtype), "unknown"),
         versions={name: hardware.text(f"{name}_version") for name in ("torch", "python", "cuda")},
@@ -283,20 +284,14 @@ def _first_run(key: str, scenario: Fields, model_name: str) -> ForeignRun:
 
 
 def _first_result(scenario: Fields, config: Fields) -> Result:
-    point = Point(
-        batch_size=config.count("batch_size") or 1,
-        sequence_length=config.count("sequence_length"),
-        new_tokens=config.count("num_tokens_to_generate"),
-    )
+    point = _point(config)
     measures, gpu = scenario.section("measurements"), scenario.section("gpu_metrics")
     latency, first, each = (measures.section(name) for name in ("latency", *FIRST_TOKEN_TIMES))
     latencies, firsts, means = (in_ms(entry.numbers("measurements") or ()) for entry in (latency, first, each))
     samples: list[Samples] = [block(0, latencies)] if latencies else []
     samples += [measured("time_to_first_token", firsts)] if firsts else []
     samples += [measured("time_per_output_token", means)] if means else []
-    doubts = [doubt for sample in samples for doubt in negative_times(sample.metric, sample.values)]
-    if means:
-        doubts.insert(0, Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens}))
+    divisor = Doubt(kind="token_divisor", severity="info", evidence={"new_tokens": point.new_tokens})
     mean_ms = fmean(latencies) if latencies else latency.unread_copy().scaled("mean", MS_PER_S)
     rates: dict[str, float | None] = {}
     if mean_ms is not None and mean_ms > 0:
@@ -337,7 +332,7 @@ def _first_result(scenario: Fields, config: Fields) -> Result:
         },
         iterations=config.integer("measurement_iterations"),
         warmup_iterations=config.integer("warmup_iterations"),
-        doubts=doubts,
+        doubts=(divisor,) if means else (),
     )
 
 

@@ -16,7 +16,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -203,10 +203,14 @@ WHERE run_id NOT IN (SELECT run_id FROM benchmark_runs)
 """
 """A run is not new if its results or its run file belong to another run here."""
 
-UPDATE_ALIAS = "UPDATE series_alias SET canonical_series_id = ?, reason = ?, created_at = ? WHERE series_id = ?"
+# In two steps, since INSERT OR REPLACE needs a key, which a lake does not have.
+UPDATE_ALIAS = """
+UPDATE series_alias SET canonical_series_id = $canonical, reason = $reason, created_at = $created_at
+WHERE series_id = $series
+"""
 ADD_ALIAS = """
 INSERT INTO series_alias (canonical_series_id, reason, created_at, series_id)
-SELECT ?, ?, ?, ? WHERE ? NOT IN (SELECT series_id FROM series_alias)
+SELECT $canonical, $reason, $created_at, $series WHERE $series NOT IN (SELECT series_id FROM series_alias)
 """
 NEWLY_CALIBRATED = """
 SELECT DISTINCT hardware_id FROM benchmark_runs JOIN new_runs USING (run_id) WHERE task = ?
@@ -296,9 +300,8 @@ class OtherWarehouse:
         for table in NEW:
             self.connection.execute(f"INSERT INTO {table} BY NAME SELECT * {self._new(table)}")
         for series, alias in aliases.items():
-            values = [alias.canonical, alias.reason, alias.created_at, series]
-            for sql in (UPDATE_ALIAS, ADD_ALIAS):  # a lake has no keys, so INSERT OR REPLACE does not work there
-                self.connection.execute(sql, values if sql == UPDATE_ALIAS else [*values, series])
+            for sql in (UPDATE_ALIAS, ADD_ALIAS):
+                self.connection.execute(sql, {"series": series, **asdict(alias)})
         for (hardware_id,) in self.connection.execute(NEWLY_CALIBRATED, [ingestion.CALIBRATION]).fetchall():
             self.connection.execute(ingestion.UPDATE_CALIBRATION, [hardware_id])
         ingestion.compute_latest(self.connection)

@@ -82,7 +82,8 @@ def client_result(
     }
     missing: dict[str, str] = {}
     # In ms, under our column if the meaning is the same, otherwise under the tool's own name.
-    duration_ms = (load.peek("duration") or 0) * MS_PER_S if isinstance(load.peek("duration"), int | float) else 0
+    duration = load.peek("duration")
+    duration_ms = duration * MS_PER_S if isinstance(duration, int | float) else 0.0
     has_each = bool(load.peek("mean_tpot_ms") or load.peek("median_tpot_ms"))
     for name in load:
         found = CLIENT_STATISTIC.fullmatch(name)
