@@ -42,6 +42,8 @@ CHANGES = (
 """Arguments of a model that make another one of it than its name and dtype say."""
 CONTEXT = ("chat_template_sha", "system_instruction_sha", "fewshot_as_multiturn")
 """Fields of the prompts, on which scores depend."""
+MOST_SHOTS = 500
+"""Characters that the numbers of examples by task are listed in; beyond, a digest tells them from others."""
 TOTAL = re.compile(r"all|.*:_average(?:\|.*)?")
 """A mean of other tasks in lighteval's results."""
 SCORES = ("acc_norm", "acc", "exact_match", "em", "pass@1", "f1", "mc2")
@@ -226,7 +228,8 @@ def _fewshot(top: Fields, config: Fields) -> str | None:
     distinct = {str(shot) for shot in shots.values()}
     if len(distinct) == 1:
         return distinct.pop()
-    return ", ".join(f"{task}={shot}" for task, shot in sorted(shots.items()))[:500]
+    text = ", ".join(f"{task}={shot}" for task, shot in sorted(shots.items()))
+    return text if len(text) <= MOST_SHOTS else f"{text[:MOST_SHOTS]}… {canonical_hash(shots)[:12]}"
 
 
 PLUGIN = Format(

@@ -70,6 +70,8 @@ LOCK_TIMEOUT_S = 30.0
 """Time to wait for the lock of the file, by default."""
 GRACE_S = 5.0
 """Time after the limit at which the process ends by itself if it was not killed."""
+EXIT_NO_MEMORY = 137
+"""Of the process that answers: as if the system had killed it for its memory."""
 TOO_LARGE = f"the query needs more than {MEMORY_BYTES // 1024**3} GB of memory: narrow it"
 
 
@@ -224,7 +226,7 @@ def _question_process(
                 process.stdin.write(json.dumps(question))
                 process.stdin.close()
             pipe = os.fdopen(process.stdout.fileno(), "rb", closefd=False)
-            answers = _Answers(pipe, None if limit is None else limit.bytes)
+            answers = _Answers(pipe, None if limit is None else limit.bytes, process)
             answers.next("open")
             if timeout_s is not None:
 
@@ -246,9 +248,10 @@ def _question_process(
 class _Answers:
     """The messages of the process, one line of JSON each: "open", "columns", "rows" or "part", "end"; or "error"."""
 
-    def __init__(self, pipe: IO[bytes], most_bytes: int | None) -> None:
+    def __init__(self, pipe: IO[bytes], most_bytes: int | None, process: subprocess.Popen[str]) -> None:
         self._pipe = pipe
         self._most_bytes = most_bytes
+        self._process = process
         self.expired_s: float | None = None
         """The time limit, once it is over."""
 
@@ -264,6 +267,8 @@ class _Answers:
                 raise TimeLimitError(
                     f"no answer within {self.expired_s:g} s: narrow the query, or raise --timeout"
                 ) from None
+            if self._process.wait() == EXIT_FAILED:
+                raise StorageError("the process that answers the query failed, for the reason above") from None
             raise StorageError(TOO_LARGE) from None
         if kind == "error":
             name, message = content
@@ -308,7 +313,7 @@ def main() -> int:
             sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
             sys.stdout.buffer.flush()
     except (BrokenPipeError, MemoryError):  # the process that asks has gone, or says what happened
-        os._exit(EXIT_FAILED)
+        os._exit(EXIT_NO_MEMORY)
     return EXIT_OK
 
 
@@ -482,6 +487,9 @@ SIMILAR = 0.75
 """Least likeness, as of difflib, of a name to one that it may have meant."""
 LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
 """A metric of load tests in the view that has a column for it."""
+NEAR = re.compile(r'syntax error at or near "(\w+)"')
+IS_KEYWORD = "SELECT 1 FROM duckdb_keywords() WHERE keyword_name = ? AND keyword_category = 'unreserved'"
+"""Words that name a column only behind AS."""
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -491,6 +499,8 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError, warehouse:
     if problem.kind == "Parser" and (word := re.fullmatch(r"\s*(\w+)\s*;?\s*", sql)):
         example = "SELECT * FROM " + OTHER_TABLES.get(word[1].lower(), "benchmark_results")
         return UsageError(f"{word[1]} is no statement: write one such as {example} (--describe lists the tables)")
+    if (near := NEAR.match(problem.message)) and warehouse.query(IS_KEYWORD, [near[1].lower()]).dicts():
+        return UsageError(f"{position}{problem.message}: as a name, write AS {near[1]} (it is also a word of SQL)")
     if table := NO_TABLE.match(problem.message):
         guessed = [table[1].lower(), *table[1].lower().split("_")]  # load_results is one of loads
         if ours := next((OTHER_TABLES[word] for word in guessed if word in OTHER_TABLES), None):

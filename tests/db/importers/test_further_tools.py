@@ -260,6 +260,18 @@ def test_scores_are_metrics_of_their_model_beside_its_speed():
 EVALUATION = json.loads((IMPORTS / "lm_evaluation_harness/results_2026-03-01T12-00-00.json").read_text())
 
 
+def test_long_lists_of_examples_that_differ_at_their_end_are_two_series(tmp_path):
+    shots = {f"task_{number:03}": number % 2 for number in range(60)}
+    found = set()
+    for last in (0, 1):
+        path = tmp_path / f"results_2026-03-0{1 + last}T12-00-00.json"
+        path.write_text(json.dumps({**EVALUATION, "n-shot": {**shots, "task_059": last}}))
+        (run,) = runs(path)
+        found.add(run.cell.runtime_mode["num_fewshot"])
+    assert len(found) == 2
+    assert max(map(len, found)) < 600
+
+
 def evaluation(folder, *, scores=None, date=1772366400.25, **config):
     """The run of an evaluation like the fixture's, with other scores by task or another configuration."""
     data = {**EVALUATION, "date": date, "config": {**EVALUATION["config"], **config}}

@@ -67,6 +67,7 @@ def test_parameters_are_bound_and_never_pasted(ask):
     ("sql", "words"),
     [
         ("SELECT * FORM x", 'line 1, column 15: syntax error at or near "x"'),
+        ("SELECT 1 share", 'syntax error at or near "share": as a name, write AS share (it is also a word of SQL)'),
         ("SELECT 'é',\n  nothing FROM series", 'line 2, column 3: Referenced column "nothing" not found'),
         ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
         ("SELECT * FROM results", "line 1, column 15: there is no table results: did you mean all_results?"),
@@ -182,6 +183,15 @@ def test_a_function_that_cannot_be_interrupted_ends_at_the_time_limit(ask):
     with pytest.raises(TimeLimitError, match="no answer within 1 s"):
         ask(ENDLESS, timeout_s=1)
     assert time.monotonic() - started < 30
+
+
+def test_a_fault_of_the_process_that_answers_is_not_called_a_lack_of_memory(asked_database, capfd):
+    with (
+        pytest.raises(StorageError, match="the process that answers the query failed"),
+        answering(asked_database, "SELECT 1", lock_timeout_s="no number"),
+    ):
+        pass
+    assert "TypeError" in capfd.readouterr().err
 
 
 def test_a_function_that_takes_all_memory_ends_at_the_memory_limit(ask):
