@@ -143,6 +143,16 @@ def json_text(value: Any) -> str:
     return json.dumps(to_json(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def _runtime_mode(run: Run) -> str:
+    """The run's settings of the runtime as JSON. Raises FormatError for one of `NUMBERS_IN` that is no number: every
+    reader of the database would stop at it. (The record of a point has numbers only.)"""
+    for name in NUMBERS_IN["runtime_mode"]:
+        if isinstance(value := run.cell.runtime_mode.get(name, 0), bool) or not isinstance(value, int | float):
+            found = visible(repr(value)[:MOST_SHOWN])
+            raise FormatError(f"run {run.run_id}: runtime_mode.{name}: expected a number, found {found}")
+    return json_text(run.cell.runtime_mode)
+
+
 def utc(text: str, where: str) -> datetime:
     """A naive UTC time from ISO 8601; a time without a zone is taken as UTC. Raises FormatError."""
     try:
@@ -198,7 +208,7 @@ def _run_row(run: Run) -> Row:
         "driver": device.driver,
         "device_details": json_text(device),
         "host_details": json_text(run.hardware.host),
-        "runtime_mode": json_text(cell.runtime_mode),
+        "runtime_mode": _runtime_mode(run),
         "is_simulated": run.is_simulated,
         "weight_dtypes": None if dtypes is None else json_text(dtypes),
         **record_columns(provenance, PROVENANCE_COLUMNS),
@@ -239,7 +249,7 @@ def series_row(run: Run, point: Point) -> Row:
         **keys,
         "series_id": series_id(keys),
         "axes": json_text(point.axes),
-        "runtime_mode": json_text(run.cell.runtime_mode),
+        "runtime_mode": _runtime_mode(run),
         "hashed_keys": json_text(keys),
         "hash_version": SERIES_HASH_VERSION,
         "first_seen_at": utc(run.started_at, f"run {run.run_id}: started_at"),

@@ -410,8 +410,10 @@ LEAST_TO_TELL = least_to_tell(LEAST_GOOD)
 
 
 def required_share(facts: Mapping[str, Any]) -> float:
-    """The share of the requests that must meet the limits, by the facts about a load."""
-    return float(facts.get(REQUIRED, LEAST_GOOD))
+    """The share of the requests that must meet the limits, by the facts about a load; the usual one where they state
+    none that is a share."""
+    share = facts.get(REQUIRED)
+    return float(share) if isinstance(share, int | float) and 0 < share <= 1 else LEAST_GOOD
 
 
 def disturbing(invalid: Iterable[str], facts: Mapping[str, Any], *, is_met: bool) -> set[str]:

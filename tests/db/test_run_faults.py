@@ -52,6 +52,12 @@ FIELDS = {
     "sum": ("results.0.metrics", {"a": 1e308, "b": 1e308}, "metrics.a: expected a number from -1e+300 to 1e+300"),
     "stages": ("loads.0.stages_s", {"spawn": 1e308, "import": 1e308}, "stages_s.spawn: expected a number from"),
     "axis": ("results.0.point.axes", {"image_size": 3e9}, "image_size is 3000000000.0, expected a whole number"),
+    "rate": (
+        "results.0.point.axes",
+        {"request_rate": "fast"},
+        'axes.request_rate: expected int or float, found "fast"',
+    ),
+    "share": ("cell.runtime_mode", {"slo_share": "most"}, "runtime_mode.slo_share: expected a number, found 'most'"),
     "seed": ("cell.workload.seed", 10**399, "an integer of 400 digits"),
     "hardware_id": ("hardware.hardware_id", "0" * 16, "hardware.hardware_id: '0000000000000000' is not the hash"),
     "hardware_id-none": ("hardware.hardware_id", "", "hardware.hardware_id: '' is not the hash"),
