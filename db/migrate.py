@@ -60,12 +60,12 @@ ITEMS_SHA256 = "046770d3b58779eaf98c38e3cac0cccb9deab9c3173ceb360395399aebe88c65
 needs no further check, which would take 0.4 s."""
 
 VIEWS_SHA256 = (
-    "477e041b6206b92e778dfbde1cbfcf199c51bd6fe1285a18032fc52c5cb65af1",  # created and read by DuckDB 1.5
-    "dc10d926cb8e8f89e51dd134d1af8575bbeb93dc65d96c2809a3e16a29652788",  # created and read by 2.0
-    "ba00e66b674728f926652e9cde5686ffb2f8e054fbb260ac75bcb8ef881183fb",  # created by 1.5, read by 2.0
-    "0f381bf6bd38a86eac3d5c8f25a8669a6c6573e3d07cf81514891158a1cd56e9",  # created by 2.0, read by 1.5
-    "fec9dbd2e63744ddf9fe17ad322984c4d29bb31c6f52f32b4a9eb24250fdb68f",  # that, next written by 2.0, read by 1.5
-    "db07649f23a3ac3fc5501e3244b1ffc3f7431b661b8f36d749fd983e33124776",  # the first, next written by 2.0, read by 1.5
+    "e00a2a6ce05d714d35153a9048f68b681d0cf8a1a6a0fcbdc5bf776e4bd6e0ef",  # created and read by DuckDB 1.5
+    "9cbba6052b4a331d35693f4b188ca2fbbc2cedd104d5b51aa8c419275b8c6611",  # created and read by 2.0
+    "4879fe718563d08b5cb1ddd252b6a3a9f238d03880fd9da143e613ec2f1e800c",  # created by 1.5, read by 2.0
+    "e5e0fab798ca88ac03b526a5f44e2accf48562285f58378a70fc22be3990c78c",  # created by 2.0, read by 1.5
+    "1ab08a57f5784bc82ce959260bc3ea0ee32a6ed6d35a41550f0b93289809a753",  # that, next written by 2.0, read by 1.5
+    "e469906f253ab75835b05aba0ad91d93e0ab7ad614d370352912cf99042c9bb3",  # the first, next written by 2.0, read by 1.5
 )
 """Digests of the text of our views, which are only a short cut: if a file has any other text, such as that of a later
 DuckDB, its views are not used, and each connection creates temporary ones, which takes 40 ms. To parse both texts and

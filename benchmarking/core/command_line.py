@@ -165,7 +165,7 @@ class Parser(argparse.ArgumentParser):
         if any(isinstance(one, _OneModel) and one.is_needed for one in self._actions) and found.model_id is None:
             what = "a model on the Hugging Face hub, a folder, or a model of the catalog"
             if "--among" in self._option_string_actions:
-                what = "one that is stored: benchhouse show lists them"
+                what = 'one that is stored: benchhouse query "SELECT DISTINCT model_id FROM benchmark_runs" lists them'
             self.error(f"MODEL is missing: name {what}")
         if rest:
             self._check_flags(rest)

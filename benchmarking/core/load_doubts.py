@@ -459,11 +459,19 @@ def pooled_shares(levels: Sequence[tuple[float, float, int]], share: float) -> l
     return found
 
 
-def invalid_levels_words(invalid: int, levels: int) -> str:
-    """What is said beside the answer of a search: "3 of its 5 levels are invalid: see the doubts below"."""
-    return (
-        f"{invalid} of its {counted(levels, 'level')} {'is' if invalid == 1 else 'are'} invalid: see the doubts below"
-    )
+def invalid_levels_words(invalid: int, levels: int, searches: Iterable[Mapping[str, Any]]) -> str:
+    """What is said beside the answer of searches, by their facts: "3 of its 5 levels are invalid, 1 of them left out of
+    the answer: see the doubts below". A level with late requests mostly counts: see `disturbing`."""
+    kept = [facts[INVALID] if isinstance(facts.get(INVALID), Mapping) else None for facts in searches]
+    left_out = sum(len(one) for one in kept if one is not None)
+    are = "is" if invalid == 1 else "are"
+    if not kept or None in kept:
+        used = ""  # the results of another program, or of an older version
+    elif left_out < invalid:
+        used = f", {left_out or 'none'} of them left out of the answer"
+    else:
+        used = " and left out of the answer"
+    return f"{invalid} of its {counted(levels, 'level')} {are} invalid{used}: see the doubts below"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

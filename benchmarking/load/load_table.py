@@ -122,7 +122,7 @@ def print_run(run: Run, *, as_json: bool, further: Sequence[str] = ()) -> None:
         found = HighestRate.of(search.metrics, facts_of(search))
         answer = str(search.error) if found is None else found.advice
         if found is not None and (invalid := sum(level.validity == "invalid" for level in levels)):
-            answer += f"; but {invalid_levels_words(invalid, len(levels))}"
+            answer += f"; but {invalid_levels_words(invalid, len(levels), [facts_of(search)])}"
         answers.append(f"{own}: {answer}" if (own := _own(search)) else answer)
         found_rates += [] if found is None else [found]
     if found_rates:

@@ -44,7 +44,7 @@ SELECT
     r.other_metrics['in_flight_mean'] AS in_flight_mean,
     r.other_metrics['requests_sent'] AS requests_sent,
     r.other_metrics['requests_failed'] AS requests_failed,
-    coalesce(TRY_CAST(r.extra->>'$.load.is_knee' AS BOOLEAN), FALSE) AS is_knee,
+    coalesce((r.extra->>'$.load.is_knee') = 'true', FALSE) AS is_knee,
     r.batch_size,
     r.sequence_length,
     r.new_tokens,

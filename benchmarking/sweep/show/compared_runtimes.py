@@ -283,12 +283,12 @@ def remarks(comparison: Comparison) -> list[str]:
     """The summary of each runtime, the runtimes that were not measured, and the meaning of the marks."""
     entries = [entry for point in comparison.points for entry in point.entries]
     lines = [summary.sentence for summary in comparison.summaries]
-    for summary in comparison.summaries:
+    for summary in comparison.summaries if len(comparison.points) > 1 else ():  # of one, the table has all
         points = counted(summary.points, "point")
-        points += f", {summary.doubtful} in doubt" if summary.doubtful else ""
+        points += f", {summary.doubtful} with a doubt" if summary.doubtful else ""
         mean, best, worst = map(_times, (summary.geometric_mean, summary.best, summary.worst))
         if summary.points == 1:
-            doubt = " (in doubt)" if summary.doubtful else ""
+            doubt = " (with a doubt)" if summary.doubtful else ""
             lines.append(f"{summary.runtime} over {comparison.baseline}: {mean} at {summary.best_point}{doubt}")
             continue
         lines.append(
@@ -316,10 +316,10 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def _is_off_medians(point: PointComparison, baseline: str) -> bool:
-    """Whether a speedup is more than 5 % off the ratio of the medians in the table."""
+    """Whether a speedup is more than 2 % off the ratio of the medians in the table."""
     base = next((entry.median_ms for entry in point.entries if entry.runtime == baseline), None)
     return base is not None and any(
-        entry.speedup is not None and entry.median_ms and abs(entry.speedup.ratio * entry.median_ms / base - 1) > 0.05
+        entry.speedup is not None and entry.median_ms and abs(entry.speedup.ratio * entry.median_ms / base - 1) > 0.02
         for entry in point.entries
     )
 

@@ -122,6 +122,8 @@ class Progress(Observer):
     def launch(self, track: Track, launch: int) -> None:
         self._launched_s, self._is_loading = time.monotonic(), True
         text = f"loading {cell_name(track.plan.cell)}, launch {launch + 1}"
+        if not self._display.is_drawn and not launch and 1 < len(self.tracks) < MANY_CELLS:
+            self._display.say(f"{self._finished()} of {self._total()} done  {text}")  # it may take minutes
         self._show(f"{text}/{track.plan.settings.launches}")
         self._now(f"{text} of {track.plan.settings.launches}")
 

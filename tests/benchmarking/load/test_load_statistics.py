@@ -11,11 +11,13 @@ import pytest
 from benchmarking.core.doubts import doubt
 from benchmarking.core.load_doubts import (
     HIGHEST_RATE,
+    INVALID,
     RATE_HIGH,
     RATE_LOW,
     REQUIRED,
     SHARE_IN_TIME,
     HighestRate,
+    invalid_levels_words,
     over_saturated,
     pooled_shares,
     queue_of,
@@ -539,3 +541,17 @@ def test_a_disturbed_level_costs_no_rate_and_a_rate_that_fails_passes_no_more_of
     assert too_low[False, 1.0] > 150
     assert too_low[True, 1.0] < too_low[False, 1.0] / 8
     assert max(too_high[True, 0.0], too_high[True, 1.0]) <= too_high[False, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ([{}], "3 of its 5 levels are invalid: see"),
+        ([{INVALID: {}}], "3 of its 5 levels are invalid, none of them left out of the answer: see"),
+        ([{INVALID: {"4": "failed"}}], "are invalid, 1 of them left out of the answer: see"),
+        ([{INVALID: {"4": "a", "5": "b", "6": "c"}}], "are invalid and left out of the answer: see"),
+        ([{INVALID: {"4": "a"}}, {INVALID: "?"}], "3 of its 5 levels are invalid: see"),
+    ],
+)
+def test_it_is_said_how_many_invalid_levels_an_answer_leaves_out(facts, words):
+    assert words in invalid_levels_words(3, 5, facts)

@@ -67,7 +67,6 @@ def test_parameters_are_bound_and_never_pasted(ask):
     ("sql", "words"),
     [
         ("SELECT * FORM x", 'line 1, column 15: syntax error at or near "x"'),
-        ("SELECT 1 share", 'syntax error at or near "share": as a name, write AS share (it is also a word of SQL)'),
         ("SELECT 'é',\n  nothing FROM series", 'line 2, column 3: Referenced column "nothing" not found'),
         ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
         ("SELECT * FROM results", "line 1, column 15: there is no table results: did you mean all_results?"),
@@ -183,6 +182,12 @@ def test_a_function_that_cannot_be_interrupted_ends_at_the_time_limit(ask):
     with pytest.raises(TimeLimitError, match="no answer within 1 s"):
         ask(ENDLESS, timeout_s=1)
     assert time.monotonic() - started < 30
+
+
+@pytest.mark.skipif(duckdb.__version__ >= "2", reason="DuckDB 2 takes such words as names")
+def test_a_word_of_sql_as_a_name_suggests_as(ask):
+    with pytest.raises(UsageError, match=r'near "share": as a name, write AS share \(it is also a word of SQL\)'):
+        ask("SELECT 1 share")
 
 
 def test_a_fault_of_the_process_that_answers_is_not_called_a_lack_of_memory(asked_database, capfd):

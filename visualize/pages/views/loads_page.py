@@ -172,7 +172,8 @@ def _searched(row: Mapping[str, Any]) -> Cell:
     found = HighestRate.of(dict(search["metrics"]), loads.facts_of(search))
     if found is None:
         return text_cell("not found", hint=search["error"])
-    but = f"; but {invalid_levels_words(row['invalid'], row['levels']).partition(':')[0]}" if row["invalid"] else ""
+    words = invalid_levels_words(row["invalid"], row["levels"], [loads.facts_of(search)])
+    but = f"; but {words.partition(':')[0]}" if row["invalid"] else ""
     text = f"{'at least ' if found.high is None else ''}{number_text(found.rate)}"
     return text_cell(text, hint=found.text + but, tone="warn" if but else "")
 
@@ -364,7 +365,8 @@ def _answer(rows: Sequence[Row]) -> str:
     measured = [row for row in rows if is_ok(row) and not loads.is_search(row)]
     invalid = sum(row["state"] == "invalid" for row in measured)
     if invalid and not text.startswith(loads.NO_RATE):
-        text += f". But {invalid_levels_words(invalid, len(measured))}"
+        searches = [loads.facts_of(row) for row in rows if loads.is_search(row)]
+        text += f". But {invalid_levels_words(invalid, len(measured), searches)}"
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -183,3 +183,14 @@ def test_points_of_a_model_that_was_not_measured_yet_take_the_mean_time():
     assert shown._points_left_s(other) == 2 * 12.0
     other.plan.cell.workload.model_id = "model"
     assert shown._points_left_s(other) > 1000
+
+
+def test_without_a_terminal_the_cell_that_is_loaded_is_named_where_there_are_several(monkeypatch):
+    monkeypatch.setattr(progress, "cell_name", lambda cell: "bert on cpu (webgpu, float32)")
+    tracks, stream = [Track(PROFILES["quick"]), Track(PROFILES["quick"])], io.StringIO()
+    shown = Progress(tracks, stream)
+    shown.launch(tracks[1], 0)
+    shown.launch(tracks[1], 1)
+    Progress(tracks[:1], stream).launch(tracks[0], 0)
+    total = sum(track.points_total for track in tracks)
+    assert stream.getvalue() == f"0 of {total} done  loading bert on cpu (webgpu, float32), launch 1\n"
