@@ -36,6 +36,7 @@ from benchmarking.core.suggestions import (
     ASSIGNMENT,
     HOST_AND_PORT,
     JOINING,
+    ONE_STORED_MODEL,
     SERVERS,
     stray_word,
     switch_value,
@@ -306,6 +307,8 @@ class Parser(argparse.ArgumentParser):
         joined = f"a list is one word, as in {before[-2]} {before[-1]},{word}" if of_list and word else ""
         if joined and word[0].isdigit():
             return f"unexpected argument {word!r}: {joined}"
+        if "MODEL" in arguments and "--among" in self._option_string_actions:
+            return f"unexpected argument {word!r}: takes one model: {ONE_STORED_MODEL}"
         return "; ".join(filter(None, (unexpected_argument(word, self._words, arguments), joined)))
 
     def _is_typed(self, flag: str) -> bool:

@@ -305,6 +305,9 @@ def named_by(word: str, known: Collection[str]) -> list[str]:
     return [*named, *(one.name for one in found if word.lower() in (*one.aliases, *one.other_words))]
 
 
+ONE_STORED_MODEL = "its quantizations are ranked with it; benchhouse compare model=A model=B compares two models"
+
+
 def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     """The message for an unknown name: what was probably meant, at most ten candidates, and what lists all."""
     if what == "runtime" and value.lower() in SERVERS:
@@ -315,7 +318,7 @@ def unknown_name(value: str, known: Sequence[str], what: str) -> str:
     if what == "runtime" and value.lower() in FASTEST:
         return f"{value!r} is not known before measuring: benchhouse compare-runtimes MODEL measures all, tune searches"
     if "," in value and {one.strip() for one in value.split(",")} <= {*known}:
-        return f"takes one {what}: got {value}"
+        return f"takes one {what}: got {value}{f': {ONE_STORED_MODEL}' if what == 'model' else ''}"
     is_form = value.lower() in ("csv", "json", "jsonl", "yaml", "txt") and "csv" not in known
     if what == "format" and is_form and len(known) > MAX_CANDIDATES:
         return f"{value!r} is no tool: formats here are those of tools, and are recognized without the flag"

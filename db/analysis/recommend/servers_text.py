@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -132,6 +133,9 @@ def _servers_advice(servers: Sequence[Server], demand: Demand, currency: str | N
     each = f"holds up to {number(best.request_rate)}/s"
     if (searched := first.searched) is not None:
         each = f"a search found {searched.text}"
+        if 0 < count * searched.low < rate:
+            sure = math.ceil(rate / searched.low - 1e-9)
+            each += f", so at {number(rate / count)} chance decides, and {sure} machines are sure"
     machines = "one machine" if count == 1 else f"{count} machines"
     doubts = "" if best.doubted is None else f"; {best.doubted}, see below"
     doubts += "".join(f"; but {level.contradicted}" for level in first.levels if level is best and level.contradicted)

@@ -954,6 +954,7 @@ def test_another_tools_word_wins_over_a_similar_flag_and_an_alias_is_shown_under
         ("tune m --profile quick", "the time of a search is --budget TIME"),
         ("tune m --limit quality:99%", "did you mean agreement? Write agreement:99%"),
         ("recommend", 'name one that is stored: benchhouse query "SELECT DISTINCT model_id'),
+        ("recommend a b", "benchhouse compare model=A model=B compares two models"),
         ("recommend m --by latency", "it is called --prefer here"),
         ("recommend m --request-rate 1,5", "takes one rate: got '1,5'"),
         ("compare-runtimes m --all", "--runtimes all"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
@@ -612,6 +613,14 @@ def test_what_a_search_found_for_a_share_holds_for_a_lower_one_too(
     (traffic,) = json.loads(capsys.readouterr().out)["traffic"]
     (one,) = traffic["servers"]
     assert one["holds_up_to"] == rate
+    recommend.main([*words, "--db-path", str(path)])
+    shown = capsys.readouterr().out
+    assert ("a search found" in shown) == (rate == 4.0 and share != "0.97")
+    for wanted, sure in (("3.5", None), ("3.9", 2), ("7.5", 3)) if "a search found" in shown else ():
+        recommend.main([MODEL, "--request-rate", wanted, *words[3:], "--db-path", str(path)])
+        shown = capsys.readouterr().out
+        told = re.findall(r"chance decides, and (\d) machines are sure", " ".join(shown.split()))
+        assert told == ([] if sure is None else [str(sure)])
     assert recommend.main([*words[:-2], "--db-path", str(path)]) == (0 if asked is None else 3)
     told = "a search with these limits found a rate for a smaller share of the requests: --share"
     assert (told in capsys.readouterr().err) == (asked is not None)
