@@ -81,7 +81,6 @@ TEMPLATE_NAMES = {
     "dates": "conditions on columns of ours",
     "metric": "a column of core/metrics.py",
     "value": "an expression of core/metrics.py",
-    "name": "a name of core/metrics.py",
     "column": "a column of ours",
     "columns": "columns of ours",
     "newest": "columns of ours",
