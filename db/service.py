@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         compare.add_argument("--metric", default="latency_median_ms", metavar="COLUMN", help="default %(default)s")
         compare.add_argument("--json", action="store_true", help="the comparison as JSON")
         compare.add_argument("--markdown", action="store_true", help="the comparison as Markdown")
-        compare.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
+        compare.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML of benchhouse ab")
         compare.add_argument("--failed", action="store_true", help="points could not be measured: an error in JUnit")
         compare.add_argument(FLAG, type=conditions, default=(), metavar="VERDICTS", help=HELP)
         for side in ("before", "after"):
@@ -157,7 +157,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     if arguments.junit is not None:
         failed = (EXIT_FAILED, "points could not be measured")
         ended = failed if arguments.failed else (gate.exit_code, gate.text)
-        xml = comparison_junit(comparison, arguments.fail_on, *ended)
+        xml = comparison_junit(comparison, arguments.fail_on, *ended, suite="benchhouse ab")
         with storage_errors(f"cannot write {arguments.junit}"):
             arguments.junit.write_text(xml, encoding="utf-8")
     return EXIT_GATE_FAILED if gate.exit_code == EXIT_FAILED else gate.exit_code

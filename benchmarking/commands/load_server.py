@@ -1,5 +1,5 @@
-"""Load-tests an OpenAI-compatible server, or a model on this machine. With --request-rate, requests start on a schedule
-(open loop), and latency counts from then; with --concurrency, a fixed number is in flight (closed loop).
+"""Load-tests an OpenAI-compatible server, or a model on this machine. With --request-rates, requests start on a
+schedule (open loop), and latency counts from then; with --concurrency, a fixed number is in flight (closed loop).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ MOST_PAIRS = 256
 """Pairs of lengths in a grid."""
 EXAMPLES = """\
 examples:
-  benchhouse load NAME --url URL --request-rate 1,9 --find-rate --limit e2e:2s
+  benchhouse load NAME --url URL --request-rates 1,9 --find-rate --limit e2e:2s
   benchhouse load --serve "vllm serve X --port {port}" --concurrency 1,2,4,8
   benchhouse load gpt2 --runtime onnxruntime --concurrency 1,4 --batch-size 4
 

@@ -394,6 +394,11 @@ class Runtime(ABC):
         """None, or why it never runs on a device of this kind, whatever is installed; reported before `missing`."""
         return None
 
+    def emulated_on(self, device: Device) -> str | None:
+        """None, or what emulates its hardware on this device. Its times then say nothing of the real hardware, so it is
+        measured where it is named, and left out of `--runtimes all`."""
+        return None
+
     @abstractmethod
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         """None, or why it cannot run this workload on this device at this precision."""

@@ -50,6 +50,9 @@ BROKEN_OFF = ("abort", "error")
 """Reasons for finishing of a response that the server gave up: vLLM's and SGLang's words, and those of gateways."""
 Count = Callable[[str], int]
 """The number of tokens of a text."""
+HOPELESS = 100
+"""Requests that a closed loop sends while every one fails. It has no schedule, so that a server which refuses at once
+would be sent as many as it can refuse."""
 ROLES = ("user", "assistant")
 """The alternating roles of a chat."""
 
@@ -253,17 +256,22 @@ class Generator:
                 task.add_done_callback(tasks.discard)
             await asyncio.gather(*tasks)
         else:
-            # A fixed number of conversations: the next starts when one has ended
+            # A fixed number of conversations: the next starts when one has ended, unless all have failed
             loop, found = asyncio.get_running_loop(), list[Sent]()
             places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
             end_s = loop.time() + level.duration_s if level.number is None else math.inf
+            ended, has_answer = 0, False
 
             async def one_place() -> None:
-                while loop.time() < end_s:
+                nonlocal ended, has_answer
+                while loop.time() < end_s and (has_answer or ended < HOPELESS):
                     place, turns = next(places, None), next(planned, None)
                     if place is None or turns is None:
                         return
+                    first = len(found)
                     await self._converse(turns, loop.time(), place, found, end_s)
+                    has_answer = has_answer or found[first].error is None
+                    ended += 1
 
             await asyncio.gather(*(one_place() for _ in range(level.concurrency or 1)))
         return sorted(found, key=lambda one: one.intended_s)

@@ -236,7 +236,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             name="find_rate",
             kind=SWITCH,
             default=False,
-            help="highest rate within --limit between two --request-rate, in 24-60 times --duration",
+            help="highest rate within --limit between two --request-rates, in 24-60 times --duration",
         ),
         replace(
             COMMON["limit"],

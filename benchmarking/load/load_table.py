@@ -38,6 +38,7 @@ from benchmarking.load.curve import (
     required,
     surely_hold,
 )
+from benchmarking.load.results import LEAST
 from benchmarking.load.traffic import limits_text
 
 GOODPUT = "goodput_requests_per_sec"
@@ -243,7 +244,10 @@ def _unknown(levels: Sequence[Result], limits: Collection[str]) -> list[str]:
         for reason, unknown in why.items():
             if reason == "too few samples" and any(f" p{tail} " in words for words in unknown):
                 share = required(result)
-                reason += f" for a percentile; {least_to_tell(share)} tell whether {100 * share:g}% met the limits"
+                least = LEAST[tail / 100]
+                reason += (
+                    f": p{tail} takes {least}, and {least_to_tell(share)} tell whether {100 * share:g}% met the limits"
+                )
             found.setdefault((", ".join(unknown), reason), []).append(_level_text(_unmarked(result), decimals))
     return [f"{words} unknown at {listed(at, MAX_PLACES)}: {why}" for (words, why), at in found.items()]
 

@@ -45,6 +45,9 @@ class WebGpu(BrowserRuntime):
     uses_gpu = True
     declared_options = (IO_MODE,)
 
+    def emulated_on(self, device: Device) -> str | None:
+        return f"on {device.type} browsers emulate a GPU in software" if is_processor(device.type) else None
+
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
         if (why_not := why_not_gpu(device)) is not None:
             return why_not

@@ -170,7 +170,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         note(f"{NAME}: {reason}")
     written = EXIT_OK
     if arguments.junit is not None:
-        text = comparison_junit(comparison, arguments.fail_on, gate.exit_code, reason)
+        text = comparison_junit(comparison, arguments.fail_on, gate.exit_code, reason, suite=NAME)
         written = write_for_ci(NAME, "--junit", arguments.junit, text)
     return gate.exit_code or written
 

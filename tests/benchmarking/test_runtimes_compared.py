@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from benchmarking import cli, compare_onnx
 from benchmarking.commands import compare_runtimes
+from benchmarking.core import plugins
+from benchmarking.core.records import Device
 from benchmarking.run_hardware_benchmark import main
 
 pytestmark = pytest.mark.forked_children
@@ -112,6 +115,22 @@ def test_all_skips_unsupported_runtimes_with_a_message(capsys):
     assert {"tensorrt", "qnn"} <= left_out
     assert planned.isdisjoint(left_out)
     assert {"null", "bench"}.isdisjoint(planned | left_out)
+
+
+def test_all_leaves_out_what_would_run_on_an_emulation_unless_it_is_named(capsys, monkeypatch):
+    """A page's GPU on a processor is software: its times say nothing of a GPU."""
+    webgpu, cpu = plugins.runtime("webgpu"), Device(type="cpu", selector="cpu", found=True)
+    why = webgpu.emulated_on(cpu)
+    assert why == "on cpu browsers emulate a GPU in software"
+    assert webgpu.emulated_on(replace(cpu, type="cuda", selector="cuda")) is None
+    monkeypatch.setattr(type(plugins.runtime("onnxruntime")), "emulated_on", lambda *_: why)
+    words = ["--device", "cpu", "--model-id", "tiny-bert", *SMALL, "--dry-run", "--json", "--runtime"]
+    for runtimes, is_planned in (("all", False), ("eager,onnxruntime", True)):
+        assert main([*words, runtimes]) == 0
+        output = capsys.readouterr()
+        assert ("onnxruntime" in {plan["cell"]["runtime"] for plan in json.loads(output.out)}) == is_planned
+        line = f"left out: onnxruntime: {why}: --runtimes eager,onnxruntime measures that"
+        assert (line in output.err.splitlines()) != is_planned
 
 
 @pytest.mark.parametrize(

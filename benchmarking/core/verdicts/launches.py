@@ -49,7 +49,9 @@ COVERS: Mapping[IntervalScope | None, str] = {
 """`ci_scope` -> what the 95 % interval covers."""
 UNSEEN_LAUNCHES = 0.10
 """Least relative half-width of an interval that does not cover the variation between launches."""
-CALLS_NOTE = f"(calls): the interval covers {COVERS['within']}: use --launches {MIN_LAUNCHES_FOR_BETWEEN} or more"
+CALLS_NOTE = (
+    f"(calls): the interval covers {COVERS['within']}: that takes {MIN_LAUNCHES_FOR_BETWEEN} or more (--launches)"
+)
 """The meaning of the mark "(calls)"."""
 NEXT = "next launch"
 """Heading of the prediction interval."""

@@ -375,11 +375,13 @@ def plan_runtimes(
 ) -> RuntimePlans:
     """The plans of a request with each of these runtimes; `("all",)` is every runtime that is compared with eager.
 
-    Runtimes that were not named (all, or `may_refuse`) and cannot run here are left out, with the reason.
+    Runtimes that were not named (all, or `may_refuse`) and cannot run here are left out, with the reason; so are those
+    of "all" that would run on an emulation, unless the device is one.
     `workload` and `machine` are looked up by default. Raises UsageError with all reasons if a named runtime cannot run,
     unless the request skips unsupported points; and if no runtime is left.
     """
-    may_refuse = may_refuse or tuple(names) == (ALL,)
+    is_all = tuple(names) == (ALL,)
+    may_refuse = may_refuse or is_all
     known = plugins.names(plugins.RUNTIMES)
     if ALL in names:
         if len(names) > 1:
@@ -402,6 +404,9 @@ def plan_runtimes(
             plan = plan_cell(shared, session_id, workload=workload, machine=machine)
         except UnsupportedError as error:
             refused[name] = error
+            continue
+        if is_all and (emulation := plugins.runtime(name).emulated_on(plan.cell.device)) is not None:
+            refused[name] = UnsupportedError(f"{emulation}: --runtimes {default},{name} measures that")
             continue
         device = plan.cell.device.selector if plan.cell.device.found else device
         plans[name] = replace(plan, cell=replace(plan.cell, requested_device=request.device))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarking.core import plugins
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.load_doubts import HIGHEST_RATE, HighestRate
+from benchmarking.core.load_doubts import HIGHEST_RATE, RATE_HIGH, RATE_LOW, HighestRate
 from benchmarking.core.metrics import Metric
 from benchmarking.core.quality import QUALITY_METRICS, QualityVerdict, judge_quality
 from benchmarking.core.records import LOOP
@@ -62,6 +62,9 @@ WHERE result_id IN (SELECT unnest(?::VARCHAR[])) AND other_metrics[{literal(HIGH
 """
 NOT_SET = "not set"
 """The value of --by of results without one, such as threads that are left to the runtime."""
+OF_SEARCHES = (HIGHEST_RATE, RATE_LOW, RATE_HIGH)
+"""Metrics that are the answer of a search."""
+OWN_RATES = "each search measured this at its own highest rate, under different loads"
 SAME_RESULT = "the same result is on both sides: narrow one of the selections"
 
 
@@ -226,7 +229,13 @@ def _comparison(
     overlapping = [_overlapping(*pair) for pair in matched.pairs]
     simultaneous = {measured.result_id: measured for pairs in overlapping for both in pairs for measured in both}
     details = read_details(warehouse, list(compared.values()), list(simultaneous.values()), metric)
+    answers = _highest_rates(warehouse, all_pairs)
     pairs = [_pair(*pair, overlap, details) for pair, overlap in zip(matched.pairs, overlapping, strict=True)]
+    if metric.column not in OF_SEARCHES:
+        pairs = [
+            Pair(why_not_comparable=OWN_RATES) if base.result.result_id in answers else pair
+            for (base, _), pair in zip(matched.pairs, pairs, strict=True)
+        ]
     pairs += [
         Pair(  # a result that is unfit is none with another flag either
             why_not_comparable=_why_unfit(base.result, one.result)
@@ -281,7 +290,7 @@ def _comparison(
         counts=Counter(one.judgement.verdict for one in findings),
         provenance=provenance,
         quality=quality,
-        rates=_highest_rates(warehouse, findings) if any(is_load(base) for base, _ in all_pairs) else (),
+        rates=_rate_sentences(answers, findings),
         sentence=_sentences(findings, metric),
         nearest=why_apart,
         moved_together=_common_change(findings, metric),
@@ -329,15 +338,22 @@ def is_load(representative: Representative) -> bool:
     return representative.result.keys.get(f"runtime_mode {LOOP}") is not None
 
 
-def _highest_rates(warehouse: Warehouse, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """A sentence about each two searches for the highest rate within the same limits. The intervals are of one search
-    each: what differs between sessions is not in them, so that they are no verdict."""
-    ids = [side.result_id for finding in findings for side in (finding.before, finding.after)]
-    rows = warehouse.query(SEARCHES, (ids,)).dicts()
-    answers = {
+def _highest_rates(
+    warehouse: Warehouse, pairs: Sequence[tuple[Representative, Representative]]
+) -> Mapping[str, HighestRate]:
+    """The answers of searches by result_id, if there are load tests among the pairs."""
+    ids = [side.result.result_id for pair in pairs for side in pair if is_load(pair[0])]
+    rows = warehouse.query(SEARCHES, (ids,)).dicts() if ids else ()
+    found = {
         row["result_id"]: HighestRate.of(row["other_metrics"], json.loads(row["extra"]).get("load") or {})
         for row in rows
     }
+    return {result_id: answer for result_id, answer in found.items() if answer is not None}
+
+
+def _rate_sentences(answers: Mapping[str, HighestRate], findings: Sequence[Finding]) -> tuple[str, ...]:
+    """A sentence about each two searches for the highest rate within the same limits. The intervals are of one search
+    each: what differs between sessions is not in them, so that they are no verdict."""
     sentences = []
     for finding in findings:
         before, after = answers.get(finding.before.result_id), answers.get(finding.after.result_id)

@@ -80,7 +80,9 @@ def comparison_markdown(comparison: Comparison, *, only_changes: bool = False) -
     return "\n\n".join(part for part in (f"**{markdown_escaped(words.summary)}**", head, rows, notes) if part)
 
 
-def comparison_junit(comparison: Comparison, asked: Sequence[Condition], exit_code: int, reason: str) -> str:
+def comparison_junit(
+    comparison: Comparison, asked: Sequence[Condition], exit_code: int, reason: str, *, suite: str
+) -> str:
     """JUnit XML of a command that ends with this exit code for this reason, a test case per point: what `--fail-on
     slower` fails is a failure, and what has no verdict is skipped."""
     cases = []
@@ -105,7 +107,7 @@ def comparison_junit(comparison: Comparison, asked: Sequence[Condition], exit_co
                 details=[message, f"run A {finding.before.run_id}", f"run B {finding.after.run_id}"],
             )
         )
-    return junit_xml("benchhouse compare", cases, exit_code, "; ".join(filter(None, (reason, comparison.nearest))))
+    return junit_xml(suite, cases, exit_code, "; ".join(filter(None, (reason, comparison.nearest))))
 
 
 def _head(comparison: Comparison) -> list[str]:

@@ -37,6 +37,8 @@ def servers_words(
     fitting, unknown = (
         sum(each) for each in zip(*((server.best is not None, server.is_unknown) for server in servers), strict=True)
     )
+    alone = sum(server.machines(demand.request_rate) == 1 for server in servers)
+    how = "" if alone == fitting else f" ({alone or 'none'} of them with one machine)"
     rest = f"; of {unknown} it is unknown" if unknown else ""
     if late := sum(server.best is not None and server.best.validity == "invalid" for server in servers):
         rest += f"; {late} of them by a load test whose requests were sent late"
@@ -49,7 +51,7 @@ def servers_words(
     ]
     told = {kind for server in above for level in server.levels for kind in level.doubts}
     return RecommendationWords(
-        title=f"{traffic.text}: {fitting} of {len(servers)} can serve {demand_words(demand)}{rest}",
+        title=f"{traffic.text}: {fitting} of {len(servers)}{how} can serve {demand_words(demand)}{rest}",
         advice=_servers_advice(servers, demand, currency),
         table=table_of(_server_columns(servers, demand, currency), servers, page),
         notes=(

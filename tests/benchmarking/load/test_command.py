@@ -822,7 +822,7 @@ def test_the_table_has_the_percentile_of_the_limit_and_names_what_it_leaves_out(
     levels = of_levels(stored[1], (7.899, 1.0), (8.0, 1.0))
     load_table.print_run(levels, as_json=False)
     shown = capsys.readouterr().out
-    few = "too few samples for a percentile; 100 tell whether 99% met the limits"
+    few = "too few samples: p99 takes 299, and 100 tell whether 99% met the limits"
     assert f"TTFT p99 ms unknown at 7.899/s, 8.000/s: {few}" in " ".join(shown.split())
     tails = {f"{name}_p99_ms": 5.0 for name in ("time_to_first_token", "time_per_output_token", "latency")}
     many = tuple(replace(one, metrics={**one.metrics, **tails}, missing={}) for one in levels.results)

@@ -445,6 +445,14 @@ def test_a_refused_request_is_counted_once_however_soon_the_server_asks_for_anot
         assert "failed_requests" in kinds(result)
 
 
+def test_a_closed_loop_ends_early_only_when_no_request_has_succeeded():
+    for succeeds in (False, True):
+        script = Script(fault=lambda number, one=succeeds: None if one and number == 50 else "http_503")
+        found = loaded(script, Level(concurrency=4, number=400))
+        assert len(found) == 400 if succeeds else len(found) <= generator.HOPELESS + 4
+        assert Counter(found.error)["http_503"] == len(found) - succeeds
+
+
 def test_a_closed_loop_ends_its_conversations_with_its_time():
     traffic = replace(TRAFFIC, turns=50, think_time=Pauses("2"))
     found = loaded(Script(), Level(concurrency=3, duration_s=10.0), traffic)

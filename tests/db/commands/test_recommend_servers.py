@@ -243,7 +243,10 @@ def test_the_answer_names_machines_rate_and_price(served, capsys):
     prices = str(served.parent / "prices.yaml")
     assert recommend.main([MODEL, "--request-rate", "5", *ASKED, "--price", prices, "--db-path", str(served)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "2 of 2 can serve 5 requests/s with 90 % of them within time to first token <= 100 ms" in text
+    assert (
+        "2 of 2 (1 of them with one machine) can serve 5 requests/s with 90 % of them within time to first token "
+        "<= 100 ms" in text
+    )
     assert "recommended: 3 machines: Made-up cpu, engine, float32: holds up to 2/s, 1.5 EUR an hour" in text
 
 
@@ -672,3 +675,4 @@ def test_a_comparison_of_two_servers_begins_with_the_highest_rates_that_searches
     assert compare.main(["runtime=one", "runtime=two", "--db-path", path]) == 3
     first = " ".join(capsys.readouterr().out.split()).partition("highest rate within the limits: A 4 requests/s")[2]
     assert words in first.partition("not judged")[0]
+    assert "each search measured this at its own highest rate" in first
