@@ -302,21 +302,23 @@ OF_SESSIONS = "SELECT count(DISTINCT session_id) AS n FROM benchmark_runs WHERE 
 OF_EITHER = f"{OF_SESSIONS} OR starts_with(run_id, $1)"
 
 
-def shared_prefixes(warehouse: Warehouse, *selections: Selection) -> list[str]:
-    """Beginnings of ids in selections that several runs or sessions share: "run=01a21ee7: the ids of 7 runs begin so,
-    and all of them are selected"."""
-    texts, words = list[str](), (word for one in selections for word in one.text.partition("sql:")[0].split(","))
-    for word in dict.fromkeys(map(str.strip, words)):
+def id_prefixes(selection: Selection) -> list[tuple[str, str, str]]:
+    """Beginnings of ids in a selection: the prefix, what has such an id, and a statement that counts these."""
+    found = list[tuple[str, str, str]]()
+    for word in map(str.strip, selection.text.partition("sql:")[0].split(",")):
         field, equals, value = word.partition("=")
         if not equals and UUID.fullmatch(word):
-            what, value, sql = "sessions", word, OF_EITHER
+            found.append((word, "sessions", OF_EITHER))
         elif equals and field in ("run", "session"):
-            what, sql = f"{field}s", OF_RUNS if field == "run" else OF_SESSIONS
-        else:
-            continue
-        counts = (warehouse.query(sql, (prefix,)).dicts()[0]["n"] for prefix in value.split("|"))
-        texts += [f"{word}: the ids of {n} {what} begin so, and all of them are selected" for n in counts if n > 1]
-    return texts
+            sql = OF_RUNS if field == "run" else OF_SESSIONS
+            found += [(prefix, f"{field}s", sql) for prefix in value.split("|")]
+    return found
+
+
+def shared_prefixes(warehouse: Warehouse, prefixes: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Those that several share: "01a21ee7: the ids of 7 runs begin so"."""
+    counted = ((prefix, warehouse.query(sql, (prefix,)).dicts()[0]["n"], what) for prefix, what, sql in prefixes)
+    return [f"{prefix}: the ids of {n} {what} begin so" for prefix, n, what in counted if n > 1]
 
 
 def unstored(warehouse: Warehouse, *selections: Selection) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.command_line import (
     Parser,
     choice,
+    note,
 )
 from benchmarking.core.errors import UsageError
 from benchmarking.core.metrics import JUDGED
@@ -105,10 +106,16 @@ def chosen_metrics(arguments: argparse.Namespace, columns: Sequence[str]) -> lis
 
 
 def selection_in(arguments: argparse.Namespace, text: str) -> Selection:
-    """The selection. SQL in it is tried on the database first, before anything else opens the database."""
-    from db.analysis.selection import Selection
+    """The selection, with a note if the beginning of an id in it is that of several runs or sessions. SQL in it is
+    tried on the database first, before anything else opens the database."""
+    from db.analysis.selection import Selection, id_prefixes, shared_prefixes
 
-    return Selection.parse(text).resolved(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+    selection = Selection.parse(text).resolved(arguments.db_path, lock_timeout_s=arguments.lock_timeout)
+    if (prefixes := id_prefixes(selection)) and database_exists(arguments.db_path):
+        with open_to_read(arguments) as warehouse:
+            for shared in shared_prefixes(warehouse, prefixes):
+                note(f"{shared}, and all of them are selected")
+    return selection
 
 
 def unstored_in(arguments: argparse.Namespace, *texts: str) -> str:

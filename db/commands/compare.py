@@ -32,7 +32,7 @@ from benchmarking.core.terminal import stdout_page
 from benchmarking.core.verdicts.words import FLAG, HELP, conditions
 from db.analysis.compare.matching import across_column
 from db.analysis.junit import junit_of_error, write_for_ci
-from db.analysis.selection import EVERYTHING, FIELDS, Selection, field_word, is_setting, shared_prefixes
+from db.analysis.selection import EVERYTHING, FIELDS, Selection, field_word, is_setting
 from db.commands.arguments import (
     add_database,
     add_shared,
@@ -140,8 +140,6 @@ def _compare(arguments: argparse.Namespace) -> int:
 
         if arguments.by is None:
             before, after = selections
-            for text in shared_prefixes(warehouse, before, after):
-                note(text)
             comparison = compare(warehouse, before, after, metric, across)
         else:
             selection = selections[0] if selections else EVERYTHING

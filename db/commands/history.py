@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
         without_history = results_without_history(warehouse, selection, metric)
         runs = sorted({point.run_id for history in series for point in history.points})
         (of_ab,) = warehouse.query(SIDES.format(condition=OF_AB), [runs]).dicts()
-    listed = [history for history in series if history.change_points or not arguments.only_changes]
+    listed = [one for one in series if one.change_points or one.trend or not arguments.only_changes]
     if arguments.json:
         from benchmarking.core.records import to_json
 
@@ -98,6 +98,7 @@ def main(argv: Sequence[str]) -> int:
                         }
                         for change_point in history.change_points
                     ],
+                    "trend": to_json(history.trend),
                     "excursions": [
                         {name: one[name] for name in ("alert_id", "relative_change", "runs_off", "recovered_since")}
                         for one in excursions

@@ -309,10 +309,11 @@ def _time_of_stage(file: ForeignFile) -> Fields:
 def _configured(file: ForeignFile, part: str, name: str) -> str | None:
     """A text value of the configuration in the same folder; None without one."""
     for path in (file.path.with_name(one) for one in ("config.yaml", "config.yml")):
+        configuration = beside(file, path)
         try:
-            configuration = beside(file, path)
             found = None if configuration is None else yaml_object(configuration).get(part)
-        except FormatError:
+        except FormatError as error:
+            file.leave_out(path.name, str(error).removeprefix(str(path)).lstrip(": "))
             continue
         if isinstance(found, dict) and isinstance(found.get(name), str):
             return str(found[name])

@@ -8,10 +8,8 @@ are the samples.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-from benchmarking.core.errors import StorageError
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import SERVER, Result, Samples, Scalar
 from db.importers.support.building import UNNAMED, ForeignRun, Format
@@ -164,10 +162,7 @@ def _result(top: Fields, results: Fields, samples: Sequence[Samples]) -> Result:
 def _siblings(file: ForeignFile) -> list[Samples]:
     """The times of the requests that succeeded, from the list in the folder."""
     path = file.path.with_name(file.path.name.removesuffix(SUMMARY) + RESPONSES)
-    listed = None
-    if file.path.name.endswith(SUMMARY):
-        with suppress(StorageError):
-            listed = beside(file, path)
+    listed = beside(file, path) if file.path.name.endswith(SUMMARY) else None
     data = None if listed is None else listed.json
     return _samples(list(json_objects(file, data, f"{path.name}: response"))) if isinstance(data, list) else []
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from benchmarking.core import plugins
-from benchmarking.core.errors import FormatError, StorageError
+from benchmarking.core.errors import FormatError, StorageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.text import first_few
@@ -480,8 +480,7 @@ class ForeignFile:
         """Whether there is such another file of the format, which has all numbers of this one; a file of the same name
         from another tool, or a damaged one, has not."""
         try:
-            found = None if other == self.path else beside(self, other)
-            return found is not None and recognises(found)
+            return other != self.path and is_beside(self, other) and recognises(read_file(other))
         except StorageError:
             return False
 
@@ -544,8 +543,15 @@ def read_file(path: Path) -> ForeignFile:
 
 
 def beside(file: ForeignFile, path: Path, folder: Path | None = None) -> ForeignFile | None:
-    """Another file that completes one, from its folder or the `folder` of both; None without it."""
-    return read_file(path) if is_beside(file, path, folder) else None
+    """Another file that completes one, from its folder or the `folder` of both; None without it, and for one that
+    cannot be read, which is named as left out."""
+    if not is_beside(file, path, folder):
+        return None
+    try:
+        return read_file(path)
+    except StorageError as error:
+        file.leave_out(path.name, f"not read: {first_line(error).removeprefix(f'{path}: ')}")
+        return None
 
 
 def is_beside(file: ForeignFile, path: Path, folder: Path | None = None) -> bool:

@@ -121,7 +121,8 @@ def system_fields(file: ForeignFile, path: Path | None, root: Path | None) -> Fi
     if described is None:
         return Fields(file, {}, "system")
     if not isinstance(described.json, dict):
-        file.refuse(f"{path}: not one JSON object")
+        file.leave_out(described.path.name, described.json_problem or "not one JSON object")
+        return Fields(file, {}, "system")
     return Fields(file, described.json, described.path.name, numbers_are_text=True)
 
 

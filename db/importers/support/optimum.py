@@ -166,7 +166,11 @@ PRINTED_ROUNDING_S = 1e-6
 
 
 def _json_of(file: ForeignFile, path: Path) -> Any:
-    return None if (found := beside(file, path)) is None else found.json
+    if (found := beside(file, path)) is None:
+        return None
+    if found.json_problem is not None:
+        file.leave_out(path.name, found.json_problem)
+    return found.json
 
 
 def _current_form(data: Mapping[str, Any]) -> Mapping[str, Any]:

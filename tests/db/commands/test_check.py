@@ -381,6 +381,15 @@ def test_without_a_regression_the_legend_does_not_say_that_there_is_one(stored, 
     assert "by more than 2%: nothing here regressed" in " ".join(out.split())
 
 
+def test_a_beginning_of_ids_that_several_runs_share_is_refused(stored, measured, history, capsys):
+    ids = [f"01a21ee7-000{place}-7000-8000-000000000000" for place in range(2)]
+    stored(*(replace(measured(RUNS + place), run_id=run_id) for place, run_id in enumerate(ids)))
+    assert check.main(["--run", "01a21ee7", "--db-path", str(history)]) == 2
+    line = "--run 01a21ee7: the ids of 2 runs begin so: give more of the one to judge\n"
+    assert capsys.readouterr().err.endswith(line)
+    assert check.main(["--run", ids[1][:13], "--db-path", str(history)]) == 0
+
+
 def test_an_older_run_is_judged_by_the_runs_before_it(checked, history):
     with Warehouse.open(history, read_only=True) as warehouse:
         run = warehouse.query("SELECT run_id FROM history WHERE batch_size = 1 AND position = 11").dicts()[0]["run_id"]

@@ -129,7 +129,7 @@ def test_a_beginning_of_ids_that_several_runs_share_selects_all_and_says_so(caps
         for run_id in ids:
             warehouse.ingest(replace(make_run(**ONE), run_id=run_id))
     assert main(["run=01a21ee7", "tag.side=b", *stored]) == 3
-    assert "run=01a21ee7: the ids of 3 runs begin so, and all of them are selected\n" in capsys.readouterr().err
+    assert "01a21ee7: the ids of 3 runs begin so, and all of them are selected\n" in capsys.readouterr().err
     assert main([f"run={ids[0]}", "tag.side=b", *stored]) == 3
     assert "begin so" not in capsys.readouterr().err
 

@@ -378,3 +378,7 @@ def test_regressions_name_a_slow_trend_and_blame_no_commit(tmp_path, empty_datab
     assert "- trend: bert" in asked("--markdown")
     assert asked("model=gpt2").startswith("no regressions of")
     assert asked("--until", "2026-01-20").startswith("no regressions of")
+    assert main(["history", "model=bert", "--only-changes", "--json", "--db-path", path]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["changes"], shown["trend"]["runs"]) == ([], 40)
+    assert shown["trend"]["per_run"] == pytest.approx(0.003, rel=0.02)

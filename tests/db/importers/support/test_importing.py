@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import socket
 from datetime import datetime
 from pathlib import Path
@@ -271,3 +272,25 @@ def test_what_is_read_from_the_standard_input_has_no_folder(tmp_path, monkeypatc
     stored = []
     imported(Path("-"), stored)
     assert [run.cell.workload.model_id[:8] for run in stored] == ["unknown-"]
+
+
+BESIDE = [
+    ("import_folders/inference_perf_rate", "stage_0_lifecycle_metrics.json", "config.yaml"),
+    ("import_folders/inference_perf_rate", "stage_0_lifecycle_metrics.json", "per_request_lifecycle_metrics.json"),
+    ("imports/optimum_benchmark", "tiny_bert_report.json", "tiny_bert_config.json"),
+    ("imports/mlperf", "summary.csv", "closed/AMD/systems/87xMI355X_22xEPYC_9575F.json"),
+]
+
+
+@pytest.mark.parametrize(("folder", "name", "other"), BESIDE)
+@pytest.mark.parametrize("content", [b"\x1f\x8b\x08 no gzip", b'[{"cut": '])
+def test_a_file_that_cannot_be_read_takes_no_file_beside_it_with_it(folder, name, other, content, tmp_path):
+    shutil.copytree(FIXTURES / folder, tmp_path, dirs_exist_ok=True)
+    for twin in ("tiny_bert.json", "tiny_bert.csv"):
+        (tmp_path / twin).unlink(missing_ok=True)
+    assert (tmp_path / other).exists()
+    (tmp_path / other).write_bytes(content)
+    stored = []
+    outcome = imported(tmp_path / name, stored)
+    assert (outcome.state, bool(stored)) == ("imported", True)
+    assert any(one.startswith(f"{Path(other).name}: ") for one in outcome.left_out), outcome.left_out
