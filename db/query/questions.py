@@ -40,7 +40,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import first_few
-from db.connection import TEMP_FOLDER_VARIABLE
+from db.connection import TEMP_FOLDER_VARIABLE, literal
 
 if TYPE_CHECKING:
     from db.connection import DuckDB, DuckDbMessage
@@ -469,7 +469,8 @@ OTHER_TABLES = {
 """Names that people guess -> our table, which DuckDB would not find similar."""
 NO_COLUMN = re.compile(r'(?:Referenced|(?:Values list|Table) "\w+" does not have a) column (?:named )?"(\w+)"')
 HAVE_COLUMN = """
-SELECT DISTINCT table_name FROM system.main.duckdb_columns() WHERE NOT internal AND column_name = ?
+SELECT DISTINCT table_name FROM system.main.duckdb_columns()
+WHERE NOT internal AND column_name = ? AND table_name != 'schema_migrations'
 ORDER BY table_name NOT IN ('latest_results', 'all_results'), table_name NOT LIKE '%results', table_name
 """
 """Tables and views with a column: first those that have most of them."""
@@ -483,6 +484,37 @@ SHORT_WORDS = {
     "mem": "memory",
 }
 """Words that people shorten -> those of our columns."""
+EQUAL_WORDS: Mapping[str, Sequence[str]] = {
+    word: ours.split()
+    for words, ours in {
+        "backend engine framework server": "runtime",
+        "dtype quant quantization": "precision",
+        "created date time timestamp": "started",
+        "errors failures failed": "failed error",
+        "limit limits met meets ok share slo within holds": "goodput slo",
+        "avg average": "mean",
+        "sd stddev stdev": "std",
+        "best max peak": "highest max peak",
+        "ram vram": "memory",
+        "qps rps": "requests",
+        "second seconds throughput": "sec",
+        "tps": "tokens",
+        "median": "p50",
+        "p50": "median",
+        "gpu": "device",
+        "len": "length",
+        "seq": "sequence",
+        "samples": "iterations",
+        "sha": "commit",
+    }.items()
+    for word in words.split()
+}
+"""Words in the names of columns that people guess -> words in ours."""
+COLUMNS = """
+SELECT table_name, column_name FROM system.main.duckdb_columns()
+WHERE NOT internal AND list_contains(?::VARCHAR[], table_name) ORDER BY table_name, column_index
+"""
+OTHER_KEYS = "SELECT DISTINCT unnest(map_keys(other_metrics)) AS name FROM benchmark_results"
 SIMILAR = 0.75
 """Least likeness, as of difflib, of a name to one that it may have meant."""
 LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
@@ -490,6 +522,7 @@ LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
 NEAR = re.compile(r'syntax error at or near "(\w+)"')
 IS_KEYWORD = "SELECT 1 FROM duckdb_keywords() WHERE keyword_name = ? AND keyword_category = 'unreserved'"
 """Words that name a column only behind AS."""
+PERCENTILE = re.compile(r"\w+ Function with name \w*percentile\w* does not exist", re.IGNORECASE)
 NO_TABLE = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -505,6 +538,8 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError, warehouse:
         guessed = [table[1].lower(), *table[1].lower().split("_")]  # load_results is one of loads
         if ours := next((OTHER_TABLES[word] for word in guessed if word in OTHER_TABLES), None):
             return UsageError(f"{position}there is no table {table[1]}: did you mean {ours}?")
+    if PERCENTILE.match(problem.message):
+        return UsageError(f"{position}a percentile is quantile_cont(COLUMN, 0.95)")
     column = NO_COLUMN.match(problem.message)
     if column and (ours := _column_of_loads(column[1], sql)):
         return UsageError(f"{position}load_curve has no column {column[1]}: there it is the column {ours}")
@@ -518,6 +553,8 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError, warehouse:
     if column and (have := [row["table_name"] for row in warehouse.query(HAVE_COLUMN, [column[1]]).dicts()]):
         places = f"{first_few(have, 3)} {'has' if len(have) == 1 else 'have'} it"
         return UsageError(f"{position}no column {column[1]} in what this selects from: {places}")
+    if column:
+        return UsageError(f"{position}there is no column {column[1]}{_probable_columns(column[1], sql, warehouse)}")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     if problem.kind == "Out of Memory":
@@ -573,6 +610,36 @@ def _of_loads(name: str, columns: Sequence[str]) -> str | None:
         return f"did you mean {full}?"
     near = [] if nearest(name, columns, similar=SIMILAR) else nearest(name, known, number=2, similar=SIMILAR)
     return f"did you mean {' or '.join(near)}? It is {place.format(near[0])}" if near else None
+
+
+def _probable_columns(name: str, sql: str, warehouse: Warehouse) -> str:
+    """ ": did you mean request_rate?" by the words in the names of the columns that the statement's tables have, and of
+    the metrics without a column, or where the columns are listed."""
+    from difflib import get_close_matches
+
+    columns = warehouse.query(COLUMNS, [re.findall(r"\w+", sql)]).dicts()
+    known = {row["column_name"]: row["column_name"] for row in columns}
+    if "other_metrics" in known:
+        keys = [row["name"] for row in warehouse.query(OTHER_KEYS).dicts()]
+        known |= {key: f"other_metrics[{literal(key)}]" for key in keys}
+    words = _in_full(name).split("_")
+
+    def unlike(column: str) -> tuple[int, bool, int]:
+        """How many of the words it lacks, whether it is no column, and how many words it has."""
+        own = column.lower().split("_")
+        lacks = sum(
+            not {word, *EQUAL_WORDS.get(word, ())} & {*own} and not get_close_matches(word, own, cutoff=0.84)
+            for word in words
+        )
+        return lacks, known[column] != column, len(own)
+
+    ranked = sorted(known, key=unlike)
+    least = unlike(ranked[0])[0] if ranked else len(words)
+    meant = [known[column] for column in ranked if unlike(column)[0] == least < len(words)][:3]
+    if name in known:
+        meant = [known[name]]
+    listed = f"benchhouse query --describe {columns[0]['table_name'] if columns else 'TABLE'} lists the columns"
+    return f": did you mean {' or '.join(meant)}? {listed}" if meant else f": {listed}"
 
 
 def error_position(sql: str, position: int) -> str:

@@ -67,7 +67,7 @@ def test_parameters_are_bound_and_never_pasted(ask):
     ("sql", "words"),
     [
         ("SELECT * FORM x", 'line 1, column 15: syntax error at or near "x"'),
-        ("SELECT 'é',\n  nothing FROM series", 'line 2, column 3: Referenced column "nothing" not found'),
+        ("SELECT 'é',\n  nothing FROM series", "line 2, column 3: there is no column nothing: benchhouse q"),
         ("SELECT * FROM serie", 'line 1, column 15: Table with name serie does not exist!\nDid you mean "series"?'),
         ("SELECT * FROM results", "line 1, column 15: there is no table results: did you mean all_results?"),
         ("SELECT * FROM Runs", "there is no table Runs: did you mean benchmark_runs?"),
@@ -78,7 +78,7 @@ def test_parameters_are_bound_and_never_pasted(ask):
             "it is other_metrics['time_to_first_token_p95_ms'] of all_results and latest_results, and a column",
         ),
         ("SELECT goodput_per_sec FROM latest_results", "or goodput_requests_per_sec? It is other_metrics['goodput_"),
-        ("SELECT latency_p90 FROM latest_results", '"latency_p90_ms"'),
+        ("SELECT latency_p90 FROM latest_results", "did you mean latency_p90_ms"),
         ("SELECT slo FROM all_results", "there is no column slo: it is runtime_mode->>'slo'"),
         ("SELECT request_rate FROM all_results", "axes->>'request_rate', as of all_results, or a column of load_curve"),
         ("SELECT count(*) FROM load_results", "there is no table load_results: did you mean load_curve?"),
@@ -103,6 +103,18 @@ def test_parameters_are_bound_and_never_pasted(ask):
         (
             "SELECT state FROM all_results",
             "there is no column state: did you mean status (of the measure",
+        ),
+        (
+            "SELECT rate FROM load_curve",
+            "there is no column rate: did you mean request_rate? benchhouse query --describe",
+        ),
+        ("SELECT l.engine FROM load_curve l", "there is no column engine: did you mean runtime or runtime_mode?"),
+        ("SELECT latancy FROM all_results", "did you mean latency_mean_ms or latency_median_ms or latency_std_ms?"),
+        ("SELECT name FROM hardware_info", "did you mean device_name?"),
+        ("SELECT x.foo FROM (SELECT 1 AS y) x", "there is no column foo: benchhouse query --describe TABLE lists"),
+        (
+            "SELECT percentile_cont(latency_median_ms, 0.5) FROM all_results",
+            "a percentile is quantile_cont(COLUMN, 0.95)",
         ),
         ("results", "results is no statement: write one such as SELECT * FROM all_results (--describe"),
         ("SELECT $x", "Values were not provided for the following"),
