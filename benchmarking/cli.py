@@ -26,7 +26,7 @@ examples:
   benchhouse run bert-base-uncased --device cpu --save
   benchhouse tune bert-base-uncased --limit latency_p95:50ms
   benchhouse ab "benchhouse run gpt2" --worktree-a ../main --fail-on slower
-  benchhouse load NAME --url URL --request-rate 1,9 --find-rate --limit e2e:2s
+  benchhouse load NAME --url URL --request-rates 1,9 --find-rate --limit e2e:2s
 """
 
 

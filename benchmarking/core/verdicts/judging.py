@@ -415,7 +415,9 @@ def _with_verdict(judgement: Judgement, pair: Pair, metric: Metric) -> Judgement
     return replace(judgement, reason=obstacle)
 
 
-FEW_LAUNCHES = f"fewer than {MIN_ROUNDS} launches in common: {ROUNDS_TO_PROVE} decide (--launches {ROUNDS_TO_PROVE})"
+FEW_LAUNCHES = (
+    f"fewer than {MIN_ROUNDS} launches in common: {ROUNDS_TO_PROVE} may decide (--launches {ROUNDS_TO_PROVE})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,8 +200,8 @@ def why_not_proven(differences: Sequence[float], looks: int, is_first: Sequence[
 
 
 def rounds_words(count: int, more: str = "") -> str:
-    """How many rounds decide, with the flags that measure them: of a command with several runtimes, and of ab."""
-    return f"{more}{count} rounds decide (in benchhouse ab --max-rounds {count}, elsewhere --launches {count})"
+    """How many rounds may decide, with the flags that measure them: of a command with several runtimes, and of ab."""
+    return f"{more}{count} rounds may decide (in benchhouse ab --max-rounds {count}, elsewhere --launches {count})"
 
 
 def order_p(differences: Sequence[float]) -> float:

@@ -37,7 +37,7 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.settings import TAGS
 from benchmarking.core.terminal import Page
-from benchmarking.core.text import first_few
+from benchmarking.core.text import first_few, wrapped
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.measuring_settings import (
@@ -438,7 +438,9 @@ def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
     from benchmarking.sweep.show.report import table
 
     def text(runs: Sequence[Run], page: Page) -> str:
-        return "\n\n".join([*(table(run, page) for run in runs), comparison_text(compare(runs, refused), page)])
+        texts = [*(table(run, page) for run in runs), comparison_text(compare(runs), page)]
+        left_out = f"left out (why is on stderr): {', '.join(refused)}"
+        return "\n\n".join(texts) + (f"\n{wrapped(left_out, page.text_width)}" if refused else "")
 
     def document(runs: Sequence[Run]) -> Json:
         comparison = to_json(compare(runs, refused)) if runs else None

@@ -65,7 +65,7 @@ def test_rounds_without_an_interval_are_named_as_such():
     sides = {"before": (session(1.0, 0),), "after": (session(1.2, 1),)}
     judged = alone(rounds=((1.0, 1.2), (1.0, 1.2)), **sides)
     assert judged.verdict == "not judged"
-    assert judged.reason.startswith("2 rounds gave no interval: 8 rounds decide")
+    assert judged.reason.startswith("2 rounds gave no interval: 8 rounds may decide")
     assert "did not run in turns" in alone(**sides).reason
 
 
@@ -169,7 +169,7 @@ def test_few_rounds_judge_only_what_no_disturbance_explains():
     little = values(0.100, 0.112, 0.088, 0.1003, 0.0997)
     judged = in_turns(values(0.0, 0.01, -0.01, 0.0004, 0.0), little)
     assert (judged.verdict, judged.q_value < 0.004) == ("not judged", True)
-    assert "8 rounds decide" in judged.reason
+    assert "8 rounds may decide" in judged.reason
     again = in_turns(values(0.0, 0.01, -0.01, 0.0004, 0.0) * 2, little * 2)
     assert again.verdict == "slower"
 
@@ -311,7 +311,7 @@ def test_a_difference_that_few_rounds_cannot_prove_names_the_rounds_not_the_inte
     assert few.verdict == "not judged"
     assert few.low > 0.1
     assert few.reason.startswith("3 rounds are too few to be sure of the difference: ")
-    assert few.reason.endswith("8 rounds decide (in benchhouse ab --max-rounds 8, elsewhere --launches 8)")
+    assert few.reason.endswith("8 rounds may decide (in benchhouse ab --max-rounds 8, elsewhere --launches 8)")
     (wide,) = judge([Pair(rounds=((10.0, 13.1), (10.1, 9.0), (9.9, 13.9)))], LATENCY)
     assert wide.reason.endswith("tell a change of 2% from none")
 
@@ -320,7 +320,7 @@ def test_a_wide_interval_names_the_rounds_that_would_narrow_it_to_two_percent():
     """8 rounds with -4.52 to +4.41 %: the logarithms' half-width is 4.47 %, and 8 x (4.47 / 1.98)^2 = 40.8."""
     (wide,) = judge([Pair(rounds=tuple((10.003, 10 + step) for step in (0.5, -0.5) * 4))], LATENCY)
     assert wide.reason.endswith(
-        "from none: about 41 rounds decide (in benchhouse ab --max-rounds 41, elsewhere --launches 41)"
+        "from none: about 41 rounds may decide (in benchhouse ab --max-rounds 41, elsewhere --launches 41)"
     )
     (hopeless,) = judge([Pair(rounds=tuple((10.003, 10 + step) for step in (2.0, -2.0) * 4))], LATENCY)
     assert hopeless.reason.endswith("tell a change of 2% from none")
