@@ -81,6 +81,8 @@ LIMIT = re.compile(r"[a-z0-9_]+:\d[\w.]*")
 """A limit that has become an argument of its own."""
 EXAMPLE = re.compile(r"""such as ('[^']+'|"[^"]+"|\S*[\w%])|((?:[a-z0-9]+:\d\w*,?){2,})""")
 """A value that a help text names, or several limits."""
+FIRST_EXAMPLE = re.compile(r"^  (benchhouse .*[^\\\n])$", re.MULTILINE)
+"""The first example below the help of a command that takes one line."""
 _LONG_ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("long_arguments", default=())
 """Arguments of the running command that are too long for an error message, as messages contain them."""
 
@@ -201,6 +203,9 @@ class Parser(argparse.ArgumentParser):
             message += (
                 f" {takes.metavar or takes.dest.upper()}" if meant is None else f": did you mean {needed[1]} {meant}?"
             )
+        missing = re.search(r"arguments are required: ([^-].*)$", message)
+        if missing is not None and (example := FIRST_EXAMPLE.search(self.epilog or "")) is not None:
+            message = f"{missing[1]} is missing, as in {example[1]}"
         named = re.match(r"argument (?:-\w/)?(--[\w-]+): ", message)
         if named is not None and message.endswith(": expected one argument"):
             takes = self._option_string_actions[named[1]]

@@ -77,6 +77,7 @@ LEVELS = (
     "rate are --arrivals poisson or constant"
 )
 LOOPS = "an open loop is benchhouse load --request-rate R, a closed one --concurrency N"
+IN_COMMANDS = 'the two commands name it: benchhouse ab "benchhouse run MODEL" "benchhouse run MODEL --num-threads 1"'
 SEVERAL_MODELS = "this command takes one model, MODEL; benchhouse batch A B measures several"
 Answer = str | tuple[str, str]
 """Our flag, or advice, which has spaces; or a flag and the advice for commands that have it."""
@@ -211,8 +212,9 @@ TABLE = """
   p99 of every metric are always stored
 --api-key --key --openai-api-key --auth-token --bearer-token :: the key is read from $OPENAI_API_KEY
 # Model, device and precision.
---models --model-ids --model-list-ids :: --models --model-ids :: {SEVERAL_MODELS}
+--models --model-ids --model-list-ids :: --models --model-ids :: if --worktree-a: {IN_COMMANDS} :: {SEVERAL_MODELS}
 --model --model-name --model-path --model-name-or-path --checkpoint -hf --hf-repo -hfr -hff --repo-id :: {MODELS}
+  :: if --worktree-a: {IN_COMMANDS}
 -m :: if --model-id: the model is the argument MODEL, or --model-id MODEL :: {MODELS} --note --description
 --dtype --torch-dtype --data-type --quant --quantize --quantization --weight-format --bits --load-in :: --precision
   --precisions :: benchhouse export-model MODEL --precision exports in a precision

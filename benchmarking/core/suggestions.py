@@ -94,8 +94,8 @@ OTHER_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
             # Commands.
             "run": "measure test single perf time inference",
             "batch": "sweep matrix many grid batch_size batchsize bs",
-            "load": "loadtest load-test loadgen stress serve-bench bench-serve server-bench bench-server benchmark-server "
-            "benchmark-serving guidellm aiperf locust k6 wrk hey",
+            "load": "loadtest load-test loadgen stress serve-bench bench-serve server-bench bench-server "
+            "benchmark-server benchmark-serving guidellm aiperf locust k6 wrk hey",
             "check": "gate ci verify assert regress",
             "show": "ls list runs results latest last newest status stats summary ls-runs list-runs",
             "history": "trend trends timeline evolution",

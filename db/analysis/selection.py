@@ -44,7 +44,7 @@ from benchmarking.core.metrics import (
 )
 from benchmarking.core.provenance import naive_now, naive_utc
 from benchmarking.core.records import PRECISIONS
-from benchmarking.core.suggestions import meant_by, named_by, nearest
+from benchmarking.core.suggestions import SIMILAR, meant_by, named_by, nearest
 from benchmarking.core.untrusted.redaction import readable, redacted_path
 from db.connection import literal
 
@@ -333,10 +333,12 @@ def unstored(warehouse: Warehouse, *selections: Selection) -> str:
         if field == "runtime" and name not in runtimes and (meant := meant_by(name, runtimes)):
             texts.append(f"; runtime={name}: did you mean runtime={' or '.join(meant)}?")
             continue
-        near = nearest(name, known, number=3)
+        similar = nearest(name, known, number=3, similar=SIMILAR) if field == "model" else []
+        similar = similar or [one for one in known if field == "model" and name.lower() in one.lower()][:3]
+        near = similar or nearest(name, known, number=3)
         others = f" and {len(known) - len(near)} more" if len(known) > len(near) else ""
         listed = f"there are {', '.join(sorted(near))}{others}"
-        instead = f"did you mean {' or '.join(near)}?" if field == "model" else listed
+        instead = f"did you mean {' or '.join(similar)}?" if similar else listed
         texts.append(f"; no {field} {name!r} is stored{f': {instead}' if near else ': none is'}")
     return "".join(texts)
 

@@ -238,6 +238,8 @@ def test_a_comparison_in_a_warehouse_without_results_says_so(empty_database, cap
         ("tag.other=x", "; no tag.other 'x' is stored: none is"),
         ("tag.side=x", "; no tag.side 'x' is stored: there are a, b, c"),
         ("device=cuda", "; no device 'cuda' is stored: there are cpu"),
+        ("model=llama", "; no model 'llama' is stored: there are bert-base-uncased"),
+        ("model=bert", "; no model 'bert' is stored: did you mean bert-base-uncased?"),
         ("model=bert-base-uncase", "; no model 'bert-base-uncase' is stored: did you mean bert-base-uncased?"),
         ("runtime=ort", "; runtime=ort: did you mean runtime=onnxruntime?"),
         ("runtime=onnxruntime", "; no runtime 'onnxruntime' is stored: there are "),
