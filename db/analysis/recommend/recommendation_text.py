@@ -461,10 +461,11 @@ def device_words(one: Named, all_of_them: Sequence[Named]) -> str:
 
 
 def runtime_words(one: Named, all_of_them: Sequence[Named]) -> str:
-    """The runtime, with the settings in which options with the same runtime differ, and threads and processors if any
-    options differ in them."""
+    """The runtime, with the settings in which options with the same runtime differ, and threads, processors and a
+    served model's quantization if any options differ in them."""
     modes = [other.runtime_mode for other in all_of_them if other.runtime == one.runtime]
-    bound = [{name: other.runtime_mode.get(name) for name in ("threads", "processors")} for other in all_of_them]
+    shown = ("threads", "processors", *(("quantization",) if isinstance(one, Server) else ()))
+    bound = [{name: other.runtime_mode.get(name) for name in shown} for other in all_of_them]
     in_precision = "quantization" if precision_words(one.precision, one.runtime_mode) != one.precision else None
     differing = sorted({*differing_names(modes), *differing_names(bound)})
     named = (name for name in differing if name in one.runtime_mode and name != in_precision)

@@ -141,6 +141,11 @@ def test_servers_of_the_quantizations_of_a_model_are_ranked_together(empty_datab
         assert found == [(8.0, "AWQ"), (2.0, None)]
     assert recommend.main(["q-8b", *words]) == 0
     assert "engine (quantization AWQ), float32: holds up to 8/s" in " ".join(capsys.readouterr().out.split())
+    with Warehouse.open(path) as warehouse:  # on another engine
+        run = server("fast", {2.0: 0, 8.0: 0}, model_id="q-8b-GPTQ")
+        warehouse.ingest(Alter.workload(run, config_hash=UNSTATED_CONFIG))
+    assert recommend.main(["q-8b", *words]) == 0
+    assert "GPTQ" in capsys.readouterr().out
 
 
 def test_invalid_loads_and_closed_loops_are_no_answer_to_a_rate(asked):
