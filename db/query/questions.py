@@ -515,8 +515,6 @@ SELECT table_name, column_name FROM system.main.duckdb_columns()
 WHERE NOT internal AND list_contains(?::VARCHAR[], table_name) ORDER BY table_name, column_index
 """
 OTHER_KEYS = "SELECT DISTINCT unnest(map_keys(other_metrics)) AS name FROM benchmark_results"
-SIMILAR = 0.75
-"""Least likeness, as of difflib, of a name to one that it may have meant."""
 LOAD_METRIC = re.compile(r"other_metrics\['(\w+)'\] AS")
 """A metric of load tests in the view that has a column for it."""
 NEAR = re.compile(r'syntax error at or near "(\w+)"')
@@ -546,15 +544,10 @@ def _explained(problem: DuckDbMessage, sql: str, error: StorageError, warehouse:
     if column and (ours := _stored_in(column[1])):
         of_loads = ", or a column of load_curve" if _is_of_loads(column[1]) else ""
         return UsageError(f"{position}there is no column {column[1]}: it is {ours}, as of all_results{of_loads}")
-    if column and (ours := _of_loads(column[1], re.findall(r'"(\w+)"', problem.message)[1:])):
-        return UsageError(f"{position}there is no column {column[1]}: {ours}")
     if column and column[1] in OTHER_COLUMNS:
         return UsageError(f"{position}there is no column {column[1]}: did you mean {OTHER_COLUMNS[column[1]]}?")
-    if column and (have := [row["table_name"] for row in warehouse.query(HAVE_COLUMN, [column[1]]).dicts()]):
-        places = f"{first_few(have, 3)} {'has' if len(have) == 1 else 'have'} it"
-        return UsageError(f"{position}no column {column[1]} in what this selects from: {places}")
     if column:
-        return UsageError(f"{position}there is no column {column[1]}{_probable_columns(column[1], sql, warehouse)}")
+        return UsageError(f"{position}{_other_columns(column[1], sql, warehouse)}")
     if "pytz" in problem.message:  # the driver needs this package for times with a zone
         return UsageError("TIMESTAMP WITH TIME ZONE is not supported: cast it, for example now()::TIMESTAMP")
     if problem.kind == "Out of Memory":
@@ -583,46 +576,27 @@ def _is_of_loads(name: str) -> bool:
 
 
 def _column_of_loads(name: str, sql: str) -> str | None:
-    """The column of the view of load tests that a statement about it means: one that it takes out of JSON, as other
-    tables have it, or shortens. None for other statements."""
+    """The column of the view of load tests that a statement about it takes out of JSON, as other tables have it; None
+    for other statements."""
     asked = re.search(rf"\b{re.escape(name)}\s*->>?\s*'(?:\$\.)?(\w+)'", sql)
-    meant = asked[1] if asked else _in_full(name)
-    return meant if meant != name and re.search(r"\bload_curve\b", sql) and _is_of_loads(meant) else None
+    is_ours = asked is not None and re.search(r"\bload_curve\b", sql) and _is_of_loads(asked[1])
+    return asked[1] if asked and is_ours else None
 
 
-def _in_full(name: str) -> str:
-    """The name of a column with the words in full that people shorten: "ttft_p95_ms"."""
-    return "_".join(SHORT_WORDS.get(word, word) for word in name.lower().split("_"))
-
-
-def _of_loads(name: str, columns: Sequence[str]) -> str | None:
-    """What to say of a name that is a metric of load tests, or is nearer to one than to the columns, or shortens one;
-    None of others."""
-    from benchmarking.core.metrics import METRICS
-    from benchmarking.core.suggestions import nearest
-    from db.migrate import view_query
-
-    known = LOAD_METRIC.findall(view_query("load_curve"))
-    place = "other_metrics['{}'] of all_results and latest_results, and a column of load_curve"
-    if (full := _in_full(name)) in known:
-        return f"it is {place.format(full)}"
-    if full != name and full in METRICS:
-        return f"did you mean {full}?"
-    near = [] if nearest(name, columns, similar=SIMILAR) else nearest(name, known, number=2, similar=SIMILAR)
-    return f"did you mean {' or '.join(near)}? It is {place.format(near[0])}" if near else None
-
-
-def _probable_columns(name: str, sql: str, warehouse: Warehouse) -> str:
-    """ ": did you mean request_rate?" by the words in the names of the columns that the statement's tables have, and of
-    the metrics without a column, or where the columns are listed."""
+def _other_columns(name: str, sql: str, warehouse: Warehouse) -> str:
+    """What to say of a column that a statement's tables lack: which other tables have it, else "there is no column
+    rate: did you mean request_rate?" by the words in the names of their columns, and of the metrics without one."""
     from difflib import get_close_matches
+
+    from db.migrate import view_query
 
     columns = warehouse.query(COLUMNS, [re.findall(r"\w+", sql)]).dicts()
     known = {row["column_name"]: row["column_name"] for row in columns}
     if "other_metrics" in known:
-        keys = [row["name"] for row in warehouse.query(OTHER_KEYS).dicts()]
+        stored = [row["name"] for row in warehouse.query(OTHER_KEYS).dicts()]
+        keys = dict.fromkeys([*LOAD_METRIC.findall(view_query("load_curve")), *stored])
         known |= {key: f"other_metrics[{literal(key)}]" for key in keys}
-    words = _in_full(name).split("_")
+    words = "_".join(SHORT_WORDS.get(word, word) for word in name.lower().split("_")).split("_")
 
     def unlike(column: str) -> tuple[int, bool, int]:
         """How many of the words it lacks, whether it is no column, and how many words it has."""
@@ -636,10 +610,14 @@ def _probable_columns(name: str, sql: str, warehouse: Warehouse) -> str:
     ranked = sorted(known, key=unlike)
     least = unlike(ranked[0])[0] if ranked else len(words)
     meant = [known[column] for column in ranked if unlike(column)[0] == least < len(words)][:3]
-    if name in known:
-        meant = [known[name]]
+    full = "_".join(words)
+    if full in known:
+        meant = [known[full]]
+    elif have := [row["table_name"] for row in warehouse.query(HAVE_COLUMN, [name]).dicts()]:
+        places = f"{first_few(have, 3)} {'has' if len(have) == 1 else 'have'} it"
+        return f"no column {name} in what this selects from: {places}"
     listed = f"benchhouse query --describe {columns[0]['table_name'] if columns else 'TABLE'} lists the columns"
-    return f": did you mean {' or '.join(meant)}? {listed}" if meant else f": {listed}"
+    return f"there is no column {name}: " + (f"did you mean {' or '.join(meant)}? " if meant else "") + listed
 
 
 def error_position(sql: str, position: int) -> str:

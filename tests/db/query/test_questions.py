@@ -75,9 +75,9 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ("SELECT r.request_rate FROM all_results r", "there is no column request_rate: it is axes->>'request_rate'"),
         (
             "SELECT time_to_first_token_p95_ms FROM latest_results",
-            "it is other_metrics['time_to_first_token_p95_ms'] of all_results and latest_results, and a column",
+            "did you mean other_metrics['time_to_first_token_p95_ms']? benchhouse query --describe latest_results",
         ),
-        ("SELECT goodput_per_sec FROM latest_results", "or goodput_requests_per_sec? It is other_metrics['goodput_"),
+        ("SELECT goodput_per_sec FROM latest_results", "mean other_metrics['goodput_requests_per_sec'] or other_m"),
         ("SELECT latency_p90 FROM latest_results", "did you mean latency_p90_ms"),
         ("SELECT slo FROM all_results", "there is no column slo: it is runtime_mode->>'slo'"),
         ("SELECT request_rate FROM all_results", "axes->>'request_rate', as of all_results, or a column of load_curve"),
@@ -88,11 +88,11 @@ def test_parameters_are_bound_and_never_pasted(ask):
         ),
         (
             "SELECT ttft_p95_ms FROM load_curve",
-            "has no column ttft_p95_ms: there it is the column time_to_first_token_p95",
+            "there is no column ttft_p95_ms: did you mean time_to_first_token_p95_ms? benchhouse query",
         ),
         (
             "SELECT tpot_p95_ms FROM all_results",
-            "no column tpot_p95_ms: it is other_metrics['time_per_output_token_p95_m",
+            "no column tpot_p95_ms: did you mean other_metrics['time_per_output_token_p95_ms']?",
         ),
         ("SELECT ttft_p90_ms FROM all_results", "no column ttft_p90_ms: did you mean time_to_first_token_p90_ms?"),
         (
