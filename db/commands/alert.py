@@ -2,10 +2,11 @@
 
 benchhouse check stores an alert for each regression that it finds; alert raise stores one for each confirmed regression
 in the history. An alert is new until its triage is set: regression or improvement (real), intended (a slowdown that is
-wanted), method (the measurement changed), hardware (the machine changed) or noise. While one of check is new or a
-regression, its results are no history of later checks, which fail at that level, until a later run is fine: they are
-then variation, as with noise. With any other triage the level stays: later checks judge by it, as soon as 2 runs are at
-it. An alert stays when its series recovers: list then names the run since which less than half of the change is left.
+wanted), method (the measurement changed), hardware (the machine changed) or noise. While one of check is new, its
+results are no history of later checks, which fail at that level, until a later run is fine: they are then variation, as
+with noise, and a gate that they make too noisy says so. Those of a regression are never history. With any other triage
+the level stays: later checks judge by it, as soon as 2 runs are at it. An alert stays when its series recovers: list
+then names the run since which less than half of the change is left.
 """
 
 from __future__ import annotations

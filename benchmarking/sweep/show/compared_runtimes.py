@@ -24,6 +24,7 @@ from benchmarking.core.verdicts.words import verdict_sentence
 from benchmarking.sweep.show.report import interval_text, is_ranked, left_out
 from benchmarking.workloads.support.families import is_given
 
+BY_AB = "; benchhouse ab A B measures two of them until it can tell"
 WORST_FIRST = tuple(severity for severity in reversed(SEVERITIES) if severity != "info")
 
 
@@ -305,7 +306,7 @@ def remarks(comparison: Comparison) -> list[str]:
     undecided = [point.point for point in comparison.points if point.is_undecided]
     if undecided:
         where = f" at {', '.join(undecided)}" if len(undecided) < len(comparison.points) else ""
-        lines.append(f"no runtime is shown to be slower than the one with the lowest median{where}")
+        lines.append(f"no runtime is shown to be slower than the one with the lowest median{where}{BY_AB}")
     if any(entry.is_fastest for point in comparison.points if not point.is_undecided for entry in point.entries):
         lines.append("* lowest median, or not judged slower than it; without invalid ones and emulators")
     if any(_is_off_medians(point, comparison.baseline) for point in comparison.points):

@@ -172,6 +172,8 @@ class Candidate:
     """The segments before it, oldest first."""
     since: str | None = None
     """The change at which its segment begins; None without one."""
+    counted_alerts: tuple[str, ...] = ()
+    """The ids of alerts that are new, of whose results there are some in its segment: since then, a run was fine."""
 
     @property
     def unfit(self) -> str | None:
@@ -207,6 +209,7 @@ class Candidate:
 class _OpenAlert:
     """An open alert about a result."""
 
+    alert_id: str
     last_good: str
     """Newest result before the regression."""
     is_new: bool
@@ -224,6 +227,9 @@ class _Alerts:
     regression."""
     new_levels: Mapping[str, frozenset[str]]
     """The ids of the alerts whose level stays."""
+
+
+NO_ALERTS = _Alerts(open={}, accepted={}, new_levels={})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -305,12 +311,7 @@ def candidates(
         rows = _results(warehouse, condition, values, metric)
         alerts = _alerts(warehouse, metric)
         segments = _segments(warehouse, [row["result_id"] for row in rows], metric, alerts, unstored(metric))
-        found += [
-            _candidate(
-                row, metric, *segments.get(row["result_id"], (((),), None)), alerts.accepted.get(row["result_id"])
-            )
-            for row in rows
-        ]
+        found += [_candidate(row, metric, alerts, *segments.get(row["result_id"], (((),), None))) for row in rows]
     return tuple(found)
 
 
@@ -321,7 +322,7 @@ def confirming_results(warehouse: Warehouse, run_id: str, since: datetime, metri
         "ORDER BY started_at DESC, run_id DESC LIMIT 1)"
     )
     rows = _results(warehouse, condition, (run_id, since), metric)
-    return {row["series_id"]: _candidate(row, metric, ((),)) for row in rows}
+    return {row["series_id"]: _candidate(row, metric, NO_ALERTS, ((),)) for row in rows}
 
 
 def _results(warehouse: Warehouse, condition: str, values: Sequence[object], metric: Metric) -> list[dict[str, Any]]:
@@ -342,7 +343,7 @@ def _alerts(warehouse: Warehouse, metric: Metric) -> _Alerts:
             continue
         open_results |= alerted
         if row["detector"] == DETECTOR:
-            alert = _OpenAlert(last_good=stored["last_good"], is_new=row["triage"] == "new")
+            alert = _OpenAlert(alert_id=row["alert_id"], last_good=stored["last_good"], is_new=row["triage"] == "new")
             open_alerts |= dict.fromkeys(alerted, alert)
     return _Alerts(
         open=open_alerts,
@@ -411,15 +412,15 @@ def _without_alerted(segment: Sequence[SegmentRun], open_alerts: Mapping[str, _O
     return runs[: without_open_alarms([run.result_id for run in runs], raised)]
 
 
-def _candidate(
-    row: Row, metric: Metric, segments: Segments, since: str | None = None, accepted_as: str | None = None
-) -> Candidate:
+def _candidate(row: Row, metric: Metric, alerts: _Alerts, segments: Segments, since: str | None = None) -> Candidate:
+    raised = (alerts.open.get(run.result_id) for run in segments[-1])
     computed: dict[str, Any] = {
         "metric": metric,
         "point": Point.from_columns(row),
         "doubts": doubt_kinds(row["extra"]),
         "missing": POOLED if metric.column in row["pooled_quantiles"] else (row["missing"] or {}).get(metric.column),
-        "accepted_as": accepted_as,
+        "accepted_as": alerts.accepted.get(row["result_id"]),
+        "counted_alerts": tuple(dict.fromkeys(one.alert_id for one in raised if one is not None and one.is_new)),
         "segment": segments[-1],
         "earlier_segments": segments[:-1],
         "since": since,

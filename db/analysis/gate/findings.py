@@ -200,6 +200,8 @@ OUTCOMES: Mapping[Outcome, Verdict] = {
     "too_noisy": "too noisy",
     "not_enough_data": "not enough data",
 }
+MOST_ALERTS = 4
+"""Maximum alerts named whose results make a series noisy."""
 NOT_POSSIBLE = "not possible: "
 """Prefix of a reason that replaces a command."""
 LOAD = ("benchhouse", "load")
@@ -325,6 +327,11 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
     elif why is None and judgement.together > 1:
         why = f"the newest {judgement.together} runs together are outside what is expected of so many"
     verdict = OUTCOMES[judgement.outcome]
+    if verdict == "too noisy" and candidate.counted_alerts:
+        ids = " ".join(alert_id[:13] for alert_id in candidate.counted_alerts[:MOST_ALERTS])
+        why = (
+            f"{why}; some of them regressed: benchhouse alert set {ids} regression leaves them out, if that is no noise"
+        )
     if verdict == "regressed" and candidate.accepted_as is not None:
         verdict, why = "accepted", f"worse, with an alert that is triaged as {candidate.accepted_as}"
     return Finding(candidate=candidate, verdict=verdict, reason=why, judgement=judgement)

@@ -127,7 +127,7 @@ def test_an_alert_of_the_history_is_none_of_the_check(raised, capsys):
         (("set", "a1fe5c1", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "--triage", "nosie"), "unknown triage 'nosie': did you mean noise"),
         (("list", "nonsense"), "'nonsense' is not a selection"),
-        ((), "required: list|raise|set"),
+        ((), "list|raise|set is missing, as in benchhouse alert raise"),
         (("raise", "--since", "soon"), "expected a date or time in ISO 8601"),
         (("raise", "--metric", "latency"), "unknown metric 'latency'"),
     ],

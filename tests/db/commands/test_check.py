@@ -390,6 +390,21 @@ def test_a_beginning_of_ids_that_several_runs_share_is_refused(stored, measured,
     assert check.main(["--run", ids[1][:13], "--db-path", str(history)]) == 0
 
 
+def test_a_gate_that_its_own_regression_makes_too_noisy_names_the_alert(stored, measured, history, capsys):
+    codes = []
+    for number, slowdown in enumerate((4.0, 1.0, 1.0, 1.0), start=RUNS):
+        stored(measured(number, slowdown))
+        codes.append(check.main(["--db-path", str(history)]))
+        shown = " ".join(capsys.readouterr().out.split())
+    assert codes == [1, 0, 3, 3]
+    with Warehouse.open(history, read_only=True) as warehouse:
+        (alert_id,) = (row["alert_id"] for row in warehouse.query("FROM alerts").dicts())
+    words = ["set", alert_id[:13], "regression"]
+    assert f"some of them regressed: benchhouse alert {' '.join(words)} leaves them out, if that is no noise" in shown
+    assert alert.main([*words, "--db-path", str(history)]) == 0
+    assert check.main(["--db-path", str(history)]) == 0
+
+
 def test_an_older_run_is_judged_by_the_runs_before_it(checked, history):
     with Warehouse.open(history, read_only=True) as warehouse:
         run = warehouse.query("SELECT run_id FROM history WHERE batch_size = 1 AND position = 11").dicts()[0]["run_id"]
