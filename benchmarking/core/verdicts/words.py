@@ -110,58 +110,30 @@ def verdict_sentence(before: str, after: str, judgements: Sequence[Judgement], m
     return f"{after} {'; '.join(clauses)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ratio:
-    """The ratio by which the sentence describes changes, with its 95 % interval, if there is one."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def half(self) -> float:
-        """Half the width of the interval; 0 without one."""
-        return 0.0 if self.low is None or self.high is None else (self.high - self.low) / 2
-
-
-def _ratio(judgement: Judgement, metric: Metric) -> _Ratio:
-    assert judgement.change is not None
-    changes = (judgement.change, judgement.low, judgement.high)
-    value, low, high = (None if change is None else 1 + change for change in changes)
-    assert value is not None
-    if judgement.verdict == "faster" and metric.better == "lower":
-        value, low, high = 1 / value, 1 / high if high else None, 1 / low if low else None
-    return _Ratio(value=value, low=low, high=high)
-
-
-def _mean_ratio(members: Sequence[Judgement], metric: Metric) -> _Ratio:
-    """The geometric means of the members' ratios, and of their distances to the ends of their intervals."""
-    ratios = [_ratio(member, metric) for member in members]
-    if min(ratio.value for ratio in ratios) <= 0:  # a rate that fell to 0
-        return _Ratio(value=0.0, low=None, high=None)
-    value = geometric_mean([ratio.value for ratio in ratios])
-    lower = [ratio.low / ratio.value for ratio in ratios if ratio.low]
-    upper = [ratio.high / ratio.value for ratio in ratios if ratio.high]
-    return _Ratio(
-        value=value,
-        low=value * geometric_mean(lower) if lower else None,
-        high=value * geometric_mean(upper) if upper else None,
-    )
-
-
 def _times(before: str, members: Sequence[Judgement], metric: Metric, share: str) -> str:
     """ "is 2.31 ± 0.04 times as fast as eager at 6 of 6 points (1.93 to 3.1)"; an interval that is not narrow is given
     by its ends, and the range only if the points' ratios are not all within the half-width of their mean."""
-    mean = _mean_ratio(members, metric)
-    ratios = [_ratio(member, metric).value for member in members]
-    figure, at = _figure(mean.value), share
-    if max(max(ratios) - mean.value, mean.value - min(ratios)) > max(mean.half, 0.01):
+    ratios, lows, highs = list[float](), list[float](), list[float]()  # the ends of the intervals over their ratios
+    for member in members:
+        low, ratio, high = (None if one is None else 1 + one for one in (member.low, member.change, member.high))
+        assert ratio is not None
+        if member.verdict == "faster" and metric.better == "lower":
+            low, ratio, high = 1 / high if high else None, 1 / ratio, 1 / low if low else None
+        ratios.append(ratio)
+        lows += [low / ratio] if low and ratio > 0 else []
+        highs += [high / ratio] if high and ratio > 0 else []
+    mean = geometric_mean(ratios) if min(ratios) > 0 else 0.0  # a rate may have fallen to 0
+    low = mean * geometric_mean(lows) if mean and lows else None
+    high = mean * geometric_mean(highs) if mean and highs else None
+    half = 0.0 if low is None or high is None else (high - low) / 2
+    figure, at = _figure(mean), share
+    if max(max(ratios) - mean, mean - min(ratios)) > max(half, 0.01):
         at += f" ({_figure(min(ratios))} to {_figure(max(ratios))})"
-    if mean.low is not None and mean.high is not None:
-        if mean.half <= MOST_HALF_WIDTH * mean.value:
-            figure += f" ± {max(mean.half, 0.01):.{2 if mean.value < 100 else 0}f}"
+    if low is not None and high is not None:
+        if half <= MOST_HALF_WIDTH * mean:
+            figure += f" ± {max(half, 0.01):.{2 if mean < 100 else 0}f}"
         else:
-            figure += f" (95 % interval {_figure(mean.low)} to {_figure(mean.high)})"
+            figure += f" (95 % interval {_figure(low)} to {_figure(high)})"
     word = members[0].verdict
     if word in ("more", "less"):
         return f"needs {figure} times the memory of {before} {at}"
