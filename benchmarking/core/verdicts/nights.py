@@ -186,15 +186,14 @@ def outlooks(
                 is_better=any(is_better for _, _, is_better in beyond),
                 together=next((count for count, *sides in beyond if any(sides)), 1),
                 trend=trends[row],
-                is_gradual=name not in SMOOTHING_NAMES
-                and _is_gradual(values[row], levels[row], scales[0][row], max(TOGETHER)),
+                is_gradual=name not in SMOOTHING_NAMES and _is_gradual(values[row], levels[row], scales[0][row]),
             )
         )
     return found
 
 
-def _is_gradual(values: Floats, level: float, scale: float, newest: int) -> bool:
-    known = (values[~np.isnan(values)] - level) / scale
+def _is_gradual(values: Floats, level: float, scale: float) -> bool:
+    known, newest = (values[~np.isnan(values)] - level) / scale, max(TOGETHER)
     is_far = np.abs(known) > FAR_OFF  # a night far off is no movement, and would look like one
     is_far[-newest:] = False
     begun = has_begun_to_move(known[~is_far].tolist(), newest)
@@ -297,8 +296,7 @@ def _further(values: Floats, ahead: Floats) -> Floats:
         squares = (values[:, FIRST + nights : -1] - ahead[:, FIRST : count - 1 - nights]) ** 2
         known = ~np.isnan(squares)
         if not nights:
-            mean = np.where(known, squares, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-            usual = np.maximum(mean, LEAST_SCALE**2)[:, None]
+            usual = np.maximum(_mean(squares), LEAST_SCALE**2)[:, None]
         spreads.append(max((float((squares / usual)[known].mean()) if known.any() else 0.0, *spreads[-1:])))
     if not spreads[0]:
         return np.ones(len(values))
@@ -394,10 +392,14 @@ def _smoothed(values: Floats, share: float) -> Floats:
 
 def _error(values: Floats, ahead: Floats) -> float:
     """The mean over the series of the logarithm of the mean absolute error, without the newest night."""
-    errors = np.abs(values - ahead)[:, FIRST:-1]
-    known = ~np.isnan(errors)
-    means = np.where(known, errors, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    return float(np.log(means + LEAST_SCALE / 10).mean())
+    return float(np.log(_mean(np.abs(values - ahead)[:, FIRST:-1]) + LEAST_SCALE / 10).mean())
+
+
+def _mean(values: Floats) -> Floats:
+    """The mean of each series over the nights on which it was measured; 0 without any."""
+    known = ~np.isnan(values)
+    mean: Floats = np.where(known, values, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return mean
 
 
 def _scale(deviations: Floats, is_symmetric: bool) -> Floats:
@@ -446,12 +448,9 @@ def _course(deviations: Floats) -> Floats:
     """The variation that the series have in common on each night, as a factor, by the nights before it, of which recent
     ones count more."""
     squares = deviations**2
-    usual = np.maximum(
-        np.nanmean(np.where(np.isnan(squares).all(axis=1, keepdims=True), 0.0, squares), axis=1), LEAST_SCALE**2
-    )
-    relative = squares / usual[:, None]
+    relative = squares / np.maximum(_mean(squares), LEAST_SCALE**2)[:, None]
     known = ~np.isnan(relative).all(axis=0)
-    by_night = np.where(known, np.nanmean(np.where(known, relative, 0.0), axis=0), 0.0)
+    by_night = np.nanmean(np.where(known, relative, 0.0), axis=0)
     course, weight = np.empty(len(known)), 1.0
     total = float(by_night[known][:FIRST].mean()) if known.any() else 1.0
     for night, is_known in enumerate(known):
@@ -473,6 +472,11 @@ def _has_noisy_times(deviations: Floats) -> bool:
         return False
     # Independent sizes correlate by -1 / n on average.
     products += np.where(products != 0, (ranks**2).mean(axis=1, keepdims=True) / known.sum(axis=1, keepdims=True), 0.0)
+    return _are_alike(products)
+
+
+def _are_alike(products: Floats) -> bool:
+    """Whether neighbouring nights correlate beyond chance, by the products of their sizes, a row per series."""
     by_night = products.sum(axis=0)  # series share their nights, so nights are what is independent
     errors = (math.sqrt(float((products**2).sum())), float(by_night.std(ddof=1)) * math.sqrt(by_night.size))
     return float(by_night.sum()) > NOISY_TIMES * max(errors)
@@ -481,19 +485,16 @@ def _has_noisy_times(deviations: Floats) -> bool:
 def _recent_scale(deviations: Floats) -> Floats:
     """The standard deviation of each series on each night from the nights before it, of which recent ones count more,
     shrunk towards that of all series."""
-    squares = np.where(np.isnan(deviations), np.nan, deviations**2)
-    typical = float(
-        np.nanmedian(np.nanmean(np.where(np.isnan(squares).all(axis=1, keepdims=True), 0.0, squares), axis=1))
-    )
-    weights, totals = np.full(len(squares), RECENT_PRIOR), np.full(len(squares), RECENT_PRIOR * typical)
-    scale = np.empty_like(squares)
+    squares = deviations**2
+    typical = float(np.median(_mean(squares)))
+    weights, totals = np.zeros(len(squares)), np.zeros(len(squares))
+    variances = np.empty_like(squares)
     for night in range(squares.shape[1]):
-        scale[:, night] = totals / weights
+        variances[:, night] = (RECENT_PRIOR * typical + totals) / (RECENT_PRIOR + weights)
         known = ~np.isnan(squares[:, night])
-        weights = np.where(known, RECENT * (weights - RECENT_PRIOR) + 1, weights - RECENT_PRIOR) + RECENT_PRIOR
-        prior = RECENT_PRIOR * typical
-        totals = np.where(known, RECENT * (totals - prior) + np.nan_to_num(squares[:, night]), totals - prior) + prior
-    found: Floats = np.sqrt(np.maximum(scale, LEAST_SCALE**2))
+        weights = np.where(known, RECENT * weights + 1, weights)
+        totals = np.where(known, RECENT * totals + squares[:, night], totals)
+    found: Floats = np.sqrt(np.maximum(variances, LEAST_SCALE**2))
     return found
 
 
@@ -548,11 +549,8 @@ def _nights_of(scores: Floats, times: Sequence[datetime | None]) -> list[int]:
     products = np.nan_to_num(scores[:, 1:] * scores[:, :-1])[:, :-1][:, is_same[:-1]]
     if is_same.all() or products.shape[1] < 2:
         return alone
-    by_night = products.sum(axis=0)
-    errors = (math.sqrt(float((products**2).sum())), float(by_night.std(ddof=1)) * math.sqrt(by_night.size))
-    is_alike = float(by_night.sum()) > NOISY_TIMES * max(errors)
     nights = [0, *np.cumsum(~is_same).tolist()]
-    return nights if is_alike and nights[-1] >= LEAST_NIGHTS else alone
+    return nights if _are_alike(products) and nights[-1] >= LEAST_NIGHTS else alone
 
 
 def _of_nights(scores: Floats, nights: Sequence[int]) -> list[float]:
