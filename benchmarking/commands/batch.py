@@ -44,7 +44,7 @@ from benchmarking.core.provenance import utc_now, uuid7
 from benchmarking.core.records import to_json
 from benchmarking.core.storage_paths import absolute_database, check_folder, database_exists
 from benchmarking.core.terminal import stdout_page
-from benchmarking.core.text import visible_lines
+from benchmarking.core.text import visible
 from benchmarking.core.untrusted.redaction import from_home, redacted, without_secrets
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.plan import CellPlan, Machine, foreign_code
@@ -294,7 +294,7 @@ class LogFormatter(logging.Formatter):
     """Messages without secrets, with control characters as escapes."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible_lines(from_home(without_secrets(super().format(record))))
+        return visible(from_home(without_secrets(super().format(record))), kept="\n")
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import SHARED
 from benchmarking.core.suggestions import in_our_words, lists_joined
 from benchmarking.core.terminal import Page, stdout_page
-from benchmarking.core.text import number, visible_lines
+from benchmarking.core.text import number, visible
 from benchmarking.scripts.analysis import Analysis
 from benchmarking.scripts.script_models import (
     OF_TARGETS,
@@ -155,12 +155,12 @@ def _run(argv: Sequence[str]) -> int:
         for log in (Path(analysis.log) for analysis in models.analyses if analysis.log is not None):
             if log.is_file() and (text := log.read_text(encoding="utf-8", errors="replace").rstrip()):
                 note(f"output of the script ({log}):")
-                print(visible_lines(text), file=sys.stderr, flush=True)
+                print(visible(text, kept="\n"), file=sys.stderr, flush=True)
     for failure in models.failures:
         note(f"failed: {failure}")
     for analysis in models.analyses:
         if analysis.traceback is not None and shows_tracebacks():
-            print(visible_lines(analysis.traceback), file=sys.stderr)
+            print(visible(analysis.traceback, kept="\n"), file=sys.stderr)
         elif analysis.traceback is not None:
             where = "" if analysis.log is None else f"in {analysis.log}; "
             note(f"{analysis.name}: the whole traceback is {where}shown with BENCHHOUSE_TRACEBACK=1")

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import duration, terminal_text, visible, visible_lines
+from benchmarking.core.text import duration, terminal_text, visible
 from benchmarking.core.untrusted.redaction import without_formatted_secrets, without_secrets
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Display:
         live, progress = self._bar
         left = "" if not state.left_s else f"  about {duration(state.left_s)} left"
         words = f"{state.done}/{state.total} {state.unit}{left}"
-        self._lines = visible_lines(state.text)
+        self._lines = visible(state.text, kept="\n")
         progress.update(progress.task_ids[0], completed=state.done, total=state.total, description=words)
         live.refresh()
 

@@ -48,11 +48,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def visible(text: str) -> str:
-    """The text with escaped control characters, which could control a terminal or break a line: "\\n", "\\x1b"."""
+def visible(text: str, kept: str = "") -> str:
+    """The text with escaped control characters, which could control a terminal or break a line: "\\n", "\\x1b". Those
+    in `kept` stay."""
     if text.isprintable():
         return text
-    return "".join(_escape(character) for character in text)
+    return "".join(each if each in kept else _escape(each) for each in text)
 
 
 def terminal_text(text: str) -> str:
@@ -62,19 +63,16 @@ def terminal_text(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if each == "\t" else _escape(each) if each < DELETE else _json_escape(each) for each in text)
 
+    def escape(character: str) -> str:
+        escaped = _escape(character)
+        if character == "\t" or escaped == character:
+            return character
+        if character < DELETE:
+            return escaped
+        return json.dumps(character)[1:-1] if character > DELETE else "\\u007f"
 
-def visible_lines(text: str) -> str:
-    """The text with escaped control characters, except line ends."""
-    return "\n".join(visible(line) for line in text.split("\n"))
-
-
-def visible_except_space(text: str) -> str:
-    """The text with escaped control characters, except tabs and line ends of any system."""
-    if text.isprintable():
-        return text
-    return "".join(each if each in "\t\r\n" else _escape(each) for each in text)
+    return "".join(map(escape, text))
 
 
 def wrapped(text: str, width: int | None) -> str:
@@ -82,7 +80,7 @@ def wrapped(text: str, width: int | None) -> str:
 
     Continued lines are indented. Words are never broken: they may be names or paths.
     """
-    lines = visible_lines(text).split("\n")
+    lines = visible(text, kept="\n").split("\n")
     if width is None:
         return "\n".join(lines)
     wrapper = TextWrapper(width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
@@ -122,21 +120,13 @@ def spreadsheet_safe(text: str) -> str:
 
     Numbers are unchanged.
     """
-    return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
+    if not text.startswith(FORMULA_STARTS):
+        return text
     try:
         float(text)
     except ValueError:
-        return False
-    return True
-
-
-def _json_escape(character: str) -> str:
-    if _escape(character) == character:
-        return character
-    return json.dumps(character)[1:-1] if character > DELETE else "\\u007f"
+        return f"'{text}"
+    return text
 
 
 def _escape(character: str) -> str:

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Literal, TypeVar, cast
 
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import first_few, visible_lines
+from benchmarking.core.text import first_few, visible
 from visualize.drawing.scales import Axis
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ def shown(part: T) -> T:
     """A figure, or a part of one, with escaped control characters in its texts, except line ends."""
     changed: Any = part
     if isinstance(part, str):
-        changed = visible_lines(part)
+        changed = visible(part, kept="\n")
     elif isinstance(part, tuple):
         changed = tuple(map(shown, part)) if any(not isinstance(one, int | float) for one in part) else part
     elif is_dataclass(part) and not isinstance(part, type):

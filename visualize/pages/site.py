@@ -25,7 +25,7 @@ from urllib.parse import quote, urlencode
 from benchmarking.core.command_line import choice
 from benchmarking.core.errors import BenchhouseError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.text import visible, visible_except_space
+from benchmarking.core.text import visible
 from db.analysis.selection import Selection
 from visualize.pages.elements import FLAG, Link, on_pages
 
@@ -68,6 +68,8 @@ MOST_TEXTS = 50
 """Maximum texts of a field."""
 YES = "1"
 """The value of a checked box."""
+SPACE = "\t\r\n"
+"""White space that texts keep."""
 
 
 class NotFoundError(BenchhouseError):
@@ -317,12 +319,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
         # Control characters and changes of direction in a text become escapes, since browsers obey the latter. White
         # space stays, as in a statement that is shown again; markup is a subclass of str.
-        finalize=lambda value: visible_except_space(value) if type(value) is str else value,
+        finalize=lambda value: visible(value, SPACE) if type(value) is str else value,
     )
 
     def sentence(text: str) -> Markup:
         """A sentence of a command as HTML, with no line break within a flag."""
-        escaped = str(escape(visible_except_space(on_pages(text))))
+        escaped = str(escape(visible(on_pages(text), SPACE)))
         return Markup(FLAG.sub(r'<span class="flag">\g<0></span>', escaped))  # noqa: S704 - escaped above
 
     jinja.filters["on_pages"] = sentence

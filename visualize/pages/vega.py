@@ -12,7 +12,7 @@ from textwrap import wrap
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarking.core.text import visible, visible_lines
+from benchmarking.core.text import visible
 from visualize.drawing.figure import Colour, Figure, Line, Panel
 from visualize.drawing.scales import Axis
 from visualize.drawing.style import BAND_ALPHA, COLOURS, MARKERS
@@ -156,7 +156,7 @@ class _Scales:
     def _axis(self, axis: Axis, name: str) -> Spec:
         self.params += [
             {"name": f"{name}at", "value": [at for at, _ in axis.ticks]},
-            {"name": f"{name}text", "value": [visible_lines(text) for _, text in axis.ticks]},
+            {"name": f"{name}text", "value": [visible(text, kept="\n") for _, text in axis.ticks]},
         ]
         scale: Spec = {"domain": [axis.low, axis.high], "nice": False}
         scale |= {"type": "log"} if axis.is_log else {"zero": False}

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarking.core import text
-from benchmarking.core.text import duration, number, spreadsheet_safe, visible, visible_lines
+from benchmarking.core.text import duration, number, spreadsheet_safe, visible
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_durations_are_in_a_convenient_unit(seconds, text):
 
 def test_visible_lines_keeps_line_ends():
     assert visible("a\nb\x1b[31m") == "a\\nb\\x1b[31m"
-    assert visible_lines("a\nb\x1b[31m") == "a\nb\\x1b[31m"
+    assert visible("a\nb\x1b[31m", kept="\n") == "a\nb\\x1b[31m"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "--5"])
