@@ -60,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command is None:
         print(f"benchhouse: error: {_unknown(typed, rest)}", file=sys.stderr)
         return EXIT_USAGE
-    from benchmarking.core.command_line import hide_package
+    from benchmarking.core.command_line import hide_pandas
 
     if argv is None and name in WITHOUT_PANDAS:
-        hide_package("pandas")
+        hide_pandas()
     module = importlib.import_module(command.module)
     with typed_as(f"benchhouse {typed}"):
         return int(module.main(rest))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarking.core.argument_types import non_negative_seconds
 from benchmarking.core.codec import from_json, to_json
-from benchmarking.core.command_line import Parser, hide_package, one_line
+from benchmarking.core.command_line import Parser, hide_pandas, one_line
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -176,5 +176,5 @@ def _peaks(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    hide_package("pandas")
+    hide_pandas()
     sys.exit(main())

@@ -525,16 +525,16 @@ def _exit_code(name: str, command: Callable[[Sequence[str]], int], argv: Sequenc
     return code
 
 
-def hide_package(package: str) -> None:
-    """Hide an optional package from this process, for commands that never use it: DuckDB imports pandas to check the
-    types of values, which takes half a second."""
+def hide_pandas() -> None:
+    """Hide pandas from this process, for commands that never use it: DuckDB imports it to check the types of values,
+    which takes half a second."""
 
     class Hidden(MetaPathFinder):
         def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-            if name == package:
+            if name == "pandas":
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    if package not in sys.modules:
+    if "pandas" not in sys.modules:
         sys.meta_path.insert(0, Hidden())
 
 

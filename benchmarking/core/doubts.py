@@ -278,9 +278,7 @@ MAX_FAILED_SHARE = 0.01
 
 def failed_requests(share: float, /, **evidence: Json) -> Doubt:
     """The doubt about requests of which this share failed."""
-    if share > MAX_FAILED_SHARE:
-        return doubt("failed_requests", **evidence)
-    return doubt("some_requests_failed", **evidence)
+    return doubt(FAILED if share > MAX_FAILED_SHARE else SOME_FAILED, **evidence)
 
 
 def validity(doubts: Iterable[Doubt]) -> Validity:
@@ -308,7 +306,6 @@ IMPORTED: Mapping[str, str] = {
     "load_cut_short": "The load did not run to its end.",
     "mean_of_ratios": "The rate is the mean of the rates of each repetition, which is above the overall rate.",
     "mislabelled_throughput": "The file names another unit than the tool measures; the unit was corrected.",
-    "mlperf_invalid": "LoadGen declared the result invalid.",
     "negative_time": "Some times are negative, because the tool subtracted too much.",
     "not_stated": "The file does not state some settings, so results with different ones may be in one series.",
     "options_may_differ": "The file has several invocations, whose options may have differed.",

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from benchmarking.core.child_process import module_command, start
-from benchmarking.core.command_line import hide_package
+from benchmarking.core.command_line import hide_pandas
 from benchmarking.core.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -628,5 +628,5 @@ def error_position(sql: str, position: int) -> str:
 
 
 if __name__ == "__main__":
-    hide_package("pandas")
+    hide_pandas()
     sys.exit(main())

@@ -45,6 +45,15 @@ def test_every_flag_named_for_another_tools_word_exists_in_some_command(every_fl
     assert {word for word in words - {"--"} if word.startswith("--")} <= every_flag
 
 
+def test_no_parts_of_a_flag_are_answered_before_their_row():
+    always = [
+        (parts, isinstance(ours, str) or any(isinstance(one, str) and " " in one for one in ours))
+        for parts, ours in BY_PART
+    ]
+    for place, (parts, _) in enumerate(always):
+        assert [earlier for earlier, answers in always[:place] if answers and earlier <= parts] == []
+
+
 @pytest.mark.parametrize(
     ("command", "typed", "answer"),
     [
@@ -357,6 +366,7 @@ def test_a_wrong_guess_in_exchanging_looking_and_maintaining_gets_a_suggestion(c
         ("run gpt2 --revision main", "give its folder as MODEL"),
         ("run gpt2 --cores 0-3", "it is called --cpu-list here"),
         ("run gpt2 --power", "are always measured"),
+        ("tune gpt2 --limit-memory-gb 4", "it is called --limit here"),
         ("run gpt2 --metrics latency", "compared by any metric"),
         ("run gpt2 --precision 16", "did you mean float16?"),
         ("run gpt2 --precision torch.bfloat16", "did you mean bfloat16?"),
