@@ -282,10 +282,6 @@ class Setting:
         """The key in YAML lists, where every setting that can be a list is one."""
         return self.plural or self.name
 
-    def check(self, value: Any, text: str) -> Any:
-        """One value of a YAML file. Raises UsageError."""
-        return self.kind.check(value, text)
-
 
 def add_settings(
     group: argparse._ActionsContainer,
@@ -303,56 +299,43 @@ def add_settings(
     """
     several, other_defaults, other_words = set(lists), defaults or {}, default_words or {}
     for name in names_of_settings:
-        setting = settings[name]
-        if name in other_defaults or name in other_words:
-            default = other_defaults.get(name, setting.default)
-            setting = replace(setting, default=default, default_words=other_words.get(name))
-        setting = replace(
-            setting, help=(helps or {}).get(name, setting.help), kind=(kinds or {}).get(name, setting.kind)
-        )
-        _add(group, setting, is_list=name in several)
-
-
-def _add(group: argparse._ActionsContainer, setting: Setting, *, is_list: bool) -> None:
-    if callable(setting.default):
-        setting = replace(setting, default=setting.default())
-    flag = setting.list_flag if is_list else setting.flag
-    words = [*filter(None, [setting.short_flag]), flag]
-    default, shown = setting.default, setting.default_words
-    if shown is None and default is not None and setting.kind is not SWITCH and not setting.kind.is_repeated:
-        values = default if isinstance(default, tuple) else (default,)
-        shown = ",".join(f"{one:g}" if isinstance(default, float) else str(one) for one in values)
-    known = f": {', '.join(setting.kind.choices)}" if setting.kind.choices else ""
-    text = f"{setting.help}{known}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
-    dest = (setting.plural or setting.name) if is_list else setting.name
-    metavar = setting.metavar or setting.kind.metavar
-    if setting.kind is SWITCH:
-        action = group.add_argument(*words, dest=dest, action="store_true", help=text)
-    elif setting.kind.is_repeated:
-        action = group.add_argument(
-            *words, dest=dest, type=setting.kind.parse, action="append", default=[], metavar=metavar, help=text
-        )
-    else:
-        action = group.add_argument(
-            *words,
-            action=Values if is_list else "store",
-            dest=dest,
-            type=setting.kind.parse_list if is_list else setting.kind.parse,
-            choices=None if is_list else setting.kind.choices or None,
-            default=(default,) if is_list and default is not None and not isinstance(default, tuple) else default,
-            metavar=f"{metavar[:1]},{metavar[:1]}" if is_list else metavar,
-            help=text,
-        )
-    if setting.takes_list:
-        vars(action)[PART_OF_LIST] = setting.kind.is_part_of_list
-    if isinstance(action, Values):
-        action.is_sorted = setting.kind.is_sorted
-    if setting.is_rare:
-        few_need(action)
-    if setting.in_series:
-        vars(action)[IN_SERIES] = True
-    both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
-    add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
+        setting, is_list = settings[name], name in several
+        kind = (kinds or {}).get(name, setting.kind)
+        default = other_defaults.get(name, setting.default)
+        default = default() if callable(default) else default
+        values = default if default is None or isinstance(default, tuple) else (default,)
+        differs = name in other_defaults or name in other_words
+        shown = other_words.get(name) if differs else setting.default_words
+        if shown is None and values is not None and kind is not SWITCH and not kind.is_repeated:
+            shown = ",".join(f"{one:g}" if isinstance(default, float) else str(one) for one in values)
+        known = f": {', '.join(kind.choices)}" if kind.choices else ""
+        text = f"{(helps or {}).get(name, setting.help)}{known}{f' (default: {shown})' if shown else ''}"
+        flag = setting.list_flag if is_list else setting.flag
+        words = [*filter(None, [setting.short_flag]), flag]
+        about: dict[str, Any] = {"dest": setting.key if is_list else name, "help": text.replace("%", "%%")}
+        metavar = setting.metavar or kind.metavar
+        if kind is SWITCH:
+            action = group.add_argument(*words, action="store_true", **about)
+        elif kind.is_repeated:
+            action = group.add_argument(*words, type=kind.parse, action="append", default=[], metavar=metavar, **about)
+        elif is_list:
+            metavar = f"{metavar[:1]},{metavar[:1]}"
+            action = group.add_argument(
+                *words, action=Values, type=kind.parse_list, default=values, metavar=metavar, **about
+            )
+            vars(action)["is_sorted"] = kind.is_sorted
+        else:
+            action = group.add_argument(
+                *words, type=kind.parse, choices=kind.choices or None, default=default, metavar=metavar, **about
+            )
+        if setting.takes_list:
+            vars(action)[PART_OF_LIST] = kind.is_part_of_list
+        if setting.is_rare:
+            few_need(action)
+        if setting.in_series:
+            vars(action)[IN_SERIES] = True
+        both = {setting.flag, setting.list_flag} - {flag} if setting.plural else set()
+        add_aliases(group, action, *sorted(both), *(other for other in setting.other_flags if other not in both))
 
 
 class Values(argparse.Action):
