@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -231,7 +232,8 @@ def dimension(text: str) -> tuple[str, int | str]:
 def input_value(text: str) -> tuple[str, float]:
     """A value of an input: NAME=16000."""
     name, value = _named(text, "NAME=NUMBER")
-    try:
-        return name, int(value) if value.lstrip("+-").isdecimal() else float(value)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"takes NAME=NUMBER: got {text!r}") from error
+    with suppress(ValueError):
+        number = int(value) if value.lstrip("+-").isdecimal() else float(value)
+        if abs(number) < math.inf:
+            return name, number
+    raise argparse.ArgumentTypeError(f"takes NAME=NUMBER: got {text!r}")

@@ -488,11 +488,12 @@ class HighestRate:
 
     @classmethod
     def of(cls, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> HighestRate | None:
-        """The answer in the metrics of a search's result and its facts about the load; None if it found none."""
+        """The answer in the metrics of a search's result and its facts about the load; None if it found none, or if the
+        file of another program has a rate that is not above 0."""
         rate, low = metrics.get(HIGHEST_RATE), metrics.get(RATE_LOW)
-        if rate is None or low is None:
-            return None
         high, invalid = metrics.get(RATE_HIGH), facts.get(INVALID)
+        if rate is None or low is None or min(rate, low, rate if high is None else high) <= 0:
+            return None
         why = None
         if high is None and isinstance(invalid, Mapping) and invalid and not facts.get(AT_TOP):
             why = f"higher levels were invalid: {', '.join(sorted(set(map(str, invalid.values()))))}"

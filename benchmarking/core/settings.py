@@ -82,7 +82,7 @@ class Kind:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
 def _whole_from(least: int) -> Callable[[Any, str], int]:
@@ -100,7 +100,7 @@ def _number(most: float, *, least: float | None = None) -> Callable[[Any, str], 
 
     def check(value: Any, text: str) -> float:
         fits = _is_number(value) and (value > 0 if least is None else value >= least)
-        if not fits or not value < float("inf"):
+        if not fits:
             raise UsageError(f"takes numbers {limits}: got {text}")
         if value > most:
             raise UsageError(f"takes numbers {limits}, up to {most:g}: got {text}")
@@ -180,7 +180,7 @@ DIMENSIONS = Kind(
     metavar="NAME=N",
     python="Mapping[str, int | str]",
     parse=dimension,
-    check=_check_mapping("sizes from 1, or batch", lambda size: size == "batch" or (_is_number(size) and size >= 1)),
+    check=_check_mapping("sizes from 1, or batch", lambda size: size == "batch" or (type(size) is int and size >= 1)),
     is_repeated=True,
 )
 """Sizes of dimensions by name."""

@@ -267,11 +267,12 @@ def parse_limits(text: str, names: Collection[str]) -> dict[str, float]:
             first = "ms" if UNITS[name] is TIMES else next(filter(None, UNITS[name]))
             written = _example([name]) if unit else f"{name}:{value}{first}"
             raise UsageError(f"--limit {part}: {name} takes a unit of {units}, such as {written}")
-        if not float(value) > 0:
+        limit = float(value) * UNITS[name][unit]
+        if not 0 < limit < float("inf"):
             raise UsageError(f"--limit {part}: takes a number above 0")
-        if UNITS[name] is SHARES and not unit and float(value) > 1:
+        if UNITS[name] is SHARES and not unit and limit > 1:
             raise UsageError(f"--limit {part}: {name} is a share, of 1 at most: write {name}:{value}%")
-        found[name] = float(value) * UNITS[name][unit]
+        found[name] = limit
     if not found:
         raise UsageError(f"--limit takes limits such as {_example(names)}: got nothing")
     return found

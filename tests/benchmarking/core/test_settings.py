@@ -18,6 +18,8 @@ from benchmarking.core.command_line import Parser, parser_of
 from benchmarking.core.errors import EXIT_USAGE, UsageError
 from benchmarking.core.settings import (
     COUNT,
+    DIMENSIONS,
+    INPUT_VALUES,
     SECONDS,
     SWITCH,
     TEXT,
@@ -321,6 +323,7 @@ def test_limits_have_one_notation(text, limits):
         ("memory:2ms", "memory takes a unit of MB, GB"),
         ("ttft:5ms,ttft:6ms", "limited twice"),
         ("ttft:0ms", "a number above 0"),
+        ("ttft:1e999ms", "a number above 0"),
         ("ttft<5ms", "takes limits such as ttft:500ms"),
         (" ", "got nothing"),
     ],
@@ -371,6 +374,26 @@ def test_an_error_names_the_flag_as_it_was_typed(capsys):
     with pytest.raises(SystemExit):
         parser_of("run").parse_args(["tiny-bert", "--batch-size", "x"])
     assert "argument --batch-size: takes whole numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (DIMENSIONS, {"rows": 2.5}, "sizes from 1, or batch: got 2.5 for rows"),
+        (DIMENSIONS, {"rows": 0}, "sizes from 1, or batch: got 0 for rows"),
+        (INPUT_VALUES, {"sr": float("nan")}, "numbers: got nan for sr"),
+        (INPUT_VALUES, {"sr": float("inf")}, "numbers: got inf for sr"),
+    ],
+)
+def test_sizes_of_a_graph_are_whole_and_the_values_of_its_inputs_finite(kind, value, message):
+    with pytest.raises(UsageError, match=message):
+        kind.check(value, repr(value))
+
+
+def test_a_value_of_an_input_is_finite_on_the_command_line_too(capsys):
+    with pytest.raises(SystemExit):
+        parser_of("run").parse_args(["graph.onnx", "--input", "sr=nan"])
+    assert "takes NAME=NUMBER: got 'sr=nan'" in capsys.readouterr().err
 
 
 def test_benchmark_script_takes_the_settings_of_its_command_and_checks_them_in_the_same_way(tmp_path):

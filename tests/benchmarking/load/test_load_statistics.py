@@ -103,6 +103,13 @@ def test_a_search_takes_the_time_that_its_help_states_also_of_a_server_that_answ
     assert sum(sent_s) < 330
 
 
+@pytest.mark.parametrize("zero", [HIGHEST_RATE, RATE_LOW, RATE_HIGH])
+def test_the_answer_of_a_file_with_a_rate_of_0_is_none_and_ends_no_comparison(zero):
+    rates = {HIGHEST_RATE: 5.0, RATE_LOW: 4.0, RATE_HIGH: 6.0}
+    assert HighestRate.of(rates, {}) is not None
+    assert HighestRate.of({**rates, zero: 0.0}, {}) is None
+
+
 @pytest.mark.parametrize(("lowest", "highest"), [(2.0, 12.0), (1.0, 24.0), (0.5, 20.0)])
 def test_a_search_that_holds_at_its_upper_bound_ends_there(lowest, highest):
     rates, outcome = searched(lambda level: look(level, QUEUES["M/D/1"]), lowest, highest)
