@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarking.core.metrics import DEFAULT_METRIC, JUDGED
-from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import Case, judge_all, seen_levels, without_open_alarms
+from db.analysis.gate.nights import Night
 from db.analysis.history.detector import detect
 
 if TYPE_CHECKING:

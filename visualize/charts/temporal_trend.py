@@ -29,7 +29,7 @@ from visualize.drawing.scales import close_axis, seconds_of, time_axis
 from visualize.drawing.style import COLOURS
 
 if TYPE_CHECKING:
-    from benchmarking.core.verdicts.trends import Trend
+    from db.analysis.history.detector import Trend
     from db.analysis.history.histories import History
     from db.analysis.selection import Selection as Words
     from db.warehouse import Warehouse

@@ -24,8 +24,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import Metric
 from benchmarking.core.records import Point
-from benchmarking.core.verdicts.nights import Night
 from db.analysis.gate.gate import DETECTOR, PARAMETERS, seen_levels, without_open_alarms
+from db.analysis.gate.nights import Night
 from db.analysis.selection import POOLED, Selection, judged_value
 from db.connection import literal
 from db.values import SETTING_COLUMNS, with_words

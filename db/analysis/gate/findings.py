@@ -37,7 +37,6 @@ from benchmarking.core.provenance import MeasuredRun, naive_now
 from benchmarking.core.quality import QUALITY_METRICS, Quality, QualityMetric, QualityVerdict, Source, judge_quality
 from benchmarking.core.records import LOOP, REQUEST_RATE, SCENARIO, TOO_FEW_SAMPLES, Point
 from benchmarking.core.text import counted
-from benchmarking.core.verdicts.nights import Night
 from db.analysis.compare.comparison import QualityFinding
 from db.analysis.gate.candidates import Candidate, confirming_results
 from db.analysis.gate.gate import (
@@ -50,6 +49,7 @@ from db.analysis.gate.gate import (
     judge_all,
     times_worse,
 )
+from db.analysis.gate.nights import Night
 from db.run_records import measured_runs, qualities
 from db.values import reason_words
 

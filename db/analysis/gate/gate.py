@@ -1,7 +1,7 @@
 """The gate: judges the newest values of series by the runs before them, and says where the machine rather than the code
 changed. Pure.
 
-The prediction is that of `core.verdicts.nights`: a run is worse if it lies beyond what the earlier runs, and those of
+The prediction is that of `nights`: a run is worse if it lies beyond what the earlier runs, and those of
 the other series of the check, let expect, and by more than 2 %. All series of a check share a budget of false alarms:
 on at most 5 % of the nights anything is called worse without a change (`tests/perf/gate.py` prints the share for many
 kinds of noise), and after `--confirm` on at most 1 %. A slow, steady movement is the verdict "trend": no commit is to
@@ -35,8 +35,8 @@ from typing import Literal
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import Metric
 from benchmarking.core.text import counted, number
-from benchmarking.core.verdicts.nights import TOGETHER, Night, Outlook, Series, outlooks
 from benchmarking.core.verdicts.words import MIN_CHANGE
+from db.analysis.gate.nights import TOGETHER, Night, Outlook, Series, outlooks
 
 DETECTOR = "prediction-interval"
 DETECTOR_VERSION = "6"

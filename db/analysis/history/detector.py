@@ -1,4 +1,5 @@
-"""Finds where the level of a history changed: split and merge with a t test, after the published Hunter method.
+"""Finds where the level of a history changed: split and merge with a t test, after the published Hunter method; and
+whether its newest runs have a trend.
 
 Fleming et al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions" (ICPE 2023), uses the
 statistic of E-divisive (Matteson and James, 2014) and replaces its permutation test with Student's t test. Here the
@@ -9,12 +10,22 @@ computed in linear time. Additions prevent false alarms on histories without a c
 - values that resemble their neighbours count as fewer: with the correlation r of neighbouring residuals, the error of
   the difference grows by sqrt((1 + r) / (1 - r)), and the degrees of freedom shrink by the square of that;
 - steps of one direction that a ramp explains as well, by the Bayesian information criterion, are no changes: what moves
-  gradually is a trend (`core.verdicts.trends`), and no run of it is to blame;
+  gradually is a trend (`find_trend`), and no run of it is to blame;
 - a step that stands out of a slope or of strongly correlated noise is found beside them (`jumps`);
 - a change needs 2 points on either side, 2 % of the median, and separated points (see `superiority`);
 - it is suspected until the next run confirms it.
 
-It works on the logarithms of the values, so a change is a ratio. Pure: equal values give equal changes.
+A trend is a slow, steady movement: a verdict of its own, since no single run or commit is to blame for it. The newest
+runs are fitted by a straight line. Runs of neighbouring nights resemble each other, which alone makes lines rise and
+fall, so their correlation counts as above. A trend is reported if
+
+- the slope is significant (t test, p at most 0.0001, in one of the windows),
+- both halves move in its direction, and a straight line fits better than the best single step, and
+- it amounts to 2 % over its window.
+
+A walk whose neighbours hardly differ has too few degrees of freedom for either.
+
+Both work on the logarithms of the values, so a change is a ratio. Pure: equal values give equal changes.
 """
 
 from __future__ import annotations
@@ -23,18 +34,12 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise, product
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
+from typing import Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.student_t import cumulative
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
+from benchmarking.core.verdicts.words import MIN_CHANGE
 
 CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Those that are tried."""
@@ -371,13 +376,19 @@ def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = Fals
         return 1.0 if difference == 0 else 0.0
     inflation, count = 1.0, n + m
     if are_neighbours_alike and count >= LEAST_FOR_CORRELATION:
-        correlation = float(residuals[1:] @ residuals[:-1]) / squares
-        correlation = (correlation + 2 / count) / (1 - 4 / count) - 1 / math.sqrt(count)
-        correlation = min(MOST_CORRELATION, max(0.0, correlation))
-        inflation = (1 + correlation) / (1 - correlation)
+        inflation = _inflation(residuals, squares, 1 / math.sqrt(count))
     degrees = max(1.0, count / inflation - 2)
     t = difference / (squares / (count - 2) * (1 / n + 1 / m) * inflation) ** 0.5
     return 2 * cumulative(-abs(t), degrees)
+
+
+def _inflation(residuals: Floats, squares: float, error: float = 0.0) -> float:
+    """By how much neighbours that resemble each other increase a variance: (1 + r) / (1 - r). Their correlation r is
+    corrected for its bias in short series, and reduced by `error`; `squares` is the sum of the squared residuals."""
+    count = len(residuals)
+    correlation = (float(residuals[1:] @ residuals[:-1]) / squares + 2 / count) / (1 - 4 / count) - error
+    correlation = min(MOST_CORRELATION, max(0.0, correlation))
+    return (1 + correlation) / (1 - correlation)
 
 
 def _without_ramps(clipped: Floats, found: dict[_Sides, float], stepped: Mapping[int, float]) -> dict[_Sides, float]:
@@ -429,3 +440,72 @@ def _left_by_ramp(values: Floats) -> float:
     explained = (ramps @ centred) ** 2 / np.maximum((ramps**2).sum(axis=1), 1e-12)
     left: float = float(centred @ centred) - float(explained.max())
     return max(left, 0.0)
+
+
+TREND_WINDOWS = (60, 40, 30, 20)
+"""Numbers of newest runs to look at: a trend may have begun recently. With fewer runs than the last there is none."""
+MAX_TREND_P = 0.0001
+LEAST_DEGREES = 8.0
+"""With fewer independent pieces of evidence, a walk looks like a trend."""
+RAMP_WINDOW, LEAST_RAMP = 30, 6
+"""Newest runs that the beginning of a movement is fitted to, and runs that it takes at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """A steady movement."""
+
+    per_run: float
+    """Relative change from one run to the next: 0.002 is 0.2 % more each time."""
+    runs: int
+    """Runs of the window."""
+    change: float
+    """Relative change over the window."""
+    p_value: float
+
+
+def find_trend(values: Sequence[float]) -> Trend | None:
+    """The trend of the newest runs, given oldest first and above 0; None without one. The longest window counts."""
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    for n in dict.fromkeys(min(window, len(logs)) for window in TREND_WINDOWS):
+        if n < TREND_WINDOWS[-1]:
+            break
+        x, places = logs[-n:], np.arange(n) - (n - 1) / 2
+        slope = float(places @ x / (places @ places))
+        change = math.expm1(slope * (n - 1))
+        if abs(change) < MIN_CHANGE:
+            continue
+        residuals = x - x.mean() - slope * places
+        squares = float(residuals @ residuals)
+        if squares <= 1e-18 * n:
+            return Trend(per_run=math.expm1(slope), runs=n, change=change, p_value=0.0)
+        inflation = _inflation(residuals, squares)
+        degrees = n / inflation - 2
+        before, sums = np.arange(1, n), np.cumsum(x - x.mean())[:-1]
+        explained = float((sums**2 * n / (before * (n - before))).max())  # by the best single step
+        if degrees < LEAST_DEGREES or squares >= float(((x - x.mean()) ** 2).sum()) - explained:
+            continue
+        halves = (x[: n // 2], x[n // 2 :])
+        if any(float((np.arange(len(half)) - (len(half) - 1) / 2) @ half) * slope <= 0 for half in halves):
+            continue
+        error = math.sqrt(squares / (n - 2) / float(places @ places) * inflation)
+        p_value = 2 * cumulative(-abs(slope) / error, degrees)
+        if p_value <= MAX_TREND_P:
+            return Trend(per_run=math.expm1(slope), runs=n, change=change, p_value=p_value)
+    return None
+
+
+def has_begun_to_move(values: Sequence[float], newest: int) -> float:
+    """How clearly the values rose before the newest ones (negative: fell), in standard errors: the best fit of a level
+    followed by a ramp, which begins at any run but the last few. The values are in units of their standard deviation.
+
+    What is already on its way up when it crosses a limit is a trend: the run that crossed it is not to blame.
+    """
+    x = np.asarray(values, dtype=np.float64)[: len(values) - newest][-RAMP_WINDOW:]
+    n = len(x)
+    if n < RAMP_WINDOW // 2:
+        return 0.0
+    ramps = np.maximum(0, np.arange(n)[None, :] - np.arange(n - LEAST_RAMP)[:, None]).astype(np.float64)
+    ramps -= ramps.mean(axis=1, keepdims=True)
+    errors = ramps @ x / np.sqrt((ramps**2).sum(axis=1))
+    return float(errors[np.argmax(np.abs(errors))])

@@ -19,12 +19,11 @@ from benchmarking.core.load_doubts import HIGHEST_RATE
 from benchmarking.core.metrics import DEFAULT_METRIC, METRICS, PEAK_MEMORY, THROUGHPUT_AT_MEDIAN, Metric
 from benchmarking.core.provenance import naive_now
 from benchmarking.core.records import Json, Point
-from benchmarking.core.verdicts.trends import Trend, find_trend
 from db.analysis.annotations import MAX_LENGTH, stored_words
 from db.analysis.compare.matching import ALWAYS_EQUAL, differences, keys_of
 from db.analysis.compare.stored_results import launch_values
 from db.analysis.history.changes import FIT_RESULTS
-from db.analysis.history.detector import PARAMETERS, Change, detect
+from db.analysis.history.detector import PARAMETERS, Change, Trend, detect, find_trend
 from db.analysis.selection import EVERYTHING, Selection, judged_value
 from db.connection import quoted
 from db.values import FURTHER_SETTINGS, SETTING_COLUMNS, SETTINGS, settings_words, with_words

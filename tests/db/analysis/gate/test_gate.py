@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarking.core.metrics import JUDGED
-from benchmarking.core.verdicts.nights import Night, Series, outlooks
 from db.analysis.gate.gate import PARAMETERS, Case, Judgement, judge_all, without_open_alarms
+from db.analysis.gate.nights import Night, Series, outlooks
 from tests.helpers.gate_replay import MONDAY, PROMISED, found, leak, normal, replay
 
 LATENCY = JUDGED["latency_median_ms"]

@@ -21,7 +21,7 @@ deviations are divided by the variation that the series had in common just befor
 and many are missing before the newest one, it is judged as the past nights are by those as far before them, with a
 higher limit; and a series whose last nights do not count, such as those of an alarm, is allowed to be as much further
 off as its past nights are from the level of as many nights before. A night counts by itself and, to find smaller
-changes, together with the one and the two before it. A series with a trend (`verdicts.trends`) is predicted by its
+changes, together with the one and the two before it. A series with a trend (`history.detector`) is predicted by its
 line; if that is one for the better, which may have ended, it is worse only if it is also beyond its last nights.
 """
 
@@ -36,8 +36,8 @@ from statistics import NormalDist
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.verdicts.judging import resolution
-from benchmarking.core.verdicts.trends import Trend, find_trend, has_begun_to_move
 from benchmarking.core.verdicts.words import MIN_CHANGE
+from db.analysis.history.detector import Trend, find_trend, has_begun_to_move
 
 TOGETHER = (1, 2, 3)
 """Numbers of newest nights that are judged as one."""
