@@ -46,23 +46,25 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
             series["tokens_per_second"] = ([tokens / value for value in latency_s if value > 0], "tokens/sec")
             series["time_per_output_token_seconds"] = ([value / tokens for value in latency_s], "seconds/token")
         measurements = {name: _statistics(name, values, unit) for name, (values, unit) in series.items() if values}
-        device, versions = run.cell.device, run.provenance.versions
-        memory_bytes = device.memory_bytes if _has_gpu(result) else None
+        cell, point, mode, versions = run.cell, result.point, run.cell.runtime_mode, run.provenance.versions
+        # Only devices with their own memory report it.
+        is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
+        has_gpu = is_of_device or bool(raw_values(result, "memory_device_used"))
+        uses = {name: [value * by for value in raw_values(result, metric)] for name, (metric, by) in GPU_SERIES.items()}
         host_bytes = run.hardware.memory_bytes
         hardware = {
-            "gpu_name": device.name if _has_gpu(result) else "unknown",
-            "gpu_memory_total": 0 if memory_bytes is None else memory_bytes // BYTES_PER_MIB,
+            "gpu_name": cell.device.name if has_gpu else "unknown",
+            "gpu_memory_total": (cell.device.memory_bytes or 0) // BYTES_PER_MIB if has_gpu else 0,
             "cpu_count": run.hardware.cpu_threads,
             "memory_total": None if host_bytes is None else host_bytes // BYTES_PER_MIB,
             "python_version": versions.get("python"),
             "torch_version": versions.get("torch"),
             "cuda_version": versions.get("cuda"),
         }
-        cell, point, mode = run.cell, result.point, run.cell.runtime_mode
-        model_id = cell.workload.config.get("model_id")
+        model_id, variant = cell.workload.config.get("model_id"), str(mode.get("variant", cell.runtime))
         scenarios.append(
             {
-                "scenario_name": scenario_name(run, result),
+                "scenario_name": f"{variant} {cell.precision} {point.label}",
                 "metadata": {
                     "timestamp": run.started_at.replace("Z", "+00:00"),
                     "commit_id": run.provenance.git_commit,
@@ -70,7 +72,7 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
                     "config": {
                         "name": cell.workload.model_id,
                         "model_id": model_id if isinstance(model_id, str) else cell.workload.model_id,
-                        "variant": str(mode.get("variant", cell.runtime)),
+                        "variant": variant,
                         "warmup_iterations": result.warmup_iterations,
                         "measurement_iterations": result.iterations,
                         "num_tokens_to_generate": point.new_tokens,
@@ -92,7 +94,7 @@ def scenario_file(model_name: str, results: Iterable[tuple[Run, Result]]) -> dic
                     },
                 },
                 "measurements": measurements,
-                "gpu_metrics": gpu_metrics(result),
+                "gpu_metrics": gpu_summary(uses) if has_gpu else dict(NO_GPU),
             }
         )
     return {"model_name": model_name, "benchmark_scenarios": scenarios}
@@ -102,13 +104,6 @@ def raw_values(result: Result, metric: str) -> list[float]:
     """The timed raw samples of a metric, launch by launch; empty without any."""
     samples = (sample for sample in result.samples if sample.metric == metric and sample.phase == "measure")
     return [value for sample in sorted(samples, key=lambda one: one.launch) for value in sample.values]
-
-
-def scenario_name(run: Run, result: Result) -> str:
-    """The scenario of a result: "eager float32 b1 s128"."""
-    cell = run.cell
-    variant = str(cell.runtime_mode.get("variant", cell.runtime))
-    return f"{variant} {cell.precision} {result.point.label}"
 
 
 def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]:
@@ -126,14 +121,6 @@ def _statistics(name: str, values: Sequence[float], unit: str) -> dict[str, Any]
     }
 
 
-def gpu_metrics(result: Result) -> dict[str, Any]:
-    """GPU use over the monitored calls, memory in MiB; the reason if there is none."""
-    found = {name: [value * by for value in raw_values(result, metric)] for name, (metric, by) in GPU_SERIES.items()}
-    if not _has_gpu(result):
-        return dict(NO_GPU)
-    return gpu_summary(found)
-
-
 def gpu_summary(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Mean, maximum and minimum of each series of a GPU that has values; the reason if none has."""
     filled = {name: values for name, values in found.items() if values}
@@ -146,9 +133,3 @@ def gpu_summary(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         "sample_count": max(map(len, filled.values())),
         "gpu_monitoring_status": "success",
     }
-
-
-def _has_gpu(result: Result) -> bool:
-    """Whether it was measured on a device with its own memory, since only such devices report it."""
-    is_of_device = any(name.startswith("memory_device_") for name in result.metrics)
-    return is_of_device or bool(raw_values(result, "memory_device_used"))
