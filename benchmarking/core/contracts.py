@@ -346,6 +346,8 @@ class Runtime(ABC):
     """The runtime whose float32 outputs are the reference for this one's; None for the default runtime."""
     point_per_process: bool = False
     """Whether each point needs a fresh process, because one point changes what is compiled for the next."""
+    compiles: bool = False
+    """Whether it compiles a model's code. True for at least one runtime."""
     serves: bool = True
     """Whether a model can be served with it on this machine; False for browsers, where users' machines run it."""
     opens_for_points: bool = False

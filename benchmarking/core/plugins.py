@@ -119,7 +119,7 @@ def default_runtime() -> str:
 
 def compiling_runtime() -> str:
     """The name of the runtime that compiles a model's code."""
-    return next(one.name for one in runtimes() if getattr(one, "compiles", False) is True)
+    return next(one.name for one in runtimes() if one.compiles)
 
 
 def export_runtimes() -> Mapping[str, str]:

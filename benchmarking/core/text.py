@@ -90,7 +90,7 @@ def wrapped(text: str, width: int | None) -> str:
 def command_lines(command: str, width: int | None) -> str:
     """A shell command, or text ending with one, wrapped into lines that a shell joins again (ending in " \\")."""
     line, lines = "", []
-    for word in re.findall(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+", visible(command)):
+    for word in re.findall(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\"|['\"])+", visible(command)):
         if line and width is not None and len(f"{line} {word} \\") > width:
             lines.append(f"{line} \\")
             line = "   "

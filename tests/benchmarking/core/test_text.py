@@ -51,6 +51,12 @@ def test_visible_lines_keeps_line_ends():
     assert visible("a\nb\x1b[31m", kept="\n") == "a\nb\\x1b[31m"
 
 
+@pytest.mark.parametrize("line", ["ann's model: benchhouse bisect A B -- run 'a b'", '5" disk: benchhouse run m'])
+@pytest.mark.parametrize("width", [None, 200])
+def test_a_quote_without_a_second_one_stays_in_front_of_a_command(line, width):
+    assert text.command_lines(line, width) == line
+
+
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "--5"])
 def test_spreadsheet_formulas_are_prefixed_with_an_apostrophe(text):
     assert spreadsheet_safe(text) == f"'{text}"
