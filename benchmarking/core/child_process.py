@@ -300,16 +300,9 @@ class Finished:
         return lines[-1].strip() if lines else ""
 
 
-def run_module(
-    module: str, *arguments: str, input_text: str | None = None, limit_s: float | None = None, show_stderr: bool = False
-) -> Finished:
-    """Run one of our modules to its end, with `input_text` on its stdin.
-
-    `show_stderr` passes its stderr through to this process's.
-    """
-    return run_program(
-        module_command(module, *arguments), input_text=input_text, limit_s=limit_s, show_stderr=show_stderr
-    )
+def run_module(module: str, *arguments: str, input_text: str | None = None, limit_s: float | None = None) -> Finished:
+    """Run one of our modules to its end, with `input_text` on its stdin."""
+    return run_program(module_command(module, *arguments), input_text=input_text, limit_s=limit_s)
 
 
 def run_program(
@@ -321,7 +314,8 @@ def run_program(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Finished:
-    """Run any program to its end, as `run_module` and `start` do. Raises OSError when it cannot be started."""
+    """Run any program to its end, with `input_text` on its stdin, and the rest as in `start`; `show_stderr` passes its
+    stderr through to this process's. Raises OSError when it cannot be started."""
     process = start(
         command,
         stdin=subprocess.DEVNULL if input_text is None else subprocess.PIPE,
@@ -350,14 +344,15 @@ class ChildTimeLimitError(ChildError):
 
 
 def run_module_json(
-    module: str, *arguments: str, input_text: str | None = None, limit_s: float | None = None, show_stderr: bool = False
+    module: str, *arguments: str, limit_s: float, input_text: str | None = None, show_stderr: bool = False
 ) -> Any:
     """The answer of one of our modules: the last line on its stdout, parsed as JSON.
 
     Raises ChildTimeLimitError at the time limit; ChildError for an exit code other than 0 (with the last line of its
     stderr) and for an answer that is not JSON.
     """
-    done = run_module(module, *arguments, input_text=input_text, limit_s=limit_s, show_stderr=show_stderr)
+    command = module_command(module, *arguments)
+    done = run_program(command, input_text=input_text, limit_s=limit_s, show_stderr=show_stderr)
     if done.exit_code is None:
         raise ChildTimeLimitError(f"no answer within {limit_s:g} s")
     if done.exit_code != 0:
