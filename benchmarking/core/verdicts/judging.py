@@ -347,7 +347,7 @@ def _session_error(pair: Pair, scatter: tuple[SessionScatter, SessionScatter]) -
     # All that comes from one estimate is one term: its error does not average out over the sessions.
     terms += [(term, series_scatter.degrees) for series_scatter, term in shared_terms.items()]
     squared = math.fsum(term for term, _ in terms)
-    degrees = squared**2 / sum(term**2 / series_scatter for term, series_scatter in terms) if squared > 0 else 1.0
+    degrees = squared**2 / sum(term**2 / own_degrees for term, own_degrees in terms) if squared > 0 else 1.0
     return math.sqrt(squared), degrees
 
 
