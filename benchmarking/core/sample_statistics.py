@@ -1,7 +1,5 @@
 """Statistics of the samples of a launch, and across launches, in the samples' own unit.
 
-numpy is imported inside functions, since the supervisor uses this module only at the end of a run and must start fast.
-
 `percentile_intervals` are those of percentiles of values that are correlated in time, such as the latencies of requests
 that share a queue.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from db.analysis.history.detector import Change, detect, superiority, winsorised
+from db.analysis.history.detector import Change, detect, find_trend, superiority, winsorised
 from tests.helpers import noise
 
 SEED = 20260101
@@ -198,3 +198,22 @@ def test_a_correlated_walk_has_hardly_any_confirmed_change():
         found = detect(np.exp(walk[-80:]).tolist())
         confirmed += sum(one.state == "confirmed" and one.relative_change > 0 for one in found)
     assert confirmed <= 6
+
+
+def test_a_steady_rise_is_a_trend_of_the_longest_window():
+    found = find_trend([1.003**run for run in range(80)])
+    assert found is not None
+    assert (found.runs, found.p_value) == (60, 0.0)
+    assert found.per_run == pytest.approx(0.003)
+    assert found.change == pytest.approx(1.003**59 - 1)
+
+
+def test_a_rise_in_noise_is_a_trend_and_noise_alone_or_a_step_is_none():
+    noise = np.random.default_rng(7).normal(0, 0.01, 60)
+    runs = np.arange(60)
+    rising = find_trend(np.exp(0.003 * runs + noise).tolist())
+    assert rising is not None
+    assert rising.per_run == pytest.approx(0.003, abs=0.0005)
+    assert find_trend(np.exp(noise).tolist()) is None
+    assert find_trend(np.exp(0.1 * (runs >= 30) + noise).tolist()) is None
+    assert find_trend([1.003**run for run in range(19)]) is None, "too few runs"
