@@ -34,7 +34,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.records import Doubt, Requests
-from benchmarking.core.sample_statistics import binomial_tail
+from benchmarking.core.sample_statistics import binomial_tail, neighbour_inflation
 from benchmarking.core.text import counted, number
 
 Growth = Literal["growing", "bounded", "unknown"]
@@ -209,14 +209,9 @@ def _dispersion(at: Floats, end: float) -> tuple[float, float]:
         of_batches,
     )
     dispersion, together = max(dispersion, OF_BATCHES * of_batches, LEAST_DISPERSION), 1.0
-    offs = works - mean
-    squares = float(offs @ offs)
-    if found and squares > 0:
-        correlation = (float(offs[1:] @ offs[:-1]) / squares + 2 / count) / (1 - 4 / count) - 1 / math.sqrt(count)
-        if correlation > 0:
-            correlation = min(correlation, MOST_CORRELATION)
-            together = (1 + correlation) / (1 - correlation)
-            dispersion = max(dispersion, found[0][0] * together)
+    if found:
+        together = neighbour_inflation(works - mean, error=1 / math.sqrt(count), most=MOST_CORRELATION)
+        dispersion = max(dispersion, found[0][0] * together) if together > 1 else dispersion
     return dispersion, count / together
 
 

@@ -272,6 +272,18 @@ def _long_covariance(x: Floats, ordered: Floats) -> Floats:
     return total
 
 
+def neighbour_inflation(offs: Floats, *, error: float = 0.0, most: float = 0.99) -> float:
+    """By how much neighbours that resemble each other increase the variance of a mean: (1 + r) / (1 - r), as of a
+    first-order process; 1 for r below 0. `offs` are more than 4 deviations from the mean. Their correlation r is
+    corrected for its bias in short series, reduced by `error`, and limited to `most`."""
+    count, squares = len(offs), float(offs @ offs)
+    if squares == 0:
+        return 1.0
+    correlation = (float(offs[1:] @ offs[:-1]) / squares + 2 / count) / (1 - 4 / count) - error
+    correlation = min(most, max(0.0, correlation))
+    return (1 + correlation) / (1 - correlation)
+
+
 def median_interval(values: Sequence[float], tau: float) -> tuple[float, float] | None:
     """95 % interval of the median from sorted ranks floor(n/2 - d) and ceil(n/2 + d) + 1, d = 0.98 sqrt(n tau).
 

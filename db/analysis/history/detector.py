@@ -38,6 +38,7 @@ from typing import Literal
 
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import Floats, np
+from benchmarking.core.sample_statistics import neighbour_inflation
 from benchmarking.core.student_t import cumulative
 from benchmarking.core.verdicts.words import MIN_CHANGE
 
@@ -147,7 +148,6 @@ SD_OF_RESIDUALS = 1.815
 """Standard deviation over the median absolute residual from a rolling median of 7, for normal values: by simulation, to
 three digits. (1.4826 would be for residuals from a fixed median; here every seventh residual is 0.)"""
 LEAST_FOR_CORRELATION = 10
-MOST_CORRELATION = 0.99
 PARAMETERS_OF_A_RAMP = 4
 """Two levels, the first run and the last. Each step has its place and its level."""
 MOST_ENDS = 40
@@ -376,19 +376,10 @@ def _p_value(before: Floats, after: Floats, *, are_neighbours_alike: bool = Fals
         return 1.0 if difference == 0 else 0.0
     inflation, count = 1.0, n + m
     if are_neighbours_alike and count >= LEAST_FOR_CORRELATION:
-        inflation = _inflation(residuals, squares, 1 / math.sqrt(count))
+        inflation = neighbour_inflation(residuals, error=1 / math.sqrt(count))
     degrees = max(1.0, count / inflation - 2)
     t = difference / (squares / (count - 2) * (1 / n + 1 / m) * inflation) ** 0.5
     return 2 * cumulative(-abs(t), degrees)
-
-
-def _inflation(residuals: Floats, squares: float, error: float = 0.0) -> float:
-    """By how much neighbours that resemble each other increase a variance: (1 + r) / (1 - r). Their correlation r is
-    corrected for its bias in short series, and reduced by `error`; `squares` is the sum of the squared residuals."""
-    count = len(residuals)
-    correlation = (float(residuals[1:] @ residuals[:-1]) / squares + 2 / count) / (1 - 4 / count) - error
-    correlation = min(MOST_CORRELATION, max(0.0, correlation))
-    return (1 + correlation) / (1 - correlation)
 
 
 def _without_ramps(clipped: Floats, found: dict[_Sides, float], stepped: Mapping[int, float]) -> dict[_Sides, float]:
@@ -479,7 +470,7 @@ def find_trend(values: Sequence[float]) -> Trend | None:
         squares = float(residuals @ residuals)
         if squares <= 1e-18 * n:
             return Trend(per_run=math.expm1(slope), runs=n, change=change, p_value=0.0)
-        inflation = _inflation(residuals, squares)
+        inflation = neighbour_inflation(residuals)
         degrees = n / inflation - 2
         before, sums = np.arange(1, n), np.cumsum(x - x.mean())[:-1]
         explained = float((sums**2 * n / (before * (n - before))).max())  # by the best single step
