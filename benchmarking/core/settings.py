@@ -133,6 +133,8 @@ def _check_switch(value: Any, text: str) -> bool:
 def _check_tags(value: Any, text: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UsageError(f"takes a mapping of words: got {text}")
+    if unknown := [key for key, each in value.items() if each is None]:  # which is no label
+        raise UsageError(f"takes a mapping of words: got None for {unknown[0]}")
     return {str(key): str(each) for key, each in value.items()}
 
 

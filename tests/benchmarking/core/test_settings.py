@@ -406,6 +406,7 @@ def test_benchmark_script_takes_the_settings_of_its_command_and_checks_them_in_t
         ("iterations", 0, "iterations takes whole numbers from 1: got 0"),
         ("precision", "fp16", "did you mean float16"),
         ("tags", "a=b", "tags takes a mapping of words: got 'a=b'"),
+        ("tags", {"a": 1, "commit": None}, "tags takes a mapping of words: got None for commit"),
         ("timeout_s", -1, "timeout_s takes numbers above 0: got -1"),
         ("devices", 3, "devices takes a word: got 3"),
     ):
