@@ -278,7 +278,9 @@ MAX_FAILED_SHARE = 0.01
 
 def failed_requests(share: float, /, **evidence: Json) -> Doubt:
     """The doubt about requests of which this share failed."""
-    return doubt(FAILED if share > MAX_FAILED_SHARE else SOME_FAILED, **evidence)
+    if share > MAX_FAILED_SHARE:
+        return doubt("failed_requests", **evidence)
+    return doubt("some_requests_failed", **evidence)
 
 
 def validity(doubts: Iterable[Doubt]) -> Validity:

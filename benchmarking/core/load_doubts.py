@@ -250,7 +250,7 @@ def late_generator(lateness_p95_ms: float, first_token_ms: float) -> Sequence[Do
     the end, where nothing is streamed)."""
     if lateness_p95_ms <= MAX_LATENESS_SHARE * first_token_ms:
         return ()
-    return (doubt(LATE, lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
+    return (doubt("late_generator", lateness_p95_ms=lateness_p95_ms, time_to_first_token_ms=first_token_ms),)
 
 
 def rate_not_achieved(requested_per_s: float, achieved_share: float, *, by_chance: float = 0.0) -> Sequence[Doubt]:
