@@ -344,7 +344,7 @@ class ChildTimeLimitError(ChildError):
 
 
 def run_module_json(
-    module: str, *arguments: str, limit_s: float, input_text: str | None = None, show_stderr: bool = False
+    module: str, *arguments: str, input_text: str | None = None, limit_s: float | None = None, show_stderr: bool = False
 ) -> Any:
     """The answer of one of our modules: the last line on its stdout, parsed as JSON.
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -375,13 +376,14 @@ def results(now_s: float) -> tuple[Column[PointResult], ...]:
         Column(heading="launch", text=lambda point: str(point.launch), is_number=True, spare=3),
         Column(heading="median ms", text=lambda point: _number(point.median_ms), is_number=True),
         Column(heading="calls", text=lambda point: str(point.calls or "") or None, is_number=True, spare=4),
-        *(
-            Column(heading=heading, text=lambda point, name=name: _number(point.use.get(name)), is_number=True, spare=1)
-            for name, heading in USES.items()
-        ),
+        *(Column(heading=heading, text=partial(_use, name), is_number=True, spare=1) for name, heading in USES.items()),
         Column(heading="state", text=_state, is_state=True),
         Column(heading="ago", text=lambda point: age(point.at_s, now_s)),
     )
+
+
+def _use(name: str, point: PointResult) -> str | None:
+    return _number(point.use.get(name))
 
 
 def _number(value: float | None) -> str | None:
