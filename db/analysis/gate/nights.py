@@ -448,8 +448,8 @@ def _course(deviations: Floats) -> Floats:
     """The variation that the series have in common on each night, as a factor, by the nights before it, of which recent
     ones count more."""
     squares = deviations**2
-    relative: Floats = squares / np.maximum(_mean(squares), LEAST_SCALE**2)[:, None]
-    known = ~np.isnan(relative).all(axis=0)
+    relative = squares / np.maximum(_mean(squares), LEAST_SCALE**2)[:, None]
+    known = np.isnan(relative).sum(axis=0) < len(relative)
     by_night = np.nanmean(np.where(known, relative, 0.0), axis=0)
     course, weight = np.empty(len(known)), 1.0
     total = float(by_night[known][:FIRST].mean()) if known.any() else 1.0
