@@ -328,7 +328,7 @@ def _finding(candidate: Candidate, judgement: Judgement | None) -> Finding:
         why = f"the newest {judgement.together} runs together are outside what is expected of so many"
     verdict = OUTCOMES[judgement.outcome]
     if verdict == "too noisy" and candidate.counted_alerts:
-        ids = " ".join(alert_id[:13] for alert_id in candidate.counted_alerts[:MOST_ALERTS])
+        ids = " ".join(candidate.counted_alerts[:MOST_ALERTS])
         why = (
             f"{why}; some of them regressed: benchhouse alert set {ids} regression leaves them out, if that is no noise"
         )
