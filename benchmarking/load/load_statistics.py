@@ -20,7 +20,7 @@ that counts: beyond, a queue has no steady state.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
@@ -194,15 +194,8 @@ class Window:
     """The steady state of a level."""
 
     seconds: float
-    requests_per_sec: float
-    """Successful requests that ended in the window."""
-    good_per_sec: float | None
-    """Those of them within the limits; None without limits, or if that is unknown for some."""
-    tokens_out_per_sec: float | None
-    tokens_in_per_sec: float | None
-    good_tokens_per_sec: float | None
-    in_flight: float
-    """Mean over time of the requests that were sent and had not ended."""
+    rates: Mapping[str, float | None]
+    """The metrics of `rates_of`, of the requests that ended in the window."""
     little: float | None
     """In flight over (rate of ends x mean time from sending to the end): 1 in a steady state (Little's law)."""
     reply_s: float
@@ -227,23 +220,37 @@ def window_of(requests: Requests, level: Level) -> Window | None:
     done = [place for place, _ in ended if requests.error[place] is None]
     if len(done) < FEWEST_COMPLETIONS:
         return None
-    met = [requests.meets_limits[place] for place in done]
-    good = [place for place in done if requests.meets_limits[place]]
     overlaps = [min(at, end) - max(sent, start) for sent, at in times if sent is not None and at is not None]
-    in_flight = sum(value for value in overlaps if value > 0)
+    in_flight = sum(value for value in overlaps if value > 0) / (end - start)
     replies = [took for _, took in ended]
     throughput = len(ended) / (end - start)
     return Window(
         seconds=seconds,
-        requests_per_sec=len(done) / seconds,
-        good_per_sec=None if None in met else len(good) / seconds,
-        tokens_out_per_sec=_per_s([requests.tokens_out[place] for place in done], seconds),
-        tokens_in_per_sec=_per_s([requests.tokens_in[place] for place in done], seconds),
-        good_tokens_per_sec=None if None in met else _per_s([requests.tokens_out[place] for place in good], seconds),
-        in_flight=in_flight / (end - start),
-        little=in_flight / (end - start) / (throughput * fmean(replies)) if fmean(replies) > 0 else None,
+        rates=rates_of(requests, done, seconds, in_flight),
+        little=in_flight / (throughput * fmean(replies)) if fmean(replies) > 0 else None,
         reply_s=median(replies) / MS_PER_S,
     )
+
+
+def rates_of(requests: Requests, done: Sequence[int], seconds: float, in_flight: float) -> dict[str, float | None]:
+    """The rates at which these successful requests ended, by their metrics, with the mean number in flight. Those of
+    tokens are None if the server did not report all, goodput if it is unknown of a request whether it met the limits.
+    """
+
+    def per_s(counts: Sequence[int | None], places: Sequence[int]) -> float | None:
+        known = [count for place in places if (count := counts[place]) is not None]
+        return sum(known) / seconds if len(known) == len(places) else None
+
+    is_judged = None not in requests.meets_limits
+    good = [place for place in done if requests.meets_limits[place]]
+    return {
+        "requests_per_sec": len(done) / seconds,
+        "goodput_requests_per_sec": len(good) / seconds if is_judged else None,
+        "output_tokens_per_sec": per_s(requests.tokens_out, done),
+        "input_tokens_per_sec": per_s(requests.tokens_in, done),
+        "goodput_tokens_per_sec": per_s(requests.tokens_out, good) if is_judged else None,
+        "in_flight_mean": in_flight,
+    }
 
 
 def about_window(window: Window | None, level: Level, *, is_growing: bool, is_varying: bool) -> Sequence[Doubt]:
@@ -273,18 +280,11 @@ def _bounds(requests: Requests, level: Level) -> tuple[float, float] | None:
         full = level.concurrency or 1
         last = max(sent, default=0.0)
         before = [end for end in ends if end <= last]
-        if len(before) < max(2 * full, FEWEST_COMPLETIONS + 1):
-            before = before if len(before) > full else []
-            return (min(sent), last) if before else None
-        return before[full - 1], last
+        if len(before) >= max(2 * full, FEWEST_COMPLETIONS + 1):
+            return before[full - 1], last
+        return (min(sent), last) if len(before) > full else None
     first_turns = [at for at, turn in zip(requests.intended_ms, requests.turn, strict=True) if not turn]
     start, last = min(first_turns), max(first_turns)
     latencies = [end - at for at, end in zip(requests.intended_ms, requests.end_ms, strict=True) if end is not None]
     wave = start + min(quantile(latencies, FIRST_WAVE), max(ends[0] - start, (last - start) / 2))
     return (wave, last) if wave < last else None
-
-
-def _per_s(counts: Sequence[int | None], seconds: float) -> float | None:
-    """The sum of the counts per second; None if one is unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) / seconds if len(known) == len(counts) else None

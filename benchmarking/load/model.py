@@ -18,7 +18,6 @@ from benchmarking.core.plugins import is_processor
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     LOOP,
-    REQUEST_RATE,
     SCENARIO,
     Doubt,
     Json,
@@ -32,7 +31,8 @@ from benchmarking.core.records import (
     Scalar,
 )
 from benchmarking.load.generator import Level
-from benchmarking.load.results import result_of
+from benchmarking.load.observer import Observed
+from benchmarking.load.results import level_point, result_of
 from benchmarking.load.traffic import Lengths, PlannedRequest, Traffic, judged, limits_text
 from benchmarking.measure.doubt_rules import about_window
 from benchmarking.measure.request_loop import LoopSettings, Scenario, ScenarioSettings
@@ -69,8 +69,6 @@ class ModelLoad(ABC):
     """The CPU pressure before the first level: before later ones, it is that of the load itself."""
     preparations: list[Preparation | None] = field(default_factory=list)
     """The build that all workers load, once it has been made."""
-    lock_doubts: tuple[Doubt, ...] = ()
-    """The doubts about the device's lock, during the latest repetition."""
 
     @abstractmethod
     def measured(self, level: Level) -> Result:
@@ -94,15 +92,18 @@ class ModelLoad(ABC):
             results=tuple(results),
         )
 
-    def tested(self, make: Callable[[int], Job], point: Point) -> tuple[list[Requests | Measurement], list[Tested]]:
-        """The repetitions of a level at this point, each by the job for its number: their requests or failures, and the
-        answers of those that succeeded."""
+    def tested(
+        self, make: Callable[[int], Job], point: Point
+    ) -> tuple[list[Requests | Measurement], dict[int, Tested], dict[int, Sequence[Doubt]]]:
+        """The repetitions of a level at this point, each by the job for its number: their requests or failures; by the
+        numbers of those that succeeded their answers, and the doubts about the machine and the device."""
         done: list[Requests | Measurement] = []
-        answers: list[Tested] = []
+        answers: dict[int, Tested] = {}
+        doubts: dict[int, Sequence[Doubt]] = {}
         for launch in range(self.repetitions):
             try:  # in a separate worker, with the device locked against other measurements
                 job = make(launch)
-                with device_locks(self.plan.cell.device, self.say, self.device_wait_s) as self.lock_doubts:
+                with device_locks(self.plan.cell.device, self.say, self.device_wait_s) as of_lock:
                     if not self.preparations:
                         self.preparations.append(prepared(self.plan, self.say))
                     job = replace(job, preparation=self.preparations[0])
@@ -113,22 +114,15 @@ class ModelLoad(ABC):
             self.loads += [] if any(launch_load.launch == launch for launch_load in self.loads) else [load]
             if answer.requests is None:
                 done.append(without_samples(point, launch, "failed", answer.error or "", answer.traceback))
-            else:
-                done.append(judged(answer.requests, self.limits))
-                answers.append(answer)
-        return done, answers
-
-    def about_machine(self, answers: Sequence[Tested]) -> dict[int, Sequence[Doubt]]:
-        """Repetition -> the doubts about what else the machine and the device did during it."""
-        found: dict[int, Sequence[Doubt]] = {}
-        for answer in answers:
+                continue
+            done.append(judged(answer.requests, self.limits))
+            answers[launch] = answer
             if self.pressure_before is None:
                 self.pressure_before = answer.window.get("cpu_pressure_before")
             window = {**answer.window, "cpu_pressure_before": self.pressure_before}
-            if answer.requests is not None:
-                is_accelerator = not is_processor(self.plan.cell.device.type)
-                found[answer.requests.launch] = about_window(window, is_accelerator=is_accelerator)
-        return found
+            is_accelerator = not is_processor(self.plan.cell.device.type)
+            doubts[launch] = [*of_lock, *about_window(window, is_accelerator=is_accelerator)]
+        return done, answers, doubts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,11 +137,13 @@ class LoopLoad(ModelLoad):
     """Time limit of a request."""
 
     def measured(self, level: Level) -> Result:
+        template = self.plan.points[0]
+
         def job(launch: int) -> Job:
             self.say(f"{level.words}, repetition {launch + 1} of {self.repetitions}")
             traffic = replace(self.traffic, seed=self.traffic.seed + launch, look=self.measured_levels)
             requests = planned_requests(traffic, level)
-            points, sizes = points_of(self.plan.points[0], requests)
+            points, sizes = points_of(template, requests)
             settings = LoopSettings(
                 starts_s=() if level.rate is None else tuple(traffic.schedule(level.rate, requests)),
                 concurrency=level.concurrency or 1,
@@ -157,38 +153,38 @@ class LoopLoad(ModelLoad):
                 timeout_s=self.request_timeout_s,
                 warmup=self.warmup,
             )
-            points = points or self.plan.points[:1]
             return LoopJob(
-                cell=self.plan.cell, launch=launch, points=points, settings=self.plan.settings, loop=settings
+                cell=self.plan.cell,
+                launch=launch,
+                points=points or (template,),
+                settings=self.plan.settings,
+                loop=settings,
             )
 
-        # The point of a level. Random lengths are no axes; they belong to the series.
-        template, traffic = self.plan.points[0], self.traffic
-        is_fixed = traffic.file is None
+        # Random lengths are no axes; they belong to the series.
+        is_fixed = self.traffic.file is None
         point = replace(
             level_point(template, level),
-            sequence_length=template.sequence_length if is_fixed and traffic.lengths_in.fixed else None,
-            new_tokens=template.new_tokens if is_fixed and traffic.lengths_out.fixed else None,
+            sequence_length=template.sequence_length if is_fixed and self.traffic.lengths_in.fixed else None,
+            new_tokens=template.new_tokens if is_fixed and self.traffic.lengths_out.fixed else None,
             concurrency=level.concurrency or 1,
         )
         self.measured_levels += 1
-        done, answers = self.tested(job, point)
-        slots = [answer.figures[SLOTS] for answer in answers]
-        is_queue = all(slot == 1 for slot in slots)
-        seeds: Json = [[self.traffic.seed + measurement.launch, self.measured_levels] for measurement in done]
-        machine = self.about_machine(answers)
-        facts: dict[str, Json] = {"arrival_seeds": seeds, **({SLOTS: slots[0]} if slots else {})}
+        done, answers, doubts = self.tested(job, point)
+        slots = [answer.figures[SLOTS] for answer in answers.values()]
         return result_of(
             self.traffic,
             level,
             done,
             point=point,
-            facts={**facts, ACTIVITY: [dict(answer.window) for answer in answers]},
-            in_process=is_queue,
             limits=self.limits,
-            further={
-                measurement.launch: [*self.lock_doubts, *machine.get(measurement.launch, ())] for measurement in done
+            observed={launch: Observed(doubts=tuple(found)) for launch, found in doubts.items()},
+            facts={
+                "arrival_seeds": [[self.traffic.seed + one.launch, self.measured_levels] for one in done],
+                **({SLOTS: slots[0]} if slots else {}),
+                ACTIVITY: [dict(answer.window) for answer in answers.values()],
             },
+            in_process=all(slot == 1 for slot in slots),  # one queue
         )
 
     def keys(self) -> dict[str, Scalar]:
@@ -229,9 +225,7 @@ class ScenarioLoad(ModelLoad):
                     cell=self.plan.cell, launch=launch, points=(point,), settings=self.plan.settings, scenario=settings
                 )
 
-            done, answers = self.tested(job, level_point(point, level))
-        machine = self.about_machine(answers)
-        facts: dict[str, Json] = {SCENARIO: self.scenario, LOADGEN: [dict(answer.figures) for answer in answers]}
+            done, answers, doubts = self.tested(job, level_point(point, level))
         return result_of(
             Traffic(
                 lengths_in=Lengths(str(point.sequence_length or 1)), lengths_out=Lengths(str(point.new_tokens or 1))
@@ -240,14 +234,17 @@ class ScenarioLoad(ModelLoad):
             done,
             point=level_point(point, level),
             samples=self.samples_per_query,
-            further={
-                answer.requests.launch: [*verdicts(answer.figures), *self.lock_doubts, *machine[answer.requests.launch]]
-                for answer in answers
-                if answer.requests is not None
-            },
-            facts={**facts, ACTIVITY: [dict(answer.window) for answer in answers]},
-            in_process=True,
             limits=self.limits,
+            observed={
+                launch: Observed(doubts=(*verdicts(answer.figures), *doubts[launch]))
+                for launch, answer in answers.items()
+            },
+            facts={
+                SCENARIO: self.scenario,
+                LOADGEN: [dict(answer.figures) for answer in answers.values()],
+                ACTIVITY: [dict(answer.window) for answer in answers.values()],
+            },
+            in_process=True,
         )
 
     def keys(self) -> dict[str, Scalar]:
@@ -289,13 +286,6 @@ def points_of(template: Point, requests: Sequence[PlannedRequest]) -> tuple[tupl
     places = {pair: place for place, pair in enumerate(dict.fromkeys(lengths))}
     points = tuple(replace(template, sequence_length=length, new_tokens=tokens) for length, tokens in places)
     return points, tuple(places[pair] for pair in lengths)
-
-
-def level_point(point: Point, level: Level) -> Point:
-    """The point of a call, with the offered rate of an open loop."""
-    if level.rate is None or level.is_at_once:
-        return point
-    return replace(point, axes={**point.axes, REQUEST_RATE: float(level.rate)})
 
 
 def verdicts(figures: Mapping[str, Json]) -> Sequence[Doubt]:

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, field
 from glob import glob
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDisconnected
@@ -285,11 +285,11 @@ def may_have_gpus() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What was observed while a level was measured."""
+    """What was observed while a level was measured, beside its requests."""
 
     samples: tuple[Samples, ...] = ()
     """One value per time in each, so that they can be joined by position."""
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float] = field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
 
 
@@ -298,7 +298,7 @@ def observed(usage: Usage, requests: Requests) -> Observed:
     names = [name for name in RAW if len(usage.series(name)) > LEAST_SHARE * len(usage.samples)]
     kept = [sample for sample in usage.samples if all(name in sample.values for name in names)]
     if len(kept) < LEAST_SAMPLES or not names:
-        return Observed(metrics={})
+        return Observed()
     values = {name: [sample.values[name] for sample in kept] for name in names}
     for name in (name for name in COUNTERS if name in values):
         total = values.pop(name)

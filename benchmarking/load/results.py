@@ -6,6 +6,7 @@ request waited for slow predecessors, and hide stalls from all percentiles (coor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from benchmarking.core.doubts import doubt, failed_requests, validity
+from benchmarking.core.doubts import doubt, failed_requests
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import (
     LATE,
@@ -46,7 +47,8 @@ from benchmarking.core.records import (
 )
 from benchmarking.core.sample_statistics import TAIL_MIN_SAMPLES, drift, percentile_intervals, quantile
 from benchmarking.load.generator import Level
-from benchmarking.load.load_statistics import Window, about_window, window_of
+from benchmarking.load.load_statistics import about_window, rates_of, window_of
+from benchmarking.load.observer import Observed
 from benchmarking.load.traffic import Traffic, share_in_time, why_unknown
 from benchmarking.measure.aggregate import summarise
 
@@ -126,16 +128,22 @@ class Series:
 
 
 def point_of(traffic: Traffic, level: Level) -> Point:
-    """The point of a level: a concurrency, or a rate as an axis. Fixed lengths are axes; random ones belong to the
-    series."""
+    """The point of a level on a server. Fixed lengths are axes; random ones belong to the series."""
     is_drawn = traffic.file is not None
-    return Point(
+    point = Point(
         batch_size=1,
         sequence_length=None if is_drawn else traffic.lengths_in.fixed,
         new_tokens=None if is_drawn else traffic.lengths_out.fixed,
         concurrency=level.concurrency or 1,
-        axes={} if level.rate is None or level.is_at_once else {REQUEST_RATE: float(level.rate)},
     )
+    return level_point(point, level)
+
+
+def level_point(point: Point, level: Level) -> Point:
+    """The point of a call, with the offered rate of an open loop."""
+    if level.rate is None or level.is_at_once:
+        return point
+    return replace(point, axes={**point.axes, REQUEST_RATE: float(level.rate)})
 
 
 def result_of(
@@ -145,21 +153,17 @@ def result_of(
     *,
     point: Point | None = None,
     samples: int = 1,
-    further: Mapping[int, Sequence[Doubt]] = MappingProxyType({}),
+    limits: Mapping[str, float] = MappingProxyType({}),
+    observed: Mapping[int, Observed] = MappingProxyType({}),
+    facts: Mapping[str, Json] = MappingProxyType({}),
     in_process: bool = False,
     capacity_per_s: float | None = None,
-    shares_processors: bool | None = None,
-    may_cache: bool = False,
-    facts: Mapping[str, Json] | None = None,
-    readings: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
-    samples_of: Mapping[int, Sequence[Samples]] = MappingProxyType({}),
-    limits: Mapping[str, float] = MappingProxyType({}),
+    shares_processors: bool = False,
 ) -> Result:
     """The result of a level from its repetitions, each a launch: its requests, or a measurement if it failed.
 
-    `point` replaces the point of the traffic, `samples` is the number of requests per query, and `further` are more
-    doubts by launch, `readings` further metrics and `samples_of` raw series; `in_process` as in `about`; `limits` are
-    those that the requests were judged by.
+    `point` replaces the point of the traffic, `samples` is the number of requests per query, `limits` are those that
+    the requests were judged by, and `observed` is what else is known of each launch; `in_process` as in `about`.
     """
     point = point_of(traffic, level) if point is None else point
     measured = [
@@ -169,16 +173,13 @@ def result_of(
             traffic,
             level,
             repetition,
-            capacity_per_s,
-            shares_processors,
-            may_cache=may_cache,
-            point=point,
+            point,
             samples=samples,
-            further=further.get(repetition.launch, ()),
-            readings=readings.get(repetition.launch, {}),
-            observed=samples_of.get(repetition.launch, ()),
-            in_process=in_process,
             limits=limits,
+            observed=observed.get(repetition.launch, Observed()),
+            in_process=in_process,
+            capacity_per_s=capacity_per_s,
+            shares_processors=shares_processors,
         )
         for repetition in repetitions
     ]
@@ -188,16 +189,22 @@ def result_of(
         if values := [measurement.metrics[name] for measurement in measured if name in measurement.metrics]:
             metrics[column] = median(values)
     missing = {name: why for name, why in made.missing.items() if name not in metrics}
-    if made.ci_scope == "within":
-        metrics, missing = _with_intervals(metrics, missing, measured)
     ok = [measurement.metrics for measurement in measured if measurement.status == "ok"]
+    if made.ci_scope == "within":
+        # Intervals of the medians that allow for the correlation of requests; of several repetitions, all of each.
+        for name in OF_MEDIAN:
+            for end, of in (("low", min), ("high", max)):
+                ends = [each[f"{name}_p50_ci_{end}_ms"] for each in ok if f"{name}_p50_ci_{end}_ms" in each]
+                if ends and len(ends) == len(ok):
+                    metrics[f"{name}_ci_{end}_ms"] = of(ends)
+                elif metrics.pop(f"{name}_ci_{end}_ms", None) is not None:
+                    missing[f"{name}_ci_{end}_ms"] = CORRELATED
     for name in [name for name in metrics if "_ci_" in name and name not in METRICS]:
         if not all(name in each for each in ok):  # the value is of all repetitions
             del metrics[name]
             missing[name] = CORRELATED
-    has_interval = "latency_ci_low_ms" in metrics
     done = tuple(repetition for repetition in repetitions if isinstance(repetition, Requests))
-    about_level: dict[str, Json] = {**dict(facts or {}), **({"is_at_once": True} if level.is_at_once else {})}
+    about_level = {**facts, **({"is_at_once": True} if level.is_at_once else {})}
     if limits and traffic.required_share != LEAST_GOOD:
         about_level[REQUIRED] = traffic.required_share
     if limits and any(one.kind == LATE for one in made.doubts):
@@ -206,68 +213,40 @@ def result_of(
         made,
         metrics=metrics,
         missing=missing,
-        ci_scope=made.ci_scope if has_interval else None,
+        ci_scope=made.ci_scope if "latency_ci_low_ms" in metrics else None,
         requests=done,
         extra={**made.extra, "load": about_level},
-        validity=validity(made.doubts) if made.status == "ok" else None,
     )
-
-
-def _with_intervals(
-    metrics: Mapping[str, float], missing: Mapping[str, str], measured: Sequence[Measurement]
-) -> tuple[dict[str, float], dict[str, str]]:
-    """The metrics with intervals of the medians that allow for the correlation of requests, and reasons where there are
-    none. The interval of several repetitions spans those of each."""
-    metrics, missing = dict(metrics), dict(missing)
-    for name in OF_MEDIAN:
-        for end, of in (("low", min), ("high", max)):
-            values = [
-                measurement.metrics.get(f"{name}_p50_ci_{end}_ms")
-                for measurement in measured
-                if measurement.status == "ok"
-            ]
-            known = [value for value in values if value is not None]
-            if known and len(known) == len(values):
-                metrics[f"{name}_ci_{end}_ms"] = of(known)
-            elif metrics.pop(f"{name}_ci_{end}_ms", None) is not None:
-                missing[f"{name}_ci_{end}_ms"] = CORRELATED
-    return metrics, missing
 
 
 def _measurement(
     traffic: Traffic,
     level: Level,
     requests: Requests,
-    capacity_per_s: float | None,
-    shares_processors: bool | None,
-    *,
-    may_cache: bool,
     point: Point,
+    *,
     samples: int,
-    further: Sequence[Doubt],
-    readings: Mapping[str, float],
-    observed: Sequence[Samples],
-    in_process: bool,
     limits: Mapping[str, float],
+    observed: Observed,
+    in_process: bool,
+    capacity_per_s: float | None,
+    shares_processors: bool,
 ) -> Measurement:
     whole = Series.of(requests)
     series = whole.of_queries(samples)
     of_launch: dict[str, Any] = {"launch": requests.launch, "started_at": requests.started_at}
-    shared: dict[str, Any] = {"point": point, **of_launch}
     if not series.latency:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _kinds(requests).items())
-        error = f"none of {len(requests)} requests succeeded: {kinds}"
-        first = next((one for one in requests.detail if one), None)
-        why = f"{error}: {first}" if first else error
-        return Measurement(**shared, status="failed", error=why, finished_at=utc_now())
+        why = f"none of {len(requests)} requests succeeded: {kinds}"
+        if (first := next(filter(None, requests.detail), None)) is not None:
+            why += f": {first}"
+        return Measurement(**of_launch, point=point, status="failed", error=why, finished_at=utc_now())
     metrics, missing = _metrics(requests, whole, series, level, limits)
-    metrics |= readings
+    metrics |= observed.metrics
     missing[THROUGHPUT_AT_MEDIAN] = OVERLAPPING
     is_steady = samples == 1 and not level.is_at_once
-    doubts = about(
-        traffic, level, requests, whole, may_cache=may_cache, in_process=in_process, is_window_expected=is_steady
-    )
-    found = [*doubts, *further]
+    doubts = about(traffic, level, requests, whole, in_process=in_process, is_window_expected=is_steady)
+    found = [*doubts, *observed.doubts]
     if capacity_per_s is not None and metrics["requests_per_sec"] > MOST_OF_CAPACITY * capacity_per_s:
         found.append(
             doubt("slow_generator", capacity_per_s=capacity_per_s, requests_per_sec=metrics["requests_per_sec"])
@@ -282,23 +261,17 @@ def _measurement(
         "inter_token_latency": series.inter_token_latency,
     }
     return Measurement(
-        **shared,
+        **of_launch,
+        point=point,
         status="ok",
         finished_at=utc_now(),
         stop_reason="fixed",
         samples=tuple(
-            Samples(
-                launch=requests.launch,
-                phase="measure",
-                metric=name,
-                unit="ms",
-                started_at=requests.started_at,
-                values=v,
-            )
-            for name, v in names.items()
-            if v
+            Samples(**of_launch, phase="measure", metric=name, unit="ms", values=values)
+            for name, values in names.items()
+            if values
         )
-        + tuple(observed),
+        + observed.samples,
         metrics=metrics,
         missing=missing,
         doubts=tuple(found),
@@ -312,14 +285,16 @@ def _metrics(
     """The metrics of one repetition, excluding those that `summarise` computes from samples, and why some are missing.
     `whole` contains the requests, `series` their queries."""
     window = window_of(requests, level) if series is whole else None
-    is_ok = [error is None for error in requests.error]
+    done = [place for place, error in enumerate(requests.error) if error is None]
+    # From the first scheduled start to the last end.
+    span_s = max((max(end for end in requests.end_ms if end is not None) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
     found: dict[str, float] = {
         "requests_sent": len(requests),
-        "requests_failed": len(requests) - sum(is_ok),
-        "duration_s": _span_s(requests),
+        "requests_failed": len(requests) - len(done),
+        "duration_s": span_s,
     }
-    total, steady = _total_rates(requests, whole), _steady_rates(window)
-    rates = total if window is None else steady
+    total = rates_of(requests, done, span_s, sum(whole.service_time) / MS_PER_S / span_s)
+    rates = total if window is None else window.rates
     found |= {name: value for name, value in rates.items() if value is not None}
     found |= {f"total_{name}": value for name in TOTALS if (value := total[name]) is not None}
     if window is not None:
@@ -330,12 +305,9 @@ def _metrics(
         if rates[name] is None
     }
     if (why := why_unknown([requests], limits)) is not None:
-        found = {name: value for name, value in found.items() if name.removeprefix("total_") not in GOODPUT}
         missing |= dict.fromkeys(GOODPUT, f"{NOT_SUPPORTED}: {why}")
-    elif any(one is not None for one in requests.meets_limits):
-        found["goodput_share"] = sum(one is True for one in requests.meets_limits) / len(requests)
-    else:
-        found = {name: value for name, value in found.items() if name.removeprefix("total_") not in GOODPUT}
+    elif None not in requests.meets_limits:
+        found["goodput_share"] = requests.meets_limits.count(True) / len(requests)
     late = lateness(requests)
     if level.is_open and late:
         found |= {"lateness_p50_ms": quantile(late, 0.5), "lateness_p95_ms": quantile(late, 0.95)}
@@ -383,9 +355,8 @@ def about(
     requests: Requests,
     series: Series,
     *,
-    may_cache: bool = False,
-    in_process: bool = False,
-    is_window_expected: bool = True,
+    in_process: bool,
+    is_window_expected: bool,
 ) -> Sequence[Doubt]:
     """The doubts about one repetition. `is_window_expected`: the load should reach a steady state. `in_process`: the
     generator shares a process with the model, and is late only during a call, for which the request would have had to
@@ -415,7 +386,7 @@ def about(
         for cached, total in zip(requests.cached_tokens, requests.tokens_in, strict=True)
         if cached is not None and total
     ]
-    if not may_cache and not traffic.may_hit_a_prefix:
+    if not traffic.may_hit_a_prefix:
         reused = sum(cached for cached, total in pairs if cached >= LEAST_REUSED * total)
         found += prefix_cache_hit(reused, sum(total for _, total in pairs))
     counted = [
@@ -480,50 +451,9 @@ def _other_input_length(requests: Requests, traffic: Traffic) -> Sequence[Doubt]
     return (doubt("other_input_length", asked=asked, tokens=tokens),)
 
 
-def _span_s(requests: Requests) -> float:
-    """Seconds from the first scheduled start to the last end."""
-    ends = [end for end in requests.end_ms if end is not None]
-    return max((max(ends) - min(requests.intended_ms)) / MS_PER_S, 1e-6)
-
-
-def _total_rates(requests: Requests, whole: Series) -> dict[str, float | None]:
-    """The rates from the first scheduled start to the last end."""
-    span_s = _span_s(requests)
-    done = [place for place, error in enumerate(requests.error) if error is None]
-    good = [place for place in done if requests.meets_limits[place]]
-
-    def per_s(counts: Sequence[int | None], places: Sequence[int]) -> float | None:
-        known = [count for place in places if (count := counts[place]) is not None]
-        return sum(known) / span_s if len(known) == len(places) else None
-
-    return {
-        "requests_per_sec": len(done) / span_s,
-        "goodput_requests_per_sec": len(good) / span_s,
-        "output_tokens_per_sec": per_s(requests.tokens_out, done),
-        "input_tokens_per_sec": per_s(requests.tokens_in, done),
-        "goodput_tokens_per_sec": per_s(requests.tokens_out, good),
-        "in_flight_mean": sum(whole.service_time) / MS_PER_S / span_s,
-    }
-
-
-def _steady_rates(window: Window | None) -> dict[str, float | None]:
-    """The rates of the steady window, with the names of `_total_rates`."""
-    if window is None:
-        return {}
-    return {
-        "requests_per_sec": window.requests_per_sec,
-        "goodput_requests_per_sec": window.good_per_sec,
-        "output_tokens_per_sec": window.tokens_out_per_sec,
-        "input_tokens_per_sec": window.tokens_in_per_sec,
-        "goodput_tokens_per_sec": window.good_tokens_per_sec,
-        "in_flight_mean": window.in_flight,
-    }
-
-
 def _kinds(requests: Requests) -> dict[str, Json]:
     """Number of failed requests by kind of error, the most frequent first."""
-    failed = [one for one in requests.error if one is not None]
-    return {kind: failed.count(kind) for kind in sorted(set(failed), key=lambda kind: (-failed.count(kind), kind))}
+    return dict(Counter(sorted(kind for kind in requests.error if kind is not None)).most_common())
 
 
 def _unit(name: str) -> str:

@@ -159,8 +159,7 @@ class ServerLoad:
             return self.failed(level, why)
         done: list[Requests] = []
         before: dict[str, float] = {}
-        further: dict[int, Sequence[Doubt]] = {}
-        seen_of: dict[int, Observed] = {}
+        observed_of: dict[int, Observed] = {}
         windows: list[Json] = []
         self.measured_levels += 1  # every level has new prompts, since a server may have cached earlier ones
         for launch in range(self.repetitions):
@@ -172,11 +171,12 @@ class ServerLoad:
                 look=self.measured_levels,
             )
             is_first = launch == 0
-            activity, begin_ns = Activity(self.server_pids), [time.monotonic_ns()]
+            activity, begin_ns = Activity(self.server_pids), time.monotonic_ns()
 
-            def warmed(begin_ns: list[int] = begin_ns) -> None:
+            def warmed() -> None:
+                nonlocal begin_ns
                 before.update(scraped(self.target))
-                begin_ns[0] = time.monotonic_ns()
+                begin_ns = time.monotonic_ns()
 
             done.append(
                 run_tasks(
@@ -196,31 +196,26 @@ class ServerLoad:
             if self.pressure_before is None:
                 self.pressure_before = window.get("cpu_pressure_before")
             seen = {**window, "cpu_pressure_before": self.pressure_before}
-            seen_of[launch] = watched = (
-                Observed(metrics={})
-                if self.observer is None
-                else observed(self.observer.between(begin_ns[0], time.monotonic_ns()), done[-1])
+            found = Observed()
+            if self.observer is not None:
+                found = observed(self.observer.between(begin_ns, time.monotonic_ns()), done[-1])
+            observed_of[launch] = replace(
+                found,
+                metrics={**found.metrics, **({} if self.own is None else self.own.readings)},
+                doubts=(*about_window(seen, is_accelerator=False), *found.doubts),
             )
-            further[launch] = [*about_window(seen, is_accelerator=False), *watched.doubts]
         generator_cpus, server_cpus = self.own_cpus, self.server_cpus
         metrics = changes(before, scraped(self.target))
         if own_server is not None and (why := own_server.why_gone()) is not None:
             return replace(self.failed(level, why), requests=tuple(done))
+        if cached := self._cached(done, metrics):
+            observed_of[0] = replace(observed_of[0], doubts=(*cached, *observed_of[0].doubts))
         return result_of(
             self.traffic,
             level,
             done,
-            readings={
-                launch: {**one.metrics, **({} if self.own is None else self.own.readings)}
-                for launch, one in seen_of.items()
-            },
-            samples_of={launch: one.samples for launch, one in seen_of.items()},
-            capacity_per_s=self.capacity_per_s,
             limits=self.limits,
-            shares_processors=None
-            if generator_cpus is None or server_cpus is None
-            else bool(set(generator_cpus) & set(server_cpus)),
-            further={**further, 0: [*self._cached(done, metrics), *further.get(0, ())]},
+            observed=observed_of,
             facts={
                 **self._facts(),
                 "generator_capacity_per_s": self.capacity_per_s,
@@ -230,6 +225,8 @@ class ServerLoad:
                 "activity": windows,
                 "arrival_seeds": [[self.traffic.seed + launch, self.measured_levels] for launch in range(len(done))],
             },
+            capacity_per_s=self.capacity_per_s,
+            shares_processors=bool(set(generator_cpus or ()) & set(server_cpus or ())),
         )
 
     def failed(self, level: Level, error: str) -> Result:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarking.commands import load_server
+from benchmarking.core.doubts import doubt
 from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.records import LOOP, Point
 from benchmarking.devices import null
 from benchmarking.devices.null import NullHandle, Script
+from benchmarking.load import model
 from benchmarking.load.generator import Level
 from benchmarking.load.model import LoopLoad
 from benchmarking.load.results import Series, result_of
@@ -23,6 +26,7 @@ from benchmarking.measure import request_loop
 from benchmarking.measure.request_loop import LoopSettings, run_loop
 from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import process
+from benchmarking.sweep.run.process import LoopJob
 from db.upkeep.verify import verify
 from db.warehouse import Warehouse
 
@@ -238,7 +242,8 @@ def test_loops_through_the_command_are_stored_with_their_requests(tmp_path, null
         assert not list(verify(warehouse))
 
 
-def test_waits_for_a_processor_are_doubts_about_the_repetition_and_pressure_counts_before_the_first_level_alone():
+def test_doubts_about_the_machine_are_of_the_repetition_and_pressure_counts_before_the_first_level_alone(monkeypatch):
+    """Of the second, in which a thread waited for a processor, and of the first, whose lock others may not hold."""
     plan = SimpleNamespace(cell=SimpleNamespace(device=SimpleNamespace(type="cpu")))
     load = LoopLoad(
         plan=plan,  # type: ignore[arg-type]
@@ -258,8 +263,15 @@ def test_waits_for_a_processor_are_doubts_about_the_repetition_and_pressure_coun
         for pressure, wait in ((0.0, 0.0), (0.9, 0.3))
     ]
     answers = [process.Tested(requests=replace(requests, launch=i), window=one) for i, one in enumerate(windows)]
-    found = {launch: {one.kind for one in doubts} for launch, doubts in load.about_machine(answers).items()}
-    assert found == {0: set(), 1: {"run_queue_wait"}}
+    locks, said = iter([(doubt("unshared_lock"),), ()]), iter(answers)
+    monkeypatch.setattr(model, "device_locks", lambda *_: nullcontext(next(locks)))
+    monkeypatch.setattr(model, "prepared", lambda *_: None)
+    monkeypatch.setattr(model, "attended", lambda *_: (SimpleNamespace(launch=0), next(said)))
+    job = LoopJob(cell=plan.cell, launch=0, points=(SHORT,), settings=None, loop=LoopSettings(number=2))
+    done, of_launch, doubts = load.tested(lambda launch: job, SHORT)
+    assert (len(done), of_launch) == (2, dict(enumerate(answers)))
+    kinds = {launch: {one.kind for one in found} for launch, found in doubts.items()}
+    assert kinds == {0: {"unshared_lock"}, 1: {"run_queue_wait"}}
 
 
 def test_levels_before_ctrl_c_are_stored(tmp_path, null_script, monkeypatch, capsys):
