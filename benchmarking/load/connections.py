@@ -13,12 +13,12 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import Json
 
 if TYPE_CHECKING:
     import httptools
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Endpoint = Literal["completions", "chat"]
 Take = Callable[[bytes], None]
 """Receives a piece of a response body; raises RequestError to end the request."""
-OK, FINAL = 200, 200
-"""Status of a successful response, and the lowest status of a final response."""
+FINAL = 200
+"""Lowest status of a final response."""
 MAX_DETAIL = 200
 MAX_REFUSAL = 4096
 IDENTITY = b"identity"
@@ -52,8 +52,6 @@ class Target:
     ca_file: str | None = None
     """File of certificates to trust instead of the system's."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Json] = field(default_factory=dict)
-    """Further fields of each request."""
     http2: bool = False
     """Whether to use HTTP/2: negotiated over TLS, and with prior knowledge without TLS."""
 
@@ -136,7 +134,7 @@ class _Exchange:
         self.refusal = b""
 
     def add(self, piece: bytes) -> None:
-        if self.status != OK:
+        if self.status != HTTPStatus.OK:
             self.refusal = (self.refusal + piece)[:MAX_REFUSAL]
         elif not self.done.done():
             try:
@@ -145,7 +143,7 @@ class _Exchange:
                 self.done.set_exception(error)
 
     def finish(self) -> None:
-        if self.status == OK:
+        if self.status == HTTPStatus.OK:
             if not self.done.done():
                 self.done.set_result(None)
         else:

@@ -53,6 +53,7 @@ LEAST_CLUSTERS = 10.0
 makes the answer look certain."""
 CERTAIN = 0.99
 MOST_INVALID = 8
+"""Invalid levels after which a search ends."""
 WIDEST = 4.0
 """Ratio of the ends of the interval above which levels say too little, or contradict one another, to deploy by."""
 LEAST_REQUESTS = 20
@@ -278,7 +279,7 @@ def search(
             say(
                 f"the highest rate is looked for near {middle:.4g} requests/s: measuring about {rate:.4g}/s {size}{why}"
             )
-            if found.look(rate, durations) is None and found.is_stuck():
+            if found.look(rate, durations) is None and len(found.levels) - len(found.looks) > MOST_INVALID:
                 break
         if found.looks and found.is_below_the_measured():
             found.look(found.ends[0], NEAR_DURATIONS)
@@ -375,7 +376,7 @@ class _Search:
         if self.spent < LEAST_DURATIONS or posterior.clusters < LEAST_CLUSTERS:
             return False
         middle, low, high = (posterior.quantile(share) for share in (0.5, 0.16, 0.84))
-        return posterior.quantile(0.1) * MOST_ABOVE >= middle and math.log(high / low) / 2 < PRECISE
+        return self._most_likely() >= middle and math.log(high / low) / 2 < PRECISE
 
     def none_met(self) -> bool:
         """Whether no request met the limits at any rate, of `LEAST_REQUESTS` or more."""
@@ -414,10 +415,6 @@ class _Search:
         few = len(of_levels) - len(met) - len(missed)
         parts += [f"{counted(few, 'level')} had too few requests to tell"] if few else []
         return SearchInterrupted(f"so far: {', '.join(parts)}", None)
-
-    def is_stuck(self) -> bool:
-        """Whether the last levels were all invalid."""
-        return len(self.levels) - len(self.looks) > MOST_INVALID
 
     def outcome(self) -> Result:
         """The result of the search, at a point without a rate, so that repeated searches are one series: the level
@@ -490,12 +487,7 @@ class _Search:
             status="failed",
             error=error,
             missing={"latency_median_ms": f"{FAILED}: {error}"},
-            extra={
-                "load": {
-                    **{name: of_server[name] for name in OF_EVERY_LEVEL if name in of_server},
-                    **self._facts(),
-                }
-            },
+            extra={"load": {name: of_server[name] for name in OF_EVERY_LEVEL if name in of_server} | self._facts()},
         )
 
     def _facts(self) -> dict[str, Json]:

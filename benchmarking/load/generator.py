@@ -244,10 +244,9 @@ class Generator:
     async def run(self, traffic: Traffic, level: Level) -> list[Sent]:
         """Send all requests of a level; returns them in the order of their scheduled starts once the last has ended."""
         planned = traffic.conversations()
-        if level.is_open:
-            assert level.rate is not None
-            chosen = list(islice(planned, level.requests))
-            loop, found, tasks = asyncio.get_running_loop(), list[Sent](), set[asyncio.Task[None]]()
+        loop, found = asyncio.get_running_loop(), list[Sent]()
+        if level.rate is not None:
+            chosen, tasks = list(islice(planned, level.requests)), set[asyncio.Task[None]]()
             offsets = traffic.schedule(level.rate, [turns[0] for turns in chosen])
             start_s = loop.time()
             for place, (turns, offset_s) in enumerate(zip(chosen, offsets, strict=True)):
@@ -256,8 +255,7 @@ class Generator:
                 task.add_done_callback(tasks.discard)
             await asyncio.gather(*tasks)
         else:
-            # A fixed number of conversations: the next starts when one has ended, unless all have failed
-            loop, found = asyncio.get_running_loop(), list[Sent]()
+            # A fixed number of conversations: the next starts when one has ended, unless all have failed.
             places = iter(range(level.number or MAX_REQUESTS // traffic.most_turns))
             end_s = loop.time() + level.duration_s if level.number is None else math.inf
             ended, has_answer = 0, False
@@ -439,7 +437,6 @@ def _body(target: Target, planned: PlannedRequest, history: Sequence[str]) -> di
         "stream": True,
         "stream_options": {"include_usage": True},
         "ignore_eos": True,
-        **target.body,
     }
 
 

@@ -285,7 +285,8 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
     held, missed, untold, decimals = list[str](), list[str](), list[str](), _decimals(levels)
     has_shares, needed_share = False, required(levels[0])
     wanted, to_tell = f"{100 * needed_share:g}%", least_to_tell(needed_share)
-    for level, together, is_sure in zip(levels, pooled(levels), surely_hold(levels), strict=True):
+    shares = pooled(levels)
+    for level, together, is_sure in zip(levels, shares, surely_hold(levels), strict=True):
         name, share = _level_text(_unmarked(level), decimals), level.metrics.get("goodput_share")
         count = requests_of(level)
         if together is not None:
@@ -313,5 +314,5 @@ def _holding(levels: Sequence[Result], limits: Mapping[str, float]) -> str:
         none = "no level is known to hold" if untold else "no level holds"
         parts = [f"{none}: fewer than {rule} at {', '.join(missed)}" if missed else ""]
     what = "shares are of all requests, goodput/s is of the steady state" if has_shares else ""
-    told = POOLED if any(one is not None for one in pooled(levels)) else ""
+    told = POOLED if any(share is not None for share in shares) else ""
     return "; ".join(filter(None, (*parts, f"not judged: {', '.join(untold)}" if untold else "", what, told)))

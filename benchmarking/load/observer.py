@@ -134,21 +134,22 @@ STATES: Mapping[str, tuple[str | tuple[str, ...], ...]] = {
 """What is sampled during a level -> the metrics of vLLM, SGLang, llama-server, TGI and OVMS that state it; the first
 one that a server has counts, of several in brackets their sum. The use of the KV cache is a share there."""
 SHARES = ("server_kv_cache_percent",)
-DEVICES: Mapping[str, tuple[tuple[str, float], ...]] = {
-    UTILIZATION: (("DCGM_FI_DEV_GPU_UTIL", 1.0),),
-    USED: (("DCGM_FI_DEV_FB_USED", BYTES_PER_MIB),),
-    POWER: (("DCGM_FI_DEV_POWER_USAGE", 1.0),),
+DEVICES: Mapping[str, tuple[str, float]] = {
+    UTILIZATION: ("DCGM_FI_DEV_GPU_UTIL", 1.0),
+    USED: ("DCGM_FI_DEV_FB_USED", BYTES_PER_MIB),
+    POWER: ("DCGM_FI_DEV_POWER_USAGE", 1.0),
 }
-"""Reading of a device -> the metrics of a DCGM exporter that state it, and how much of the reading's unit is one of
-theirs. Several GPUs count as one: mean utilization, total memory and power."""
+"""Reading of a device -> the metric of a DCGM exporter that states it, and how much of the reading's unit is one of
+its. Several GPUs count as one: mean utilization, total memory and power."""
 MACHINE_TOTAL, MACHINE_AVAILABLE = "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes"
 """A node exporter's memory."""
 
 
-def read(target: Target, path: str = PATH) -> dict[str, list[float]]:
-    """Name -> its numbers, one for each set of labels; empty if the server shows none."""
+def read(target: Target) -> dict[str, list[float]]:
+    """Name -> its numbers, one for each set of labels but those without a value (NaN); empty if the server shows
+    none."""
     try:
-        status, text = fetch(target, path)
+        status, text = fetch(target, PATH)
     except (OSError, ValueError):
         return {}
     if status != HTTPStatus.OK:
@@ -177,8 +178,9 @@ def read(target: Target, path: str = PATH) -> dict[str, list[float]]:
 
 
 def scraped(target: Target) -> dict[str, float]:
-    """The numbers at the server's /metrics, summed over all labels; empty if there are none."""
-    return {name: math.fsum(values) for name, values in read(target).items()}
+    """The numbers at the server's /metrics, summed over all labels, NaN where none has a value; empty if there are
+    none."""
+    return {name: math.fsum(values) if values else math.nan for name, values in read(target).items()}
 
 
 def state(found: Mapping[str, list[float]]) -> dict[str, float]:
@@ -196,22 +198,24 @@ def state(found: Mapping[str, list[float]]) -> dict[str, float]:
 def device_use(found: Mapping[str, list[float]]) -> dict[str, float]:
     """The readings of devices and of the machine's memory from an exporter's metrics."""
     values: dict[str, float] = {}
-    for name, sources in DEVICES.items():
-        for source, factor in sources:
-            if known := found.get(source):
-                values[name] = factor * (fmean(known) if name == UTILIZATION else math.fsum(known))
+    for name, (source, factor) in DEVICES.items():
+        if known := found.get(source):
+            values[name] = factor * (fmean(known) if name == UTILIZATION else math.fsum(known))
     total, available = (math.fsum(found.get(name, ())) for name in (MACHINE_TOTAL, MACHINE_AVAILABLE))
     return {**values, "machine_used_bytes": total - available} if total and available else values
 
 
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Name of a server metric -> its value after the level and its change, summed over all labels. The change is left
-    out where it is unknown: nothing could be read before the level, or a counter fell because the server started again.
-    A metric that appeared during the level has counted from 0, since servers show labels from their first use."""
+    out where it is unknown: nothing could be read before the level, the metric had no value yet, or a counter fell
+    because the server started again. A metric that appeared during the level has counted from 0, since servers show
+    labels from their first use."""
     found = {}
     for name, value in after.items():
+        if math.isnan(value):
+            continue
         change = value - before.get(name, 0.0)
-        is_known = bool(before) and not (change < 0 and name.endswith(TOTAL))
+        is_known = bool(before) and not math.isnan(change) and not (change < 0 and name.endswith(TOTAL))
         found[name] = {"after": value, **({"change": change} if is_known else {})}
     return found
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
+from http import HTTPStatus
 from pathlib import Path
 from subprocess import PIPE, TimeoutExpired
 from typing import Any
@@ -45,7 +47,6 @@ REQUEST_S = 60.0
 """Time limit of the request that shows whether a server is up that answers to no GET."""
 LOADING = (502, 503, 504)
 """Statuses of a server that is not ready yet."""
-OK = 200
 WAIT_SHARE, LEAST_WAIT_S, MOST_WAIT_S = 0.02, 0.01, 0.5
 """The health is read again after this share of the time so far, which is how precisely the start-up time is known."""
 GRACE_S = 15.0
@@ -86,11 +87,11 @@ class Keeper:
 
     def why_ended(self, limit_s: float = 0.0) -> str | None:
         """How the server ended, if it did within the limit: by itself, since its keeper was not told to end it."""
-        with suppress(queue.Empty):
-            message = (
-                self._messages.get(timeout=limit_s) if limit_s and self._ended is None else self._messages.get_nowait()
-            )
-            self._ended = "its keeper process was killed" if message is None else _exit_words(message["ended"])
+        if self._ended is None:
+            with suppress(queue.Empty):
+                message = self._messages.get(timeout=limit_s) or {}
+                is_own = "ended" in message  # else the keeper ended it, or has ended
+                self._ended = _exit_words(message["ended"]) if is_own else "its keeper process was killed"
         return self._ended
 
     def close(self) -> None:
@@ -105,8 +106,6 @@ class Keeper:
                 process.kill()
                 code = process.wait()
         if code != 0 and self.pid is not None:
-            import signal
-
             kill_tree(self.pid)
             if os.name == "posix":
                 with suppress(ProcessLookupError, PermissionError):
@@ -175,7 +174,8 @@ def served(
     Raises NotStartedError if it ends, or is not healthy within the limit. Raises BenchhouseError if its processes could
     not be ended.
     """
-    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     keeper = Keeper()
     address = f"http://127.0.0.1:{port}{combination.path}"
     model = target.model or combination.model or ""
@@ -233,13 +233,6 @@ class Own:
         return found if self.log_end is None else {**found, "log_end": self.log_end}
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
 def log_end(log: Path) -> str:
     """The last lines of a server's log, without secrets; empty if there are none."""
     try:
@@ -258,7 +251,7 @@ def about(target: Target) -> dict[str, Json]:
     for path in ABOUT:
         with suppress(OSError, ValueError, FormatError):
             status, text = fetch(target, path)
-            if status == OK and isinstance(value := parse_json(text.encode(), path), dict):
+            if status == HTTPStatus.OK and isinstance(value := parse_json(text.encode(), path), dict):
                 value = _shortened(value)
                 size = len(json.dumps(value))
                 found[path] = value if size <= MOST_ANSWER else f"{size} characters: too long to keep"
@@ -270,7 +263,7 @@ def models_at(target: Target) -> list[str]:
     path = f"{urlsplit(target.url).path.rstrip('/')}/models"
     with suppress(OSError, ValueError, FormatError):
         status, text = fetch(target, path)
-        return _models_in(parse_json(text.encode(), path)) if status == OK else []
+        return _models_in(parse_json(text.encode(), path)) if status == HTTPStatus.OK else []
     return []
 
 
@@ -303,7 +296,7 @@ def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
                 seen[path] = getattr(error, "strerror", None) or str(error)
                 break
             seen[path] = f"status {status}"
-            if status == OK and server.why_ended() is None:
+            if status == HTTPStatus.OK and server.why_ended() is None:
                 return path
             if status in LOADING:
                 break
@@ -313,7 +306,7 @@ def _wait_until_healthy(server: Server, begun_s: float, limit_s: float) -> str:
                 rest_s = limit_s - (time.monotonic() - begun_s)
                 status, _ = fetch(server.target, path, one_token(server.target), min(REQUEST_S, max(rest_s, LIMIT_S)))
                 seen[path] = f"status {status}"
-                if status == OK and server.why_ended() is None:
+                if status == HTTPStatus.OK and server.why_ended() is None:
                     return path
         if (why := server.why_ended()) is not None:
             raise NotStartedError(why)
@@ -345,8 +338,6 @@ def _listens(port: int | None) -> bool:
 
 
 def _exit_words(code: int) -> str:
-    import signal
-
     if code >= 0:
         return f"exit code {code}"
     with suppress(ValueError):

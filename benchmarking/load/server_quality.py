@@ -17,6 +17,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -51,7 +52,6 @@ COMPARED = ("perplexity_increase", "kl_divergence", "kl_divergence_p99", "top1_a
 OF_TEXT = ("perplexity", *COMPARED)
 """The measures of a text, of which the latter compare with the reference."""
 NO_REFERENCE = f"{NOT_SUPPORTED}: no eager float32 model stands beside a server: measure it by benchhouse run --quality"
-OK = 200
 Scored = Callable[[Target, Sequence[int], int], list[float]]
 """(server, tokens, count) -> log-probabilities of the last `count` tokens by those before each. Raises UnsupportedError
 if the server does not give them."""
@@ -103,8 +103,7 @@ def _windows(target: Target, settings: QualitySettings, folder: Path | None) -> 
             return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     else:
-        word = "a"
-        plain, whole = (_tokens(target, word, is_whole=is_whole) for is_whole in (False, True))
+        plain, whole = (_tokens(target, "a", is_whole=is_whole) for is_whole in (False, True))
         prefix = whole[: len(whole) - len(plain)] if whole[-len(plain) :] == plain else []
 
         def encode(text: str) -> list[int]:
@@ -177,8 +176,8 @@ def _predicted(target: Target, tokens: Sequence[int], count: int) -> list[float]
 def _next(target: Target, prompt: Sequence[int], token: int) -> float:
     """The log-probability of a token after a prompt, by llama-server."""
     for number in (LIKELIEST, ALL):
-        fields: dict[str, Json] = {"prompt": list(prompt), "n_predict": 1, "temperature": 0, "cache_prompt": True}
-        fields["n_probs"] = number
+        fields: dict[str, Json] = {"prompt": list(prompt), "n_predict": 1, "n_probs": number}
+        fields |= {"temperature": 0, "cache_prompt": True}
         found = _asked(target, _beside(target, "/completion"), fields).get("completion_probabilities")
         first = found[0] if isinstance(found, list) and found else None
         entries = first.get("top_logprobs") if isinstance(first, dict) else None
@@ -221,7 +220,7 @@ def _asked(target: Target, path: str, fields: Mapping[str, Json]) -> dict[str, A
     """The server's answer to a request. Raises UnsupportedError for a refusal, OSError and ValueError for no answer."""
     body = json.dumps(fields).encode()
     status, text = fetch(target, path, body, target.timeout_s, MAX_ANSWER_BYTES)
-    if status != OK:
+    if status != HTTPStatus.OK:
         raise UnsupportedError(f"status {status}")
     answer = parse_json(text.encode(), f"the answer of {path}", constant=lambda name: None)
     if not isinstance(answer, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -204,6 +205,10 @@ def test_an_http_2_response_is_read_to_its_end_or_is_an_error(most_streams, head
         (HEAD + b"\r\n# TYPE served_total counter\nserved_total 3\n", {"served_total": 3.0}),
         (HEAD + b"\r\nserved_total three\n", {}),
         (HEAD + b"\r\nserved_total{\n", {}),
+        (
+            HEAD + b"\r\np NaN\nserved_total 3\n",
+            {"p": math.nan, "served_total": 3.0},
+        ),
         (HEAD + b"x: y\r\n" * 200 + b"\r\nserved_total 3\n", {}),
         (b"SSH-2.0-OpenSSH_9.2\r\n", {}),
         (b"", {}),
@@ -230,7 +235,7 @@ def test_server_metrics_are_read_in_time_or_left_out(reply, expected, monkeypatc
         thread.start()
         begun_s = time.monotonic()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        assert observer.scraped(Target(url=url, model="m")) == expected
+        assert observer.scraped(Target(url=url, model="m")) == pytest.approx(expected, nan_ok=True)
         assert time.monotonic() - begun_s < 30  # not the minute that the server takes
         thread.join()
 
@@ -241,6 +246,8 @@ def test_an_unknown_change_of_a_server_metric_is_left_out():
     assert found["served_total"] == {"after": 3.0}, "the server started again"
     assert (found["new_total"], found["waiting"]) == ({"after": 2.0, "change": 2.0}, {"after": 1.0, "change": -3.0})
     assert observer.changes({}, {"served_total": 3.0}) == {"served_total": {"after": 3.0}}, "nothing was read before"
+    empty = observer.changes({"p99": math.nan, "p50": 1.0}, {"p99": 2.0, "p50": math.nan})
+    assert empty == {"p99": {"after": 2.0}}, "without a value at one of the times"
 
 
 def test_a_connection_is_used_again_until_the_server_ends_it():

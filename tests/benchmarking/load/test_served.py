@@ -197,11 +197,13 @@ def test_no_process_of_a_server_is_left(kind, command, tmp_path, monkeypatch):
     assert (tmp_path / "log").read_text() == f"up of-{kind}\n"
 
 
-def test_a_server_is_ended_without_its_keeper(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_is_ended_without_its_keeper(number, command, tmp_path, monkeypatch):
     monkeypatch.setenv("MARK", "of-lost")
+    monkeypatch.setattr(served, "GRACE_S", 0.5)
     (one,) = server_plan.servers(command("parent", "1"), [], None)
     with served.served(one, Target(url="", model=""), log=tmp_path / "log", limit_s=30) as server:
-        server.keeper.process.kill()
+        server.keeper.process.send_signal(number)
         wait_until(lambda: server.why_ended() is not None)
         assert "keeper process was killed" in server.why_ended()
     assert [pid for pid in processes_of("of-lost") if psutil.Process(pid).name() != "sleep"] == []
