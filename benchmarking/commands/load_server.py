@@ -54,14 +54,13 @@ from benchmarking.load.curve import (
     search,
     with_knee,
 )
-from benchmarking.load.generator import Count, Level, capacity_per_s
+from benchmarking.load.generator import Level, capacity_per_s
 from benchmarking.load.load_settings import DURATION_S, LOAD, OWN_SETTINGS
 from benchmarking.load.load_statistics import LEAST_ALLOWED
 from benchmarking.load.observer import PATH, device_use, read
 from benchmarking.load.served import models_at
 from benchmarking.load.server_load import (
     MOST_NAMED,
-    Generator,
     Measured,
     ServerLoad,
     check_listening,
@@ -138,10 +137,11 @@ def main(argv: Sequence[str]) -> int:
     if is_server:
         counts = None if arguments.tokenizer is None else tokenizer(arguments.tokenizer)
         target = _named_target(arguments, say)
-        generator = _generator(arguments, counts, say)
-        load = _server_load(arguments, limits, traffics[0], target, generator, say)
+        own_cpus, other_cpus, capacity = _generator(arguments, say)
+        load = _server_load(arguments, limits, traffics[0], target, say)
+        load.own_cpus, load.capacity_per_s, load.tokenizer = own_cpus, capacity, counts
         if servers:
-            cpus = generator.others or None
+            cpus = other_cpus or None
             measurements = measurements_of_own(arguments, load, servers, cpus, levels, traffics, measured, recorded)
         else:
             measurements = load.measurements(traffics, measured)
@@ -324,8 +324,11 @@ def _named_target(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
     return target
 
 
-def _generator(arguments: argparse.Namespace, counts: Count | None, say: Callable[[str], None]) -> Generator:
-    """The generator, bound to its processors and with its capacity measured; it `counts` tokens by a tokenizer."""
+def _generator(
+    arguments: argparse.Namespace, say: Callable[[str], None]
+) -> tuple[list[int] | None, list[int], float | None]:
+    """Bind this process, which sends the requests. Returns its processors (None if unknown), the others that it could
+    use before, and how many requests it can send per second (None if that is not measured)."""
     before = own_processors() or []
     if arguments.cpu_list is not None:
         bind(arguments.cpu_list)
@@ -335,7 +338,7 @@ def _generator(arguments: argparse.Namespace, counts: Count | None, say: Callabl
     if arguments.capacity_seconds > 0:  # measured against a server on other processors if the generator is bound
         capacity = run_tasks(capacity_per_s(arguments.capacity_seconds, http2=arguments.http2, cpus=others))
         say(f"the generator can send {capacity:,.0f} requests/s")
-    return Generator(cpus=own, others=others, capacity_per_s=capacity, tokenizer=counts)
+    return own, others, capacity
 
 
 def _server_load(
@@ -343,7 +346,6 @@ def _server_load(
     limits: Mapping[str, float],
     traffic: Traffic,
     target: Target,
-    generator: Generator,
     say: Callable[[str], None],
 ) -> ServerLoad:
     """The load on the server at --url, or on one that has not been started yet."""
@@ -359,12 +361,9 @@ def _server_load(
         limits=limits,
         repetitions=arguments.repetitions,
         warmup=arguments.warmup_requests,
-        capacity_per_s=generator.capacity_per_s,
-        own_cpus=generator.cpus,
         server_cpus=processors_of(pids),
         server_pids=pids,
         say=say,
-        tokenizer=generator.tokenizer,
         is_anonymous=arguments.anonymous,
         exporter=_exporter(arguments.device_metrics),
     )

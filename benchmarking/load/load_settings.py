@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from benchmarking.core.argument_types import names, positive_rates
@@ -37,13 +38,15 @@ NOTHING_SHARED = "calls on this machine share no text and no connection"
 OWN_SETTINGS = "the server has its own settings"
 WITHOUT_LOAD = "quality does not depend on the load: benchhouse run --quality"
 
-
 RATES, TEXTS = replace(NUMBER, parse_list=positive_rates), replace(TEXT, parse_list=names)
 
 
 def _scenario(text: str) -> str:
     """A scenario in MLPerf's spelling too, such as SingleStream."""
     return next((name for name in SCENARIOS if name.replace("-", "") == text.lower().replace("-", "")), text)
+
+
+_of_server = partial(Setting, applies=SERVERS, why_not=NOTHING_SHARED)
 
 
 def _of_model(name: str, **changes: object) -> Setting:
@@ -86,33 +89,27 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             needs=(("serve", None),),
             is_rare=True,
         ),
-        Setting(
+        _of_server(
             name="device_metrics",
             is_rare=True,
             kind=TEXT,
             metavar="URL",
             help="address of a DCGM or node exporter on the server's machine",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
         ),
-        Setting(
+        _of_server(
             name="endpoint",
             in_series=True,
             is_rare=True,
             kind=one_of(("completions", "chat"), "endpoint"),
             help="API endpoint",
             default="completions",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
         ),
-        Setting(
+        _of_server(
             name="engine",
             in_series=True,
             kind=WORD,
             help="engine of the server, or its name",
             default="server",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
         ),
         replace(
             MEASURING["precision"],
@@ -122,43 +119,35 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default_words="unknown, or float32 for MODEL",
             is_rare=True,
         ),
-        Setting(
+        _of_server(
             name="hardware",
             in_series=True,
             is_rare=True,
             kind=WORD,
             help="name of the server's device, such as 'NVIDIA H100'",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
         ),
-        Setting(
+        _of_server(
             name="tokenizer",
             kind=PATH,
             metavar="DIR",
             help="local folder of a tokenizer, for tokens that the server does not count or make",
             default_words="chunks count",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             is_rare=True,
         ),
-        Setting(
+        _of_server(
             name="ca_file",
             kind=WORD,
             metavar="FILE",
             help="file of trusted CA certificates, PEM",
             default_words="the system's",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             is_rare=True,
         ),
-        Setting(
+        _of_server(
             name="http2",
             in_series=True,
             kind=SWITCH,
             default=False,
             help="use HTTP/2: negotiated over https, with prior knowledge over http (default: HTTP/1.1)",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             is_rare=True,
         ),
         replace(
@@ -321,7 +310,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="words per prompt: 128 or uniform:64-256",
             default="128",
         ),
-        Setting(
+        _of_server(
             name="prompt_ids",
             in_series=True,
             kind=WHOLE,
@@ -329,8 +318,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             default_words="text",
             needs=(("endpoint", "completions"),),
             excludes=("turns",),
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             is_rare=True,
         ),
         Setting(
@@ -351,7 +338,7 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             help="or pairs of both: 128/128,1024/128",
             excludes=("input_length", "output_length", "trace", "sharegpt"),
         ),
-        Setting(
+        _of_server(
             name="shared_prefix",
             in_series=True,
             is_rare=True,
@@ -359,20 +346,16 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="SHARE",
             help="share of each prompt that all prompts have in common, 0 to 1",
             default=0.0,
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
         ),
-        Setting(
+        _of_server(
             name="turns",
             in_series=True,
             is_rare=True,
             kind=WHOLE,
             help="messages of the user per conversation",
             default=1,
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
         ),
-        Setting(
+        _of_server(
             name="think_time",
             in_series=True,
             is_rare=True,
@@ -380,22 +363,18 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="S",
             help="seconds from a reply to the next message: 5, exponential:5, uniform:1-9, normal:5+-2",
             default_words="0",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             needs=(("turns", None),),
         ),
-        Setting(
+        _of_server(
             name="tool_calls",
             in_series=True,
             is_rare=True,
             kind=COUNT,
             help="further requests after each message, as of an agent that uses tools",
             default=0,
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             excludes=("prompt_ids", "trace"),
         ),
-        Setting(
+        _of_server(
             name="tool_pause",
             in_series=True,
             is_rare=True,
@@ -403,8 +382,6 @@ LOAD: Mapping[str, Setting] = MappingProxyType(
             metavar="S",
             help="seconds that a tool runs before each of them, in the notation of --think-time",
             default_words="0",
-            applies=SERVERS,
-            why_not=NOTHING_SHARED,
             needs=(("tool_calls", None),),
         ),
         Setting(

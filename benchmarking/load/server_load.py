@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -66,18 +66,6 @@ Measured = tuple[Run, KeyboardInterrupt | None]
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generator:
-    """What sends the requests: this process."""
-
-    cpus: Sequence[int] | None
-    """Its processors; None if unknown."""
-    others: Sequence[int]
-    """The other processors that this process could use before it was bound."""
-    capacity_per_s: float | None
-    tokenizer: Count | None
-
-
 @dataclass(slots=True, kw_only=True)
 class ServerLoad:
     """The load to measure."""
@@ -93,12 +81,12 @@ class ServerLoad:
     repetitions: int
     warmup: int
     """Warm-up requests before a level."""
-    capacity_per_s: float | None
-    """The generator's own maximum rate; None if it was not measured."""
-    own_cpus: Sequence[int] | None
-    server_cpus: Sequence[int] | None
-    """Processors of the generator and of the server; None if unknown."""
     say: Callable[[str], None]
+    capacity_per_s: float | None = None
+    """The generator's own maximum rate; None if it was not measured."""
+    own_cpus: Sequence[int] | None = None
+    server_cpus: Sequence[int] | None = None
+    """Processors of the generator and of the server; None if unknown."""
     tokenizer: Count | None = None
     """Counts tokens that the server does not report; None: chunks."""
     is_anonymous: bool = False
@@ -113,7 +101,7 @@ class ServerLoad:
     exporter: Target | None = None
     """The address at which a device exporter of the server's machine shows metrics."""
     observer: ServerObserver | None = None
-    """Samples what the server does; None outside of `observing`, and if it cannot be observed."""
+    """Samples what the server does; None if it cannot be observed."""
     session_id: str = field(default_factory=uuid7)
     pressure_before: Any = None
     """The CPU pressure before the first level: before later ones, it is that of the load itself."""
@@ -122,15 +110,16 @@ class ServerLoad:
         if self.is_anonymous:
             self._name()  # raises StorageError now, rather than after the measurement
 
-    @contextmanager
-    def observing(self) -> Iterator[None]:
-        """Inside, the server is observed. If it cannot be, the reason is said."""
-        own_server = None if self.own is None else self.own.server
-        pid = None if own_server is None else own_server.keeper.pid
+    def measurements(
+        self, traffics: Sequence[Traffic], measured: Callable[[ServerLoad, Traffic], Measured]
+    ) -> Iterator[Measured]:
+        """What `measured` returns for each traffic in turn, while the server is observed. If it cannot be, the reason
+        is said."""
+        own_pid = None if self.own is None or self.own.server is None else self.own.server.keeper.pid
         observer = ServerObserver(
             self.target,
-            self.server_pids if pid is None else (pid,),
-            with_children=pid is not None,
+            self.server_pids if own_pid is None else (own_pid,),
+            with_children=own_pid is not None,
             exporter=self.exporter,
         )
         with ExitStack() as stack:
@@ -138,16 +127,6 @@ class ServerLoad:
                 self.observer = stack.enter_context(observer)
             except BenchhouseError as error:
                 self.say(str(error))
-            try:
-                yield
-            finally:
-                self.observer = None
-
-    def measurements(
-        self, traffics: Sequence[Traffic], measured: Callable[[ServerLoad, Traffic], Measured]
-    ) -> Iterator[Measured]:
-        """What `measured` returns for each traffic in turn, while the server is observed."""
-        with self.observing():
             for self.traffic in traffics:
                 yield measured(self, self.traffic)
 

@@ -1,7 +1,9 @@
-"""Trace files: when requests arrived, how long they were, and which of them were turns of one session.
+"""Files of traffic. Traces: when requests arrived, how long they were, and which of them were turns of one session.
+Conversations: what users wrote, and how long the replies were.
 
-Formats: Mooncake's JSON lines (also with the sessions and delays that AIPerf adds), Alibaba's Bailian, Azure's CSV, and
-BurstGPT's CSV. Each names a session in its own way, or not at all.
+Formats of traces: Mooncake's JSON lines (also with the sessions and delays that AIPerf adds), Alibaba's Bailian,
+Azure's CSV, and BurstGPT's CSV. Each names a session in its own way, or not at all. Conversations are those of
+ShareGPT. A file is parsed once, since levels and their repetitions begin with it while requests are already due.
 """
 
 from __future__ import annotations
@@ -66,26 +68,40 @@ class Trace:
         return any(row.blocks for rows in self.sessions for row in rows)
 
     @property
-    def starts_s(self) -> list[float]:
-        """When the sessions begin, in order."""
-        return [rows[0].at_s or 0.0 for rows in self.sessions]
-
-    @property
     def has_varying_rate(self) -> bool:
         """Whether the numbers of starts in tenths of the trace differ by more than chance (chi-squared with 9 degrees
         of freedom, p = 0.001)."""
-        at = self.starts_s
-        span, expected = at[-1] - at[0], len(at) / 10
-        if span <= 0:
+        starts_s = [rows[0].at_s or 0.0 for rows in self.sessions]
+        span_s, expected = starts_s[-1] - starts_s[0], len(starts_s) / 10
+        if span_s <= 0:
             return False
         counts = [0] * 10
-        for value in at:
-            counts[min(9, int((value - at[0]) / span * 10))] += 1
+        for at_s in starts_s:
+            counts[min(9, int((at_s - starts_s[0]) / span_s * 10))] += 1
         return sum((count - expected) ** 2 for count in counts) / expected > 27.88
 
 
-def read_text(path: Path) -> str:
-    """A file of traffic. Raises UsageError."""
+def read_trace(path: Path) -> Trace:
+    """The trace in a file. Raises UsageError."""
+    return _trace(path, _state(path))
+
+
+def read_sharegpt(path: Path, most_turns: int) -> Sequence[Sequence[tuple[str, int]]]:
+    """The first messages of the user in each conversation of a file, with the lengths of the replies in words. Raises
+    UsageError."""
+    return _sharegpt(path, most_turns, _state(path))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """What differs between two states of a file. Raises UsageError."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    return state.st_mtime_ns, state.st_size
+
+
+def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise UsageError(f"{path}: larger than {MAX_TRACE_BYTES // 10**6} MB: use a part of it")
@@ -94,18 +110,27 @@ def read_text(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {error}") from error
 
 
-def read_trace(path: Path) -> Trace:
-    """The trace in a file, which is parsed once. Raises UsageError."""
+@lru_cache(maxsize=1)
+def _sharegpt(path: Path, most_turns: int, _of: tuple[int, int]) -> Sequence[Sequence[tuple[str, int]]]:
+    found = list[list[tuple[str, int]]]()
     try:
-        state = path.stat()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
-    return _parsed(path, state.st_mtime_ns, state.st_size)
+        for load in json.loads(_text(path)):
+            turns, messages = list[tuple[str, int]](), load.get("conversations") or ()
+            for asked, reply in zip(messages[::2], messages[1::2], strict=False):
+                if asked["from"] not in ("human", "user") or len(turns) == most_turns:
+                    break
+                turns.append((asked["value"], max(1, len(reply["value"].split()))))
+            found += [turns] if turns else []
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path}: expected ShareGPT conversations (JSON): {error}") from error
+    if not found:
+        raise UsageError(f"{path}: no conversation starts with a user message and a response")
+    return found
 
 
 @lru_cache(maxsize=1)
-def _parsed(path: Path, _mtime_ns: int, _size: int) -> Trace:
-    lines = read_text(path).splitlines()
+def _trace(path: Path, _of: tuple[int, int]) -> Trace:
+    lines = _text(path).splitlines()
     rows, roots = list[TraceRow](), dict[str, str]()
     try:
         header = set(next(csv.reader(lines[:1]), ()))

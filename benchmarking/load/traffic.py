@@ -7,22 +7,21 @@ The limits say which requests are in time. A limit on an unknown time is never m
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import accumulate, count
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.load_doubts import LEAST_GOOD, LIMIT_WORDS, SLO_SHARE, lateness
 from benchmarking.core.records import LOOP, Requests, Scalar
-from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, TraceRow, read_text, read_trace
+from benchmarking.load.traces import MAX_LENGTH, MAX_PAUSE_S, Trace, read_sharegpt, read_trace
 
 
 def limits_text(limits: Mapping[str, float]) -> str:
@@ -345,25 +344,28 @@ class Traffic:
                 raise UsageError(
                     f"{self.file} has sessions, whose turns repeat replies: send text, without --prompt-ids"
                 )
-            blocks: dict[str, str | tuple[int, ...]] = {}
-            first_s = trace.starts_s[0]
-            for number, rows in enumerate(trace.sessions):
-                yield self._session(rows, number, first_s, blocks)
+            blocks: dict[str, list[Any]] = {}
+            for number in range(len(trace.sessions)):
+                yield self._session(trace, number, blocks)
             return
-        pool = self._of_sharegpt() if self.file is not None else None
+        pool = None if self.file is None else read_sharegpt(self.file, self.most_turns)
         for number in count():
             chance = random.Random(f"{self.seed} {self.salt} request {number}")
+            turns: Iterable[tuple[str | tuple[int, ...], int]]
             if pool is not None:
-                yield self._with_pauses(pool[chance.randrange(len(pool))], chance)
+                turns = pool[chance.randrange(len(pool))]
             else:
-                drawn = [
-                    PlannedRequest(
-                        prompt=self.prompt(self.lengths_in.draw(chance), chance),
-                        tokens_out=self.lengths_out.draw(chance),
-                    )
+                turns = [
+                    (self._prompt(self._drawn(self.lengths_in.draw(chance), chance)), self.lengths_out.draw(chance))
                     for _ in range(self.most_turns)
                 ]
-                yield self._with_pauses(drawn, chance)
+            found = list[PlannedRequest]()
+            for place, (prompt, tokens_out) in enumerate(turns):
+                # The user thinks before each message but the first, a tool runs before the other requests.
+                pauses = self.tool_pause if place % (1 + self.tool_calls) else self.think_time
+                pause_s = 0.0 if place == 0 or pauses is None else pauses.draw(chance)
+                found.append(PlannedRequest(prompt=prompt, tokens_out=tokens_out, pause_s=pause_s))
+            yield tuple(found)
 
     def requests(self) -> Iterator[PlannedRequest]:
         """The requests one by one, for a model that keeps no conversations: those of a trace at their own times.
@@ -397,63 +399,45 @@ class Traffic:
             return sum(row.tokens_in for rows in trace.sessions[:number] for row in rows)
         return 0 if self.file is not None else round(number * self.most_turns * self.lengths_in.mean)
 
-    def prompt(self, words: int, chance: random.Random) -> str | tuple[int, ...]:
-        """Text of this many words, or as many token ids, starting with the shared part. The rest of a text begins with
-        a unique number, so that it is not served from a prefix cache."""
-        same = round(words * self.shared_prefix)
+    def _drawn(self, number: int, chance: random.Random) -> list[Any]:
+        """This many words of a text, or token ids, starting with the shared part. The rest of a text begins with a
+        unique number, so that it is not served from a prefix cache."""
+        same = round(number * self.shared_prefix)
         common = random.Random(f"{self.seed} shared") if same else chance  # unused if nothing is shared
         if self.vocabulary is not None:
             ids = range(self.vocabulary)
-            return (*common.choices(ids, k=same), *chance.choices(ids, k=words - same))
-        rest = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, words - same - 1))][: max(0, words - same)]
-        return " ".join([*common.choices(WORDS, k=same), *rest])
+            return [*common.choices(ids, k=same), *chance.choices(ids, k=number - same)]
+        rest = [str(chance.getrandbits(32)), *chance.choices(WORDS, k=max(0, number - same - 1))][: number - same]
+        return [*common.choices(WORDS, k=same), *rest]
 
-    def _with_pauses(self, turns: Sequence[PlannedRequest], chance: random.Random) -> Conversation:
-        """The turns with the pauses before them: the user thinks before each message, a tool runs before the others."""
-        found = list(turns[:1])
-        for place, one in enumerate(turns[1:], 1):
-            pauses = self.tool_pause if place % (1 + self.tool_calls) else self.think_time
-            found.append(one if pauses is None else replace(one, pause_s=pauses.draw(chance)))
-        return tuple(found)
+    def _prompt(self, units: Sequence[Any]) -> str | tuple[int, ...]:
+        """The prompt of these words or token ids."""
+        return " ".join(units) if self.vocabulary is None else tuple(units)
 
-    def _session(
-        self, rows: Sequence[TraceRow], number: int, first_s: float, blocks: dict[str, str | tuple[int, ...]]
-    ) -> Conversation:
-        """A session of a trace that begins at `first_s`. A prompt consists of its blocks, each the same wherever it is
-        named; else of the previous turns and as many further words as its length requires. `blocks` has those made so
-        far."""
-        trace, found, said = self.trace, list[PlannedRequest](), 0
-        assert trace is not None
-        for turn, row in enumerate(rows):
+    def _session(self, trace: Trace, number: int, blocks: dict[str, list[Any]]) -> Conversation:
+        """A session of a trace. A prompt consists of its blocks, each the same wherever it is named; else of the
+        previous turns and as many further words as its length requires. `blocks` has those made so far."""
+        found, said, first_s = list[PlannedRequest](), 0, trace.sessions[0][0].at_s or 0.0
+        for turn, row in enumerate(trace.sessions[number]):
             chance = random.Random(f"{self.seed} {self.salt} request {number}" + (f" turn {turn}" if turn else ""))
             length = max(1, row.tokens_in)
             if row.blocks:
-                size, ids = row.block_tokens, None if self.vocabulary is None else range(self.vocabulary)
-                words, tokens = list[str](), list[int]()
-                for place, name in enumerate(row.blocks[: -(-length // size)]):
+                units, size = list[Any](), row.block_tokens
+                for name in row.blocks[: -(-length // size)]:
                     if name not in blocks:
                         same = random.Random(f"{self.seed} {self.salt} block {name}")
-                        blocks[name] = (
-                            " ".join(same.choices(WORDS, k=size)) if ids is None else tuple(same.choices(ids, k=size))
+                        blocks[name] = same.choices(
+                            WORDS if self.vocabulary is None else range(self.vocabulary), k=size
                         )
-                    block, rest = blocks[name], length - place * size
-                    if isinstance(block, tuple):
-                        tokens += block[:rest]
-                    else:
-                        words.append(block if rest >= size else " ".join(block.split()[:rest]))
-                if (missing := length - size * len(row.blocks)) > 0:
-                    own = self.prompt(missing, chance)
-                    if isinstance(own, tuple):
-                        tokens += own
-                    else:
-                        words.append(own)
-                prompt = " ".join(words) if ids is None else tuple(tokens)
+                    units += blocks[name][: length - len(units)]
+                if len(units) < length:
+                    units += self._drawn(length - len(units), chance)
             else:
-                prompt = self.prompt(max(1, length - said if trace.counts_history else length), chance)
+                units = self._drawn(max(1, length - said if trace.counts_history else length), chance)
             said = row.tokens_in + row.tokens_out
             found.append(
                 PlannedRequest(
-                    prompt=prompt,
+                    prompt=self._prompt(units),
                     tokens_out=max(1, row.tokens_out),
                     offset_s=None if row.at_s is None else row.at_s - first_s,
                     pause_s=row.delay_s,
@@ -461,24 +445,6 @@ class Traffic:
                 )
             )
         return tuple(found)
-
-    def _of_sharegpt(self) -> list[list[PlannedRequest]]:
-        """The first messages of the user in each conversation, with the lengths of the replies in words."""
-        assert self.file is not None
-        found = list[list[PlannedRequest]]()
-        try:
-            for load in json.loads(read_text(self.file)):
-                turns, messages = list[PlannedRequest](), load.get("conversations") or ()
-                for asked, reply in zip(messages[::2], messages[1::2], strict=False):
-                    if asked["from"] not in ("human", "user") or len(turns) == self.most_turns:
-                        break
-                    turns.append(PlannedRequest(prompt=asked["value"], tokens_out=max(1, len(reply["value"].split()))))
-                found += [turns] if turns else []
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{self.file}: expected ShareGPT conversations (JSON): {error}") from error
-        if not found:
-            raise UsageError(f"{self.file}: no conversation starts with a user message and a response")
-        return found
 
 
 def slowed(offsets_s: Sequence[float], rate: float) -> list[float]:

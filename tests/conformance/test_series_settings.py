@@ -18,7 +18,7 @@ from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.provenance import provenance, utc_now
 from benchmarking.core.shared_settings import SHARED, parse_limits
 from benchmarking.load.load_settings import LOAD
-from benchmarking.load.server_load import Generator, Own
+from benchmarking.load.served import Own
 from benchmarking.load.server_plan import servers
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING
@@ -158,9 +158,8 @@ def _series_of_load(*line):
     load_server._check_subject(arguments)
     limits = parse_limits(",".join(arguments.limit), LIMIT_WORDS) if arguments.limit else {}
     traffic, level = load_server._traffics(arguments)[0], load_server._levels(arguments)[0]
-    generator = Generator(cpus=None, others=(), capacity_per_s=None, tokenizer=None)
     target = load_server._target(arguments)
-    load = load_server._server_load(arguments, limits, traffic, target, generator, lambda text: None)
+    load = load_server._server_load(arguments, limits, traffic, target, lambda text: None)
     if arguments.serve is not None:
         load.own = Own(combination=servers(arguments.serve, arguments.sweep, arguments.model_id)[0], is_cold=True)
     run = load.run([load.failed(level, "down")], {}, provenance((), {}, None), utc_now(), is_open=level.is_open)

@@ -330,8 +330,8 @@ def anonymous_run(address, results, monkeypatch, tmp_path):
         "--quiet",
     ]
     arguments = load_server._parser().parse_args([*command, "--anonymous"])
-    target, generator = load_server._named_target(arguments, print), load_server._generator(arguments, None, print)
-    load = load_server._server_load(arguments, {}, load_server._traffics(arguments)[0], target, generator, print)
+    target = load_server._named_target(arguments, print)
+    load = load_server._server_load(arguments, {}, load_server._traffics(arguments)[0], target, print)
     result = results[0]
     facts = {"load": {**result.extra["load"], "url": load.target.url}}
     details = tuple("Connect call failed ('10.9.8.7', 8000)" for _ in result.requests[0].detail)

@@ -12,6 +12,7 @@ import pytest
 from benchmarking.core.errors import UsageError
 from benchmarking.core.load_doubts import LIMIT_WORDS
 from benchmarking.core.shared_settings import parse_limits
+from benchmarking.load import traces
 from benchmarking.load.curve import knee
 from benchmarking.load.results import tails
 from benchmarking.load.traffic import Lengths, Pauses, Traffic, limits_text, slowed
@@ -191,6 +192,15 @@ def test_conversations_of_sharegpt_give_prompts_and_lengths(tmp_path):
     (tmp_path / "talks.json").write_text(json.dumps([{"conversations": SHAREGPT[0]["conversations"] + more}]))
     (turns,) = islice(Traffic(file=tmp_path / "talks.json", turns=5, **DRAWN).conversations(), 1)
     assert [(one.prompt, one.tokens_out) for one in turns] == [("Why?", 3), ("And then?", 1)]
+
+
+def test_a_file_of_conversations_is_parsed_once_for_all_levels(tmp_path, monkeypatch):
+    (tmp_path / "talks.json").write_text(json.dumps(SHAREGPT))
+    parsed, loads = [], json.loads
+    monkeypatch.setattr(traces.json, "loads", lambda text: parsed.append(text) or loads(text))
+    for seed in (1, 2):
+        next(Traffic(file=tmp_path / "talks.json", seed=seed, **DRAWN).conversations())
+    assert len(parsed) == 1
 
 
 def test_the_keys_of_a_series_name_what_differs():
