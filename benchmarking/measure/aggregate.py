@@ -373,12 +373,14 @@ def with_peak(workload: Workload, results: tuple[Result, ...]) -> tuple[Result, 
 
     The best result has the highest rate at its median latency, among results that are not invalid.
     """
-    rates = [rate_of(result) if workload.task == TASK else None for result in results]
-    order = sorted((index for index, rate in enumerate(rates) if rate is not None), key=lambda index: rates[index] or 0)
+    if workload.task != TASK:
+        return results
+    rates = {index: rate for index, result in enumerate(results) if (rate := rate_of(result)) is not None}
+    best = max(rates, key=lambda index: (rates[index], index), default=None)
     changed = list(results)
-    for index in order:
-        result, name, rate = results[index], peak_name(results[index]), rates[index]
-        if index == order[-1] and rate is not None:
+    for index, rate in rates.items():
+        result, name = results[index], peak_name(results[index])
+        if index == best:
             changed[index] = replace(result, metrics={**result.metrics, name: rate})
         else:
             missing = {**result.missing, name: f"{NOT_APPLICABLE}: another size was faster"}

@@ -18,7 +18,8 @@ from benchmarking.core.metrics import NS_PER_S, LaunchFacts, ns_to_s
 from benchmarking.core.records import COUNTER_STALE, FAILED, NOT_APPLICABLE, NOT_RUN, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import by_device
 from benchmarking.measure.context import MeasureContext, Settings
-from benchmarking.measure.memory import PassResult, no_mark
+from benchmarking.measure.memory import PassResult
+from benchmarking.measure.timing import no_mark
 
 PREFERENCE = ("gpu", "soc", "cpu_pkg", "dram")
 """`energy_idle_w`, `power_mean_w` and `power_peak_w` use the first of these domains with an energy; the details hold

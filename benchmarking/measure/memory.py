@@ -16,7 +16,6 @@ import os
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import field
@@ -31,7 +30,7 @@ from benchmarking.core.records import NO_PERMISSION, NOT_APPLICABLE, NOT_RUN, NO
 from benchmarking.devices.support.handles import by_device
 from benchmarking.devices.support.system_values import UnreadableError, gather, matched
 from benchmarking.measure.context import MeasureContext
-from benchmarking.measure.timing import run_untimed
+from benchmarking.measure.timing import calls_for
 
 PEAK = "peak_rss_bytes"
 RESET_PEAK = "5"
@@ -234,7 +233,8 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
             threads.callback(sampler.end)
         is_sampled = sampler is not None or "sampled" in str(method.values["peak_rss_method"])
         least = context.settings.memory_calls if is_sampled else min(1, context.settings.memory_calls)
-        calls = _call(context, least) if run is None else run(least)
+        mean_time_s = 0.0 if handle.has_scripted_clock else MEAN_TIME_S
+        calls = calls_for(context, mean_time_s, least) if run is None else run(least)
         resident = peak_rss_bytes(elsewhere)
         mean_bytes = peak.mean_bytes if isinstance(peak, SampledPeak) else None  # that of the same samples
         if present is not None:
@@ -260,20 +260,6 @@ def memory_pass(context: MeasureContext, run: Callable[[int], int] | None = None
         extra["device_memory_readings"] = sampler.readings
     metrics = {name: float(value) for name, value in together.values.items() if isinstance(value, int | float)}
     return PassResult(metrics=metrics, missing=dict(together.missing), extra=extra)
-
-
-def _call(context: MeasureContext, calls: int) -> int:
-    """Run the calls, and more if the memory mean needs them. Returns their number."""
-    end_s = time.monotonic() + (0.0 if context.handle.has_scripted_clock else MEAN_TIME_S)
-    done = 0
-    while done < calls or (calls and time.monotonic() < end_s):
-        done += run_untimed(context, max(1, calls - done))
-        context.handle.synchronize()
-    return done
-
-
-def no_mark(name: str) -> None:
-    """Ignores marks; for passes that time nothing."""
 
 
 def _sampled(at_rest: Readings, peaks: Reading, state: Readings) -> Readings:

@@ -49,7 +49,7 @@ from benchmarking.core.records import (
 from benchmarking.devices.support.gauges import ProcessTree, open_gauge
 from benchmarking.measure.context import MeasureContext
 from benchmarking.measure.memory import PassResult, memory_pass
-from benchmarking.measure.timing import run_untimed
+from benchmarking.measure.timing import calls_for
 
 MODULE = "benchmarking.measure.monitor"
 INTERVAL_S = 0.1
@@ -364,15 +364,9 @@ def memory_and_usage(
     watched: list[PassResult] = []
 
     def run() -> int:
-        calls = 0
-
-        def run_for(least: int) -> int:
-            nonlocal calls
-            calls = _call_for(context, context.settings.monitor_s, least)
-            return calls
-
-        watched.append(memory_pass(context, run_for))
-        return calls
+        duration_s = context.settings.monitor_s
+        watched.append(memory_pass(context, lambda least: calls_for(context, duration_s, max(1, least))))
+        return watched[0].extra["memory_calls"]
 
     usage = usage_pass(context, device, launch, timed_ns, run)
     return watched[0] if watched else memory_pass(context), usage
@@ -392,9 +386,9 @@ def usage_pass(
     try:
         with monitor:
             if context.handle.is_accelerator:
-                _call_for(context, LEAD_S)
+                calls_for(context, LEAD_S)
             started_at, begin_ns = utc_now(), time.monotonic_ns()
-            calls = _call_for(context, context.settings.monitor_s) if run is None else run()
+            calls = calls_for(context, context.settings.monitor_s) if run is None else run()
             end_ns = time.monotonic_ns()
             monitor.stop()
     except MonitorError as error:
@@ -441,15 +435,6 @@ def _missing_reason(context: MeasureContext, device: Device | None, timed_ns: fl
         requested = f"the {settings.fixed_iterations} requested calls"
         return f"{NOT_RUN}: {requested} take less than the {settings.monitor_s:g} s needed for samples"
     return None
-
-
-def _call_for(context: MeasureContext, duration_s: float, least: int = 1) -> int:
-    """Run calls until the time is over, at least one and at least `least`. Returns their number."""
-    end_ns, calls = time.monotonic_ns() + duration_s * NS_PER_S, 0
-    while calls < max(1, least) or time.monotonic_ns() < end_ns:
-        calls += run_untimed(context, 1)
-        context.handle.synchronize()
-    return calls
 
 
 def _without(why: str) -> PassResult:

@@ -39,7 +39,7 @@ from benchmarking.measure import doubt_rules
 from benchmarking.measure.context import CompileCount, MeasureContext, Report, Reporter, Settings
 from benchmarking.measure.energy import energy_pass
 from benchmarking.measure.latency import LatencyPass, WarmUp, is_too_slow, latency_pass, warm_up
-from benchmarking.measure.memory import PassResult, no_mark
+from benchmarking.measure.memory import PassResult
 from benchmarking.measure.monitor import memory_and_usage
 from benchmarking.measure.timing import (
     LATENCY_WALL,
@@ -47,6 +47,7 @@ from benchmarking.measure.timing import (
     Stopwatch,
     check_requests,
     check_tokens,
+    no_mark,
     phase_reasons,
     phase_series,
     quiet_gc,

@@ -30,10 +30,10 @@ from typing import Any, Literal
 from benchmarking.core.contracts import TOKEN, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import NS_PER_MS, NS_PER_S
 from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import MAX_ARRIVALS, MAX_REQUESTS, Count, Json, Number, Point, PositiveCount, Requests
 
-NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 SPIN_NS = 2_000_000
 """Time before an arrival during which an idle loop polls the clock instead of sleeping, since timers are late."""
 TIMED_OUT = "timed_out"

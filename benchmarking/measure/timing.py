@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -349,8 +350,22 @@ def run_untimed(context: MeasureContext, count: int) -> int:
         return len(operation.keep_in_flight(max(count, 2 * in_flight), now, until_ns, in_flight))
     for _ in range(count):
         operation.reset()
-        operation.run(lambda name: None)
+        operation.run(no_mark)
     return count
+
+
+def no_mark(name: str) -> None:
+    """Ignores marks; for passes that time nothing."""
+
+
+def calls_for(context: MeasureContext, duration_s: float, least: int = 1) -> int:
+    """Run untimed calls until the time is over, and at least as many as given; none if that is 0. Returns their
+    number."""
+    end_s, done = time.monotonic() + duration_s, 0
+    while done < least or (least and time.monotonic() < end_s):
+        done += run_untimed(context, max(1, least - done))
+        context.handle.synchronize()
+    return done
 
 
 def settings_in_flight(settings: Settings, requests: int) -> Settings:
@@ -370,7 +385,7 @@ def settings_in_flight(settings: Settings, requests: int) -> Settings:
     )
 
 
-def check_requests(operation: Operation, point: Point, settings: Settings | None = None) -> None:
+def check_requests(operation: Operation, point: Point, settings: Settings) -> None:
     """Raise BenchhouseError if the number of requests in flight differs from the point's concurrency, or if fewer
     requests are to be timed than are in flight."""
     if operation.requests_in_flight != point.concurrency:
@@ -378,9 +393,9 @@ def check_requests(operation: Operation, point: Point, settings: Settings | None
             f"point {point.label}: concurrency {point.concurrency} was requested, but the runtime keeps "
             f"{operation.requests_in_flight} in flight"
         )
-    if settings is not None and settings.cold_cache and point.concurrency > 1:
+    if settings.cold_cache and point.concurrency > 1:
         raise BenchhouseError(f"point {point.label}: --cold-cache needs one request at a time")
-    fixed = None if settings is None else settings.fixed_iterations
+    fixed = settings.fixed_iterations
     if fixed is not None and fixed < point.concurrency:
         raise BenchhouseError(
             f"point {point.label}: {fixed} timed requests cannot keep {point.concurrency} in flight: use --iterations "

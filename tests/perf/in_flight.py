@@ -24,7 +24,7 @@ from benchmarking.core import plugins
 from benchmarking.core.contracts import Operation
 from benchmarking.core.records import Cell, Point
 from benchmarking.devices.cpu import PLUGIN as CPU
-from benchmarking.measure.memory import no_mark
+from benchmarking.measure.timing import no_mark
 from benchmarking.runtimes.support.worker_threads import WorkersOperation
 from benchmarking.workloads.support.resolve import resolve
 

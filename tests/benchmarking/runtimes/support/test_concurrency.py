@@ -68,16 +68,16 @@ class Calls(Operation):
 
 
 def test_wrong_number_of_requests_in_flight_is_not_measured():
-    check_requests(Calls(4), FOUR)
-    check_requests(Calls(), ALONE)
+    check_requests(Calls(4), FOUR, settings("quick"))
+    check_requests(Calls(), ALONE, settings("quick"))
     with pytest.raises(
         BenchhouseError, match="b2 s8 c4: concurrency 4 was requested, but the runtime keeps 2 in flight"
     ):
-        check_requests(Calls(2), FOUR)
+        check_requests(Calls(2), FOUR, settings("quick"))
     with pytest.raises(BenchhouseError, match="but the runtime keeps 1 in flight"):
-        check_requests(Calls(), FOUR)
+        check_requests(Calls(), FOUR, settings("quick"))
     with pytest.raises(BenchhouseError, match="b2 s8: concurrency 1 was requested, but the runtime keeps 2 in flight"):
-        check_requests(Calls(2), ALONE)
+        check_requests(Calls(2), ALONE, settings("quick"))
     with pytest.raises(BenchhouseError, match="3 timed requests cannot keep 4 in flight: use --iterations 40 or more"):
         check_requests(Calls(4), FOUR, settings("quick", iterations=3))
     check_requests(Calls(4), FOUR, settings("quick", iterations=4))
