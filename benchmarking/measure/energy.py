@@ -224,7 +224,10 @@ class WindowReading:
         if domain is None or handle.momentary_power_w() is not None:
             self._power = PowerSamples(handle.momentary_power_w, handle.now_ns)
         else:
-            self._power = CounterSamples(lambda: _joules(handle.energy_j(), domain), handle.now_ns)
+            self._power = CounterSamples(
+                lambda: _joules(reading, domain) if domain in (reading := handle.energy_j()).values else None,
+                handle.now_ns,
+            )
 
     def __enter__(self) -> Self:
         return self
