@@ -36,8 +36,7 @@ PRIVATE = 0o600
 
 def main() -> int:
     """Run the server that is described on stdin (one JSON line: command, variables, cpus, log, grace_s) until stdin
-    closes. Writes one JSON line when it has started, or could not be, one when it has ended by itself, and one when all
-    its processes are gone."""
+    closes. Writes one JSON line when it has started, or could not be, and one when it has ended by itself."""
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Handled rather than ignored, which the server would inherit.
@@ -62,8 +61,7 @@ def main() -> int:
         if server.poll() is not None and not has_said and not living(server):
             say(ended=server.returncode)
             has_said = True
-    killed = end(server, job["grace_s"])
-    say(killed=killed, left=len(living(server)))
+    end(server, job["grace_s"])
     return 0
 
 
@@ -73,17 +71,15 @@ def say(**message: Any) -> None:
         print(json.dumps(message), flush=True)
 
 
-def end(server: Popen[str], grace_s: float) -> int:
-    """End the server's processes, each by one SIGTERM; returns how many had to be killed after the grace period."""
+def end(server: Popen[str], grace_s: float) -> None:
+    """End the server's processes: each by one SIGTERM, and those left after the grace period by SIGKILL."""
     _signal(server, living(server), is_kill=False)
     if _are_gone(server, grace_s):
-        return 0
-    killed = living(server)
+        return
     deadline_s = time.monotonic() + KILLED_S
     while living(server) and time.monotonic() < deadline_s:  # again, since a process may start others at this moment
         _signal(server, living(server), is_kill=True)
         _are_gone(server, POLL_S)
-    return len(killed)
 
 
 def living(server: Popen[str]) -> list[psutil.Process]:

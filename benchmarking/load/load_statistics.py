@@ -205,11 +205,9 @@ class Window:
 def window_of(requests: Requests, level: Level) -> Window | None:
     """The steady window; None if the requests start all at once, or if it has hardly any completions."""
     bounds = _bounds(requests, level)
-    if bounds is None:
+    if bounds is None or bounds[0] >= bounds[1]:
         return None
     start, end = bounds
-    if start >= end:
-        return None
     seconds = (end - start) / MS_PER_S
     times = tuple(zip(requests.sent_ms, requests.end_ms, strict=True))
     ended = [

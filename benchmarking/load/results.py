@@ -204,7 +204,7 @@ def result_of(
             del metrics[name]
             missing[name] = CORRELATED
     done = tuple(repetition for repetition in repetitions if isinstance(repetition, Requests))
-    about_level = {**facts, **({"is_at_once": True} if level.is_at_once else {})}
+    about_level: dict[str, Json] = {**facts, **({"is_at_once": True} if level.is_at_once else {})}
     if limits and traffic.required_share != LEAST_GOOD:
         about_level[REQUIRED] = traffic.required_share
     if limits and any(one.kind == LATE for one in made.doubts):

@@ -89,9 +89,8 @@ class Keeper:
         """How the server ended, if it did within the limit: by itself, since its keeper was not told to end it."""
         if self._ended is None:
             with suppress(queue.Empty):
-                message = self._messages.get(timeout=limit_s) or {}
-                is_own = "ended" in message  # else the keeper ended it, or has ended
-                self._ended = _exit_words(message["ended"]) if is_own else "its keeper process was killed"
+                message = self._messages.get(timeout=limit_s)
+                self._ended = "its keeper process was killed" if message is None else _exit_words(message["ended"])
         return self._ended
 
     def close(self) -> None:

@@ -63,6 +63,10 @@ CONNECT_S = 10.0
 """Time limit of the first connection to the server."""
 Measured = tuple[Run, KeyboardInterrupt | None]
 """The run of a load, and the Ctrl-C that ended it early."""
+UNKNOWN_MODEL = "unknown"
+"""The model of a server that did not start, if no other one of the command named its own."""
+MOST_NAMED = 5
+"""Models of a server that are named."""
 ACTIVITY = ("cpu_pressure_before", "run_queue_wait_share", "busy_threads", "steal_share", "cpu_ticks")
 
 
@@ -420,12 +424,6 @@ class Activity:
         elapsed_s = time.monotonic() - self._start_s
         values = machine_state.differences(self._before, machine_state.counters(processes=self._pids), elapsed_s).values
         return {"elapsed_s": elapsed_s, **{name: values[name] for name in ACTIVITY if name in values}}
-
-
-UNKNOWN_MODEL = "unknown"
-"""The model of a server that did not start, if no other one of the command named its own."""
-
-MOST_NAMED = 5
 
 
 def measurements_of_own(
