@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, count, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -469,9 +469,12 @@ def _address(flag: str, url: str) -> str:
 
 
 def _written(run: Run, folder: Path) -> Path:
-    """The run file. Raises StorageError."""
+    """The run file, which replaces none: servers that do not start are several runs in one second. Raises
+    StorageError."""
     spool.prepare(folder)
-    path = folder / f"load_{spool.file_name(run.cell, run.started_at)}.json"
+    name = f"load_{spool.file_name(run.cell, run.started_at)}"
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    path = next(path for name in names if not (path := folder / f"{name}.json").exists())
     text = json.dumps(redacted(to_json(run)), ensure_ascii=False, allow_nan=False) + "\n"
     with storage_errors(f"cannot write {path}", "choose another --output-dir"):
         journal.replace(path, text)

@@ -220,7 +220,7 @@ class WindowReading:
         self._before = handle.energy_j()
         self.start_ns = handle.now_ns()
         # The device's instantaneous power, or its main counter if it has none.
-        domain = next((domain for domain in PREFERENCE if domain in handle.energy_j().values), None)
+        domain = next((domain for domain in PREFERENCE if domain in self._before.values), None)
         if domain is None or handle.momentary_power_w() is not None:
             self._power = PowerSamples(handle.momentary_power_w, handle.now_ns)
         else:

@@ -135,6 +135,12 @@ def test_the_generators_capacity_its_processors_and_the_servers_metrics_are_stor
     assert run.provenance.command[:3] == ("benchhouse", "load", "--url")  # as it is typed
 
 
+def test_runs_that_start_in_the_same_second_have_files_of_their_own(stored, tmp_path):
+    runs = [replace(stored[1], run_id=uuid7()) for _ in range(3)]
+    paths = [load_server._written(run, tmp_path) for run in runs]
+    assert [json.loads(path.read_text())["run_id"] for path in paths] == [run.run_id for run in runs]
+
+
 def test_a_server_that_repeats_the_key_does_not_get_it_into_any_output(tmp_path, monkeypatch, capsys):
     key = "local 4f1c-9d27+x"
     said = json.dumps({"error": {"message": f"{'a' * 180} Incorrect API key provided: {key}"}})

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from operator import itemgetter
 
 import psutil
 import pytest
@@ -107,7 +108,7 @@ def stored(command, tmp_path_factory):
 
 
 def runs_in(folder):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("load_*.json"))]
+    return sorted((json.loads(path.read_text()) for path in folder.glob("load_*.json")), key=itemgetter("started_at"))
 
 
 def test_each_combination_is_a_run_of_its_own_series_in_one_session(stored):

@@ -189,8 +189,8 @@ def test_peak_power_of_a_counter_is_its_steepest_rise(monkeypatch):
 def test_a_counter_that_cannot_be_read_for_a_moment_costs_a_sample(fake, monkeypatch):
     """As of Apple's IOReport. The thread takes no samples here."""
     monkeypatch.setattr(energy.threading, "Thread", lambda **_: SimpleNamespace(start=list, join=list))
-    handle, readings = fake.handle(), [Readings(values={"soc": joules}) for joules in (1.0, 1.0, 1.0, 8.0)]
-    readings.insert(3, Readings(missing={"soc": "not_supported: IOReport"}))
+    handle, readings = fake.handle(), [Readings(values={"soc": joules}) for joules in (1.0, 1.0, 8.0)]
+    readings.insert(2, Readings(missing={"soc": "not_supported: IOReport"}))
     handle.energy_j = lambda: readings.pop(0)
     with energy.WindowReading(handle) as reading:
         assert reading.window(calls=1).joules == {"soc": 7.0}
