@@ -218,9 +218,9 @@ def _notes(findings: Sequence[Finding]) -> list[str]:
             f"on at most {PARAMETERS.false_alarms:.0%} of the checks), and by more than {PARAMETERS.min_change:.0%}"
             + ("" if any(one.verdict in BAD for one in findings) else ": nothing here regressed")
         )
-    if any(finding.verdict == "not confirmed" for finding in findings):
+    if any(_confirmed_if(finding) is not None for finding in findings):
         lines.append(
-            "not confirmed: the limit of a fresh session is wider than the expected range, since the machine may still "
+            "the limit by which a fresh session confirms is wider than the expected range, since the machine may still "
             "be in the state that raised the alarm"
         )
     if any(finding.judgement is not None and finding.judgement.borrowed for finding in findings):

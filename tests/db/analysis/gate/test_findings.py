@@ -166,7 +166,7 @@ def test_only_a_reproduced_regression_is_confirmed():
     assert f"in a fresh session 10.1 ms (confirmed above {limit})" in sentence(gone)
     text = " ".join(gate_text([gone]).split())
     assert f"10.1 confirmed above {limit} ms" in text
-    assert "the limit of a fresh session is wider than the expected range" in text
+    assert "the limit by which a fresh session confirms is wider than the expected range" in text
 
 
 @pytest.mark.parametrize(
