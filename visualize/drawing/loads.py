@@ -243,12 +243,14 @@ def _within_limits(levels: Sequence[tuple[Row, bool | None]], name_of: Callable[
 
 
 def _holds(row: Row) -> bool | None:
-    """Whether a level holds the limits; None if too few requests tell, or something else than the server disturbed
-    it."""
+    """Whether a level holds the limits, as `curve.holds`; None if too few requests tell, something else than the server
+    disturbed it, or none was sent."""
     if NOT_MET & {*row["doubts"]}:
         return False
     share, count, needed = row["other_metrics"].get(GOOD_SHARE), number_sent(row), float(row["required_share"])
-    if share is None or row["status"] != "ok":
+    if row["status"] != "ok":
+        return False if count else None
+    if share is None:
         return None
     invalid = (doubt["kind"] for doubt in json.loads(row["extra"])["doubts"] if doubt["severity"] == "invalid")
     if disturbing(invalid, facts_of(row), is_met=share >= needed):

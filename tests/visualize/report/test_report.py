@@ -414,6 +414,16 @@ def test_load_tests_are_drawn_by_level_with_separate_loops(store, report):
     assert page.count("Test CPU (server) · some-engine · float32</li>") == 4
 
 
+def test_a_level_of_which_every_request_failed_misses_the_limits(store, report):
+    run = make_load(rates=(1.0, 2.0, 4.0), **SESSION)
+    sent = {"requests_sent": 100.0}
+    low, middle, high = (replace(one, metrics={**one.metrics, **sent, "goodput_share": 1.0}) for one in run.results)
+    failed = replace(middle, status="failed", error="none of 100 requests succeeded", metrics=sent, validity=None)
+    store(replace(run, results=(low, failed, high)))
+    (found,) = section(report(name="r.md"), "Under load")
+    assert "99% of the requests were within the limits up to 1 request/s" in found
+
+
 def test_the_findings_of_loads_are_their_highest_rates_without_advice_on_launches(store, report):
     many = make_load(engine="other", rates=(2.0,), metrics={"requests_sent": 200.0}, **SESSION)
     store(make_load(rates=(1.0, 4.0), **SESSION), many)
