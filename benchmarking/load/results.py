@@ -209,13 +209,18 @@ def result_of(
         about_level[REQUIRED] = traffic.required_share
     if limits and any(one.kind == LATE for one in made.doubts):
         about_level[SHARE_IN_TIME] = max(share_in_time(requests, limits) for requests in done)
+    extra = dict(made.extra)
+    if made.status == "failed" and done:  # what is known of a level without any success
+        sent = median(map(len, done))
+        metrics |= {"requests_sent": sent, "requests_failed": sent, **({"goodput_share": 0.0} if limits else {})}
+        extra["custom_metrics"] = {name: {"unit": _unit(name), "better": _better(name)} for name in metrics}
     return replace(
         made,
         metrics=metrics,
         missing=missing,
         ci_scope=made.ci_scope if "latency_ci_low_ms" in metrics else None,
         requests=done,
-        extra={**made.extra, "load": about_level},
+        extra={**extra, "load": about_level},
     )
 
 

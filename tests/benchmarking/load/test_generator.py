@@ -183,6 +183,7 @@ def test_a_refused_connection_is_a_failed_result_with_its_reason():
     result = run_jumping(run())
     assert result.status == "failed"
     assert "3 refused" in result.error
+    assert result.metrics == {"requests_sent": 3.0, "requests_failed": 3.0}
 
 
 @pytest.mark.parametrize(("host", "error"), [("127.0.0.1", None), ("10.0.0.1", "certificate")])
