@@ -9,7 +9,7 @@ The difference is first tested after --rounds. Results are paired by round, so t
 While the confidence interval of a point extends beyond 2 %, more rounds are measured, up to --max-rounds or --budget.
 The test corrects for these looks, so that they add no false positives.
 
-The exit code is 1 if a point failed, and 3 if no point has a verdict. With --fail-on slower it gates CI, without any
+The exit code is 1 if a point failed, and 3 if no point has an interval. With --fail-on slower it gates CI, without any
 history: 1 also if B is slower, and 3 if that is not known.
 """
 

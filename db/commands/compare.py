@@ -7,8 +7,8 @@ is split by a field, and each value is compared with the baseline.
 
 Sides that ran interleaved (benchhouse ab, --interleave, several runtimes in one command) are compared round by round.
 Other comparisons need a history of at least five sessions for a verdict, of two servers five loads of each in turns;
-without it only the difference is shown. The exit code tells whether any point has a verdict; with --fail-on slower,
-also which one.
+without it only the difference is shown. The exit code tells whether any point has an interval to judge by; with
+--fail-on slower, also what the verdicts are.
 """
 
 from __future__ import annotations

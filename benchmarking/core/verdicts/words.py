@@ -8,8 +8,8 @@ nights before it):
     not judged        neither could be shown; the reason is given, and the interval if there is one
     trend             the values moved slowly and steadily, so no single change is to blame
 
-A comparison ends with 3 if no point has a verdict, whatever the command. --fail-on slower[,not-judged] makes it a gate
-of CI:
+A comparison ends with 3 if no point has an interval to judge by, whatever the command. --fail-on slower[,not-judged]
+makes it a gate of CI:
 
     slower       1 if any point became worse (slower, more memory); 3 if that is not known of a point, because it has
                  no interval, looks worse without enough evidence for a verdict, or varies so much that not even a
@@ -174,7 +174,7 @@ EXIT_GATE_FAILED = 4
 """What the warehouse's child process answers for a failed gate; its 1 is an error."""
 HELP = (
     "slower (or worse, more, regression): exit code 1 if B is slower at a point, 3 if one has no interval, looks "
-    "slower, or is too noisy; slower,not-judged: 3 if any has no verdict (default: 3 if no point has one)"
+    "slower, or is too noisy; slower,not-judged: 3 if any has no verdict (default: 3 if no point has an interval)"
 )
 
 
@@ -199,8 +199,8 @@ def conditions(text: str) -> tuple[Condition, ...]:
 
 def outcome(judgements: Sequence[Judgement], metric: Metric, asked: Sequence[Condition]) -> Outcome:
     """What the conditions make of the judgements of all points that both sides have; without conditions, whether any
-    of them is a verdict."""
-    if not asked:  # any verdict will do
+    of them has an interval."""
+    if not asked:
         if any(judgement.scope is not None for judgement in judgements):
             return Outcome(exit_code=EXIT_OK, text="")
         return Outcome(exit_code=EXIT_NOT_ENOUGH_DATA, text="no point has a verdict")

@@ -149,11 +149,11 @@ class Comparison:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no point has a verdict."""
+        """Whether no point has an interval to judge by."""
         return all(finding.judgement.scope is None for finding in self.findings)
 
     def gate(self, metric: Metric, asked: Sequence[Condition]) -> Outcome:
-        """What `--fail-on` makes of it; without it, whether any point has a verdict."""
+        """What `--fail-on` makes of it; without it, whether any point has an interval."""
         return outcome([finding.judgement for finding in self.findings], metric, asked)
 
 
