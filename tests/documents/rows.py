@@ -208,7 +208,7 @@ ROWS = (
         "variants of a benchmark, and runtimes of models",
         "plugins runtimes eager compiled kernelized",
     ),
-    Row(TRANSFORMERS, "`gpu_metrics` in the file", AS, "", "name benchmarking.core.scenario_file:gpu_metrics"),
+    Row(TRANSFORMERS, "`gpu_metrics` in the file", AS, "", "name benchmarking.core.scenario_file:gpu_summary"),
     Row(PROFILER, "`profiler.py`", AS, "", "line profiler.py"),
     Row(PROFILER, "`--model` (default distilbert-base-uncased)", AS, "", "line profiler.py --model"),
     Row(PROFILER, "`--batch-size` (4), `--sequence-length` (128)", AS, "", "flag profile --sequence-length 64"),
