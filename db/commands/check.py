@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[QualityCheck]] | str:
     """The findings and the quality of the results to judge, or why there are none at all."""
-    from db.analysis.selection import OTHER_NEWEST, Selection, id_prefixes, shared_prefixes
+    from db.analysis.selection import OF_RUNS, OF_SESSIONS, OTHER_NEWEST, Selection, shared_prefixes
 
     Selection.parse(arguments.selection)  # an error also where there is no warehouse yet
     words = ("latest", *OTHER_NEWEST)
@@ -131,10 +131,9 @@ def _judge(arguments: argparse.Namespace) -> tuple[Sequence[Finding], Sequence[Q
         refresh_changes(arguments.db_path, metrics, lock_timeout_s=arguments.lock_timeout)
     scope, is_alike = Scope(run=arguments.run, session=session), True
     with open_to_read(arguments) as warehouse:
-        for flag, prefix in (("run", scope.run), ("session", scope.session)):
-            asked = [] if prefix is None else id_prefixes(Selection.parse(f"{flag}={prefix}"))
-            for shared in shared_prefixes(warehouse, asked):
-                raise UsageError(f"--{flag} {shared}: give more of the one to judge")
+        for flag, prefix, sql in (("run", scope.run, OF_RUNS), ("session", scope.session, OF_SESSIONS)):
+            if prefix is not None and (shared := shared_prefixes(warehouse, [(prefix, f"{flag}s", sql)])):
+                raise UsageError(f"--{flag} {shared[0]}: give more of the one to judge")
         if scope == Scope() and (chosen := newest(warehouse, selection, metrics)) is not None:
             scope, is_alike = Scope(session=chosen.session_id), chosen.kind is None
             _note_other_kinds(chosen)

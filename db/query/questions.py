@@ -596,7 +596,8 @@ def _other_columns(name: str, sql: str, warehouse: Warehouse) -> str:
         stored = [row["name"] for row in warehouse.query(OTHER_KEYS).dicts()]
         keys = dict.fromkeys([*LOAD_METRIC.findall(view_query("load_curve")), *stored])
         known |= {key: f"other_metrics[{literal(key)}]" for key in keys}
-    words = "_".join(SHORT_WORDS.get(word, word) for word in name.lower().split("_")).split("_")
+    full = "_".join(SHORT_WORDS.get(word, word) for word in name.lower().split("_"))
+    words = full.split("_")
 
     def unlike(column: str) -> tuple[int, bool, int]:
         """How many of the words it lacks, whether it is no column, and how many words it has."""
@@ -607,10 +608,9 @@ def _other_columns(name: str, sql: str, warehouse: Warehouse) -> str:
         )
         return lacks, known[column] != column, len(own)
 
-    ranked = sorted(known, key=unlike)
-    least = unlike(ranked[0])[0] if ranked else len(words)
-    meant = [known[column] for column in ranked if unlike(column)[0] == least < len(words)][:3]
-    full = "_".join(words)
+    ranked = sorted((unlike(column), place, column) for place, column in enumerate(known))
+    least = ranked[0][0][0] if ranked else len(words)
+    meant = [known[column] for (lacks, *_), _, column in ranked if lacks == least < len(words)][:3]
     if full in known:
         meant = [known[full]]
     elif have := [row["table_name"] for row in warehouse.query(HAVE_COLUMN, [name]).dicts()]:
