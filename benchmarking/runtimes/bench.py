@@ -156,6 +156,8 @@ class BenchOperation(Operation):
             raise BenchhouseError(
                 f"work() of {type(self.bench).__name__} may declare {', '.join(WORK)}: got {unknown[0]!r}"
             )
+        if wrong := [value for value in declared.values() if not math.isfinite(value) or value < 0]:
+            raise BenchhouseError(f"work() of {type(self.bench).__name__} takes numbers from 0: got {wrong[0]:g}")
         counted = self._counted() if len(declared) < len(WORK) else Readings()
         kind, flops_by_device = kind_of(self._device.type), counted.values.get(BY_DEVICE)
         used = flops_by_device if isinstance(flops_by_device, dict) else {}
@@ -206,6 +208,7 @@ class SelfTimedOperation(BenchOperation):
         self._rates: list[float] = []
 
     def run(self, mark: Mark) -> None:
+        self._own_ns = {}  # a time that only some calls report is not one of the others
         with memory_errors(f"running {self._label}"):
             if self._has_first_token:
                 self._own_ns[TIME_TO_FIRST_TOKEN] = self._measured_ns("measure_time_to_first_token")

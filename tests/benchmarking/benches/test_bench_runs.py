@@ -194,6 +194,29 @@ def test_unknown_names_in_work_fail_the_point(write, measure):
     assert "work() of Logged may declare flops, bytes_accessed: got 'flop'" in measure()[0].results[0].error
 
 
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "-1"])
+def test_work_that_is_no_amount_fails_the_point(write, measure, value):
+    write("one.py", logging(f"    def work(self):\n        return {{'flops': {value}}}"))
+    assert "work() of Logged takes numbers from 0: got" in measure()[0].results[0].error
+
+
+def test_a_time_that_a_benchmark_reports_for_one_call_is_not_that_of_the_others(write, measure):
+    body = """
+    from benchmarking import TimingResult
+    class Streaming(ModelBenchmark):
+        configs = [BenchmarkConfig(name="streaming", iterations=3, warmup_iterations=1)]
+        calls = 0
+        def setup_model(self): ...
+        def measure_latency(self):
+            self.calls += 1
+            return TimingResult(latency=0.01, time_to_first_token=0.005 if self.calls == 1 else None)
+    """
+    write("one.py", body)
+    (result,) = measure(iterations=None)[0].results
+    assert [series.metric for series in result.samples if series.phase == "measure"] == ["latency_wall"]
+    assert "time_to_first_token_ms" not in result.metrics
+
+
 def test_work_of_a_torch_benchmark_is_counted(write, measure):
     body = """
     class Torch(ModelBenchmark):
