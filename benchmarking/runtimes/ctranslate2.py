@@ -116,10 +116,12 @@ class CTranslate2(GenerativeEngine):
             return Ct2Model(path, compute_type(cell), common.EngineSettings.of(cell), place_of(cell.device))
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
-        if cell.workload.source == "file":
+        workload = cell.workload
+        if workload.source == "file":
             return None
         folder = self.model_path(cell)
         kind, place = compute_type(cell), place_of(cell.device)
+        name = workload.path if workload.source == "local" else workload.model_id
         lines = [
             *binding_lines(cell.cpu_list),
             "import ctranslate2",
@@ -129,9 +131,13 @@ class CTranslate2(GenerativeEngine):
             "generator = ctranslate2.Generator(",
             f"    path, device={place!r}, compute_type={kind!r}, intra_threads={cell.num_threads or 0}",
             ")",
-            f"tokenizer = transformers.AutoTokenizer.from_pretrained({cell.workload.model_id!r})",
-            f"tokens = tokenizer.convert_ids_to_tokens(tokenizer.encode({EXAMPLE_TEXT!r}))",
-            f"results = generator.generate_batch([tokens] * {point.batch_size}, max_length={point.new_tokens})",
+            f"tokenizer = transformers.AutoTokenizer.from_pretrained({name!r})",
+            "# token 17 is 't17' in the converted files",
+            f"tokens = [f't{{token}}' for token in tokenizer.encode({EXAMPLE_TEXT!r})]",
+            "results = generator.generate_batch(",
+            f"    [tokens] * {point.batch_size}, max_length={point.new_tokens}, include_prompt_in_result=False,",
+            "    end_token=f't{tokenizer.eos_token_id}',",
+            ")",
             "texts = [tokenizer.decode(result.sequences_ids[0]) for result in results]",
         ]
         return "\n".join(lines)

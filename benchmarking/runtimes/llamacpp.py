@@ -19,7 +19,7 @@ from benchmarking.core.contracts import Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceKind
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.plugins import has, is_installed, is_processor
+from benchmarking.core.plugins import is_installed, is_processor
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import parts
 from benchmarking.runtimes.support.engines import engine_session as common
@@ -175,19 +175,35 @@ class LlamaCpp(GenerativeEngine):
             return llama_cpp_python.PythonBinding(file, settings, points, placed)
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
-        """The command of llama.cpp's own server: its slots are the rows of the point's batch."""
-        if has(cell.device.type, lambda kind: not kind.is_processor) or self.further_builds(cell):
+        """The command of llama.cpp's own server: its slots are the rows of the point's batch. None for drafted tokens
+        and for layers on a GPU, whose flags differ between versions."""
+        settings = common.EngineSettings.of(cell)
+        if not is_processor(cell.device.type) or settings.is_speculative or settings.gpu_layers:
             return None
-        path, settings = self.model_path(cell), common.EngineSettings.of(cell)
+        path = self.model_path(cell)
         file = path / GGUF_FILE if path.is_dir() else path
         tokens = point.batch_size * (settings.context_depth + (point.sequence_length or 0) + (point.new_tokens or 0))
-        words = ["llama-server", "--model", str(file), "--parallel", str(point.batch_size), "--ctx-size", str(tokens)]
-        words += [] if settings.threads is None else ["--threads", str(settings.threads)]
-        words += [] if settings.batch_threads is None else ["--threads-batch", str(settings.batch_threads)]
-        cache = settings.kv_cache_type
-        words += [] if cache is None else ["--cache-type-k", cache, "--cache-type-v", cache]
-        words = words if cell.cpu_list is None else ["taskset", "-c", cell.cpu_list, *words]
-        return f"{build_path_lines(file)[0]}\n$ {shlex.join(words)}"
+        flash = settings.flash_attention
+        flags = {
+            "--model": file,
+            "--parallel": point.batch_size,
+            "--ctx-size": tokens,
+            "--threads": settings.threads,
+            "--threads-batch": settings.batch_threads,
+            "--cache-type-k": settings.kv_cache_type,
+            "--cache-type-v": settings.kv_cache_type,
+            "--flash-attn": None if flash == common.FLASH_ATTENTION.values[0] else flash,
+            "--lora": settings.lora,
+        }
+        lines = [build_path_lines(file)[0]]
+        if cell.workload.source != "file":
+            lines += [
+                "# its tokens are numbers (17 is t17), and none ends a text: to serve text, convert the model and its",
+                "# tokenizer by llama.cpp's convert_hf_to_gguf.py",
+            ]
+        pinned = [] if cell.cpu_list is None else ["taskset", "-c", cell.cpu_list]
+        values = (word for flag, value in flags.items() if value is not None for word in (flag, str(value)))
+        return "\n".join([*lines, f"$ {shlex.join([*pinned, 'llama-server', *values])}"])
 
     def import_libraries(self) -> None:
         if is_installed(MAIN):
@@ -215,7 +231,7 @@ def _with_counted_layers(device: Device, workload: Workload, options: Mapping[st
         total = llama_cpp_python.layer_count(Path(str(workload.path)))
     else:
         total = 1 + next((int(str(workload.config[key])) for key in LAYERS if key in workload.config), MOST_LAYERS)
-    is_all = given == ALL_ON_GPU or str(given).startswith("-") or (str(given).isdigit() and int(str(given)) >= total)
+    is_all = given == ALL_ON_GPU or str(given).startswith("-") or (str(given).isdecimal() and int(str(given)) >= total)
     others = {key: value for key, value in options.items() if key != name}
     if is_processor(device.type):
         return others if str(given) == "0" else {**others, name: total if is_all else given}
@@ -246,7 +262,10 @@ class InProcessServer(llama_cpp_python.LlamaModel):
         self.placed = placed
         self.batches_calls = not settings.context_depth  # a context is in one slot, and requests may go to any
         self._has_token_ids = has_token_ids
-        parameters = self._parameters(file, draft)
+        try:
+            parameters = self._parameters(file, draft)
+        except OverflowError as error:
+            raise UnsupportedError(f"llama.cpp takes no number as large as one of the options: {error}") from error
         before, log = llama_cpp_python.listed_by_xllamacpp(), LibraryLog()
         try:
             with log:
@@ -327,7 +346,7 @@ class InProcessServer(llama_cpp_python.LlamaModel):
         parameters.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
         if settings.lora is not None:
             adapter = xllamacpp.CommonAdapterLoraInfo()
-            adapter.path = str(Path(settings.lora).expanduser())
+            adapter.path = str(settings.lora)
             parameters.lora_adapters = [adapter]
         kinds = xllamacpp.common_speculative_type
         if draft is not None:

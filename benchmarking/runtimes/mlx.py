@@ -190,13 +190,13 @@ class MlxModel(common.EngineModel):
         mlx.core.clear_cache()
 
 
-def _load(folder: Path, adapter: str | None) -> Any:
+def _load(folder: Path, adapter: Path | None) -> Any:
     """A model loaded by mlx-lm; code in its folder is never run. Raises BenchhouseError."""
     from mlx_lm.utils import load_adapters, load_model
 
     try:
         model = load_model(folder, trust_remote_code=False)[0]
-        return model if adapter is None else load_adapters(model, str(Path(adapter).expanduser()))
+        return model if adapter is None else load_adapters(model, str(adapter))
     except (ValueError, FileNotFoundError, KeyError, TypeError) as error:
         raise BenchhouseError(f"mlx-lm cannot load {adapter or folder}: {first_line(error)}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,7 +51,7 @@ def opened(name: str, workload: Workload, point: Point = POINT, **options: Any) 
     )
     if runtime.has_build(cell):
         runtime.prepare(cell, [point], BuildStore(), "if_needed")
-    session = runtime.open(cell, SimpleNamespace(), contextmanager(lambda stage: iter([None])), [point])
+    session = runtime.open(cell, SimpleNamespace(), lambda stage: nullcontext(), [point])
     operation = session.operation(point)
     yield session, operation
     operation.close()

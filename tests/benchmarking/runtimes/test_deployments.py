@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,8 @@ def own_cache(tmp_path_factory):
         yield
 
 
-def lines_of(folder, runtime, precision="float32", *, new_tokens=None, **more):
-    """The lines for a batch of two, after the build is made."""
+def lines_of(folder, runtime, precision="float32", *, new_tokens=None, unchecked=None, **more):
+    """The lines for a batch of two, after the build is made. `unchecked` are settings whose files do not exist."""
     request = Request(
         model_id=str(folder),
         device="cpu",
@@ -67,7 +68,8 @@ def lines_of(folder, runtime, precision="float32", *, new_tokens=None, **more):
     plugin = plugins.runtime(runtime)
     if plugin.has_build(plan.cell):
         plugin.prepare(plan.cell, plan.points, BuildStore(), "if_needed")
-    return plugin.deployment(plan.cell, plan.points[0])
+    cell = replace(plan.cell, runtime_mode={**plan.cell.runtime_mode, **(unchecked or {})})
+    return plugin.deployment(cell, plan.points[0])
 
 
 def run(lines):
@@ -130,20 +132,37 @@ def test_openvino_lines_have_the_settings_of_the_configuration(models):
         assert str(compiled.get_property("PERFORMANCE_HINT")).endswith("THROUGHPUT" if concurrency else "LATENCY")
 
 
-def test_ctranslate2_lines_generate_text(models):
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_ctranslate2_lines_continue_the_text_as_the_model_does(models, precision):
     pytest.importorskip("ctranslate2")
-    names = run(lines_of(models["decoder"], "ctranslate2", "int8", new_tokens=(4,)))
+    import torch
+    from transformers import LlamaForCausalLM
+
+    names = run(lines_of(models["decoder"], "ctranslate2", precision, new_tokens=(4,)))
+    prompt = torch.tensor([names["tokenizer"].encode("An example of your text.")])
+    model = LlamaForCausalLM.from_pretrained(models["decoder"])
+    expected = model.generate(prompt, max_new_tokens=4, do_sample=False)[0, prompt.shape[1] :].tolist()
+    found = [result.sequences_ids[0] for result in names["results"]]
+    assert [len(tokens) for tokens in found] == [4, 4]
+    assert found == [expected] * 2 or precision == "int8"
     assert len(names["texts"]) == 2
-    assert names["generator"].compute_type.startswith("int8")
+    assert names["generator"].compute_type.startswith(precision)
 
 
 def test_the_server_of_llamacpp_gets_the_file_and_the_settings(models):
     pytest.importorskip("xllamacpp")
     found = lines_of(
-        models["decoder"], "llamacpp", "int8", new_tokens=(4,), num_threads=2, options={"kv_cache_type": "f32"}
+        models["decoder"],
+        "llamacpp",
+        "int8",
+        new_tokens=(4,),
+        num_threads=2,
+        options={"kv_cache_type": "f32", "flash_attention": "on"},
+        unchecked={"lora": "/adapters/one.gguf"},
     )
-    comment, command = found.splitlines()
-    assert comment.startswith("# ")
+    *comments, command = found.splitlines()
+    assert all(comment.startswith("# ") for comment in comments)
+    assert "to serve text, convert the model" in found
     words = shlex.split(command.removeprefix("$ "))
     values = dict(zip(words[1::2], words[2::2], strict=True))
     assert words[0] == "llama-server"
@@ -155,7 +174,15 @@ def test_the_server_of_llamacpp_gets_the_file_and_the_settings(models):
         "--threads-batch": "2",
         "--cache-type-k": "f32",
         "--cache-type-v": "f32",
+        "--flash-attn": "on",
+        "--lora": "/adapters/one.gguf",
     }
+
+
+def test_no_server_of_llamacpp_is_named_that_would_not_draft(models):
+    pytest.importorskip("xllamacpp")
+    for drafting in ({"draft_model": "/models/draft.gguf"}, {"ngram_lookup": 2}):
+        assert lines_of(models["decoder"], "llamacpp", new_tokens=(4,), unchecked=drafting) is None
 
 
 def test_a_binding_comes_before_the_imports(models):

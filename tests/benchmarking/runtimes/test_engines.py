@@ -115,6 +115,27 @@ def test_pipeline_generates_eagers_tokens_and_stores_its_own_times(llama: Worklo
     assert 0 < own["engine_time_to_first_token"] < own["latency_request"]
 
 
+@pytest.mark.parametrize("name", ["llamacpp", "openvino-genai"])
+def test_a_call_of_one_token_has_no_time_per_later_token(name: str, llama: Workload) -> None:
+    precision = "float16" if name == "openvino-genai" else "float32"
+    with opened(name, llama, replace(POINT, new_tokens=1), precision=precision) as (_, operation):
+        called(operation)
+        assert operation.runtime_times_ns().keys() == {"engine_time_to_first_token", "latency_request"}
+        assert metrics_of(operation).keys() == {"engine_time_to_first_token_ms"}
+
+
+def test_a_number_beyond_llama_cpps_own_is_refused(llama: Workload) -> None:
+    needs_xllamacpp("llamacpp")
+    for option in ("context_depth", "ngram_lookup", "batch_threads"):
+        with (
+            pytest.raises(UnsupportedError, match="takes no number as large as one of the options"),
+            opened("llamacpp", llama, **{option: str(10**12)}),
+        ):
+            pass
+    with pytest.raises(UsageError, match="--gpu-layers takes a whole number: got '²'"):
+        installed("llamacpp").mode(CPU, llama, {"gpu_layers": "²"})
+
+
 @pytest.mark.parametrize("name", [*ENGINES, "openvino-genai"])
 def test_every_call_computes_its_prompt_again(name: str, llama: Workload) -> None:
     """With a prefix cache that is on by default, the first token would be as fast as any other."""

@@ -28,7 +28,7 @@ from benchmarking.core.errors import (
 )
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.metrics import NS_PER_MS, CustomMetric
+from benchmarking.core.metrics import MS_PER_S, NS_PER_S, CustomMetric
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Precision, Readings, Scalar
 from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.workloads.support.families import plugin_of
@@ -138,7 +138,7 @@ class EngineSettings:
     ngram_lookup: int = 0
     draft_tokens: int | None = None
     has_prefix_cache: bool = False
-    lora: str | None = None
+    lora: Path | None = None
     quantization: str | None = None
     """The name of the quantized type; None for floating point."""
     gpu_layers: int | None = None
@@ -166,7 +166,7 @@ class EngineSettings:
             ngram_lookup=number(NGRAM_LOOKUP) or 0,
             draft_tokens=number(DRAFT_TOKENS),
             has_prefix_cache=text(PREFIX_CACHE) == ON,
-            lora=text(LORA),
+            lora=None if (lora := text(LORA)) is None else Path(lora).expanduser(),
             quantization=text(QUANTIZATION),
             gpu_layers=number(GPU_LAYERS),
             split_mode=text(SPLIT_MODE) or SPLIT_MODE.values[0],
@@ -342,13 +342,12 @@ class EngineOperation(Operation):
         """`prepared` are the inputs made by the model's tokenizer."""
         new_tokens = point.new_tokens or 0
         self.items_per_call = point.batch_size
-        self.new_tokens = new_tokens
+        self.new_tokens: int = new_tokens
         self.tokens_per_call = point.batch_size * new_tokens
         self.prompt_tokens_per_call = point.batch_size * (point.sequence_length or 0) or None
         self._request = request
         self._prepared = prepared
         self._settings = settings
-        self._new_tokens = new_tokens
         self._reports: list[EngineReport] = []
 
     def reset(self) -> None:
@@ -356,26 +355,26 @@ class EngineOperation(Operation):
             self._request.reset()
 
     def run(self, mark: Mark) -> tuple[tuple[int, ...], ...]:
-        arrived = Arrivals(self.items_per_call, self._new_tokens, mark)
+        arrived = Arrivals(self.items_per_call, self.new_tokens, mark)
         try:
             self._request.generate(arrived)
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise OutOfMemoryError(f"out of memory in the engine: {first_line(error)}") from error
             raise
-        return tuple(tuple(row[: self._new_tokens]) for row in arrived.tokens)
+        return tuple(tuple(row[: self.new_tokens]) for row in arrived.tokens)
 
     def problem(self, output: tuple[tuple[int, ...], ...]) -> str | None:
         lengths = sorted({len(row) for row in output})
-        if len(output) != self.items_per_call or lengths != [self._new_tokens]:
-            return f"token count: {len(output)} rows of {lengths}, expected {self._new_tokens} each"
+        if len(output) != self.items_per_call or lengths != [self.new_tokens]:
+            return f"token count: {len(output)} rows of {lengths}, expected {self.new_tokens} each"
         return None
 
     def readings(self, output: Any) -> Readings:
         return self._prepared.readings()
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
-        return self._request.next_token_logits(text, self._new_tokens)
+        return self._request.next_token_logits(text, self.new_tokens)
 
     def count(self) -> Readings:
         why = f"{NOT_SUPPORTED}: operators are counted in torch models only"
@@ -389,27 +388,29 @@ class EngineOperation(Operation):
 
     def runtime_times_ns(self) -> Mapping[str, int]:
         report = self._request.report()
+        if self.new_tokens < 2:  # engines report 0, -1 or the time of something else where no token follows the first
+            report = replace(report, per_token_s=None)
         self._reports.append(report)
         times = {ENGINE_FIRST: report.first_s, ENGINE_PER_TOKEN: report.per_token_s, LATENCY_REQUEST: report.total_s}
-        return {name: round(seconds * 1e9) for name, seconds in times.items() if seconds is not None}
+        return {name: round(seconds * NS_PER_S) for name, seconds in times.items() if seconds is not None}
 
     def metrics(self) -> Sequence[CustomMetric]:
         """The engine's own times, the acceptance of proposed tokens, and the reused share of the prompts."""
-        times = (
-            CustomMetric(name=f"{name}_ms", value=1e9 / NS_PER_MS * median(values), unit="ms")
+        found = [
+            CustomMetric(name=f"{name}_ms", value=MS_PER_S * median(values), unit="ms")
             for name, values in (
                 (ENGINE_FIRST, [report.first_s for report in self._reports if report.first_s is not None]),
                 (ENGINE_PER_TOKEN, [report.per_token_s for report in self._reports if report.per_token_s is not None]),
             )
             if values
-        )
-        found, drafted = [*times], sum(report.drafted_tokens for report in self._reports)
+        ]
+        drafted = sum(report.drafted_tokens for report in self._reports)
         if self._settings.is_speculative and drafted:
             accepted = sum(report.accepted_tokens for report in self._reports)
             found.append(CustomMetric(name="draft_acceptance_rate", value=accepted / drafted, better="higher"))
             if passes := sum(report.verifications for report in self._reports if report.verifications is not None):
-                length = CustomMetric(name="mean_accepted_length", value=1 + accepted / passes, unit="tokens")
-                found.append(replace(length, better="higher"))
+                length = 1 + accepted / passes
+                found.append(CustomMetric(name="mean_accepted_length", value=length, unit="tokens", better="higher"))
         prompts = sum(report.prompt_tokens for report in self._reports)
         if self._settings.has_prefix_cache and prompts:
             share = sum(report.reused_tokens for report in self._reports) / prompts

@@ -355,7 +355,6 @@ class PythonBinding(LlamaModel):
             for option in ("type_k", "type_v")
         }
         threads = {"n_threads": settings.threads, "n_threads_batch": settings.batch_threads}
-        lora = None if settings.lora is None else str(Path(settings.lora).expanduser())
         is_split = len(placed.devices) > 1
         split_mode = f"LLAMA_SPLIT_MODE_{settings.split_mode.upper() if is_split else 'NONE'}"
         printed: list[str] = []
@@ -372,7 +371,7 @@ class PythonBinding(LlamaModel):
                     offload_kqv=placed.is_on_gpu,
                     op_offload=placed.is_on_gpu,
                     no_perf=False,
-                    lora_path=lora,
+                    lora_path=None if settings.lora is None else str(settings.lora),
                     logits_all=False,
                     verbose=False,
                     **{name: value for name, value in threads.items() if value is not None},
