@@ -141,7 +141,7 @@ class FormatError(StorageError):
     """A file is truncated, has an unknown format, or was written by a newer version."""
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException | str) -> str:
     """The first line of a library's message; the rest is usually advice for the library's own users."""
     return str(error).strip().split("\n")[0]
 

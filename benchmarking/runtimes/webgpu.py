@@ -42,7 +42,6 @@ class WebGpu(BrowserRuntime):
     name = "webgpu"
     script = SCRIPT
     profiled_as = "WebGpuExecutionProvider"
-    uses_gpu = True
     declared_options = (IO_MODE,)
 
     def emulated_on(self, device: Device) -> str | None:

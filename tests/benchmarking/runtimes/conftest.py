@@ -144,7 +144,6 @@ def open_page() -> Callable[..., Any]:
             script=runtime.script,
             provider={"name": name, **({"deviceType": "cpu"} if name == "webnn" else {})},
             profiled_as=runtime.profiled_as,
-            uses_gpu=runtime.uses_gpu,
             num_threads=num_threads,
             flags=flags.get(name, ()),
             io_mode=io_mode,

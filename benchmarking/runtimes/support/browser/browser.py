@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from benchmarking.core.child_process import program
-from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, is_out_of_memory
+from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, first_line, is_out_of_memory
 from benchmarking.core.lazy_modules import psutil
 from benchmarking.core.records import NOT_SUPPORTED, Readings
 
@@ -123,7 +123,7 @@ class Browser:
             self.version: str = self._browser.version
             self._page: Any = self._browser.new_page()
             self._page.on("console", keep_message)
-            self._page.on("pageerror", lambda error: self._errors.append(first_line(str(error))))
+            self._page.on("pageerror", lambda error: self._errors.append(first_line(error)))
             self._page.goto(url, timeout=START_TIMEOUT_MS)
             self._page.wait_for_function("globalThis.benchhouse !== undefined", timeout=START_TIMEOUT_MS)
         except Error as error:
@@ -161,7 +161,7 @@ class Browser:
 
     def _reason(self, error: Exception) -> str:
         """The reason of an error; with the console's last error for a page that has crashed or closed."""
-        reason = first_line(str(error).partition("Error: ")[2] or str(error))
+        reason = first_line(str(error).partition("Error: ")[2] or error) or "no reason given"
         is_gone = any(word in reason.lower() for word in GONE_WORDS)
         last = self._errors[-1] if is_gone and self._errors else None
         return reason if last is None or last in reason else f"{reason} (the console's last error: {last})"
@@ -178,11 +178,6 @@ def with_one_feature_list(flags: Sequence[str]) -> list[str]:
     features = [flag.removeprefix(FEATURES) for flag in flags if flag.startswith(FEATURES)]
     others = [flag for flag in flags if not flag.startswith(FEATURES)]
     return [*others, FEATURES + ",".join(features)] if features else others
-
-
-def first_line(text: str) -> str:
-    """The first line that is not empty; a stack trace follows it."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
 
 
 BROWSER_VARIABLE = "BENCHHOUSE_BROWSER"
@@ -254,7 +249,6 @@ class BrowserMemory:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._no_such_process = psutil.NoSuchProcess
         self._processes: list[Any] = []
         for process_id in browser.process_ids():
             with suppress(psutil.NoSuchProcess):  # it ended after the listing
@@ -269,7 +263,7 @@ class BrowserMemory:
         """Current resident memory of the page's process and the GPU process; shared pages count in both."""
         total = 0
         for process in self._processes:
-            with suppress(self._no_such_process):
+            with suppress(psutil.NoSuchProcess):
                 total += int(process.memory_info().rss)
         return total
 

@@ -43,8 +43,6 @@ class BrowserRuntime(Runtime):
     """The package's bundle that the page loads; the bundles compute differently. Tests load another one."""
     profiled_as: str
     """The provider's name in ONNX Runtime's profiles."""
-    uses_gpu: bool = False
-    """Whether outputs can stay on a GPU."""
     serves = False
     prepares = True
     needs_no_torch = True
@@ -87,7 +85,6 @@ class BrowserRuntime(Runtime):
             num_threads=num_threads(cell),
             flags=flags,
             io_mode=io_mode,
-            uses_gpu=self.uses_gpu,
             is_fixed=is_fixed,
         )
 

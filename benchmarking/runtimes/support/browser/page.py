@@ -20,6 +20,7 @@ from dataclasses import asdict
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 from benchmarking.builds.store import Build, BuildKey, BuildStore
 from benchmarking.core.child_process import program, run_program
@@ -201,8 +202,6 @@ class PageSettings:
     """The browser's flags."""
     io_mode: str
     """host or device. With device, inputs, outputs and tensors passed between graphs stay on the GPU."""
-    uses_gpu: bool = False
-    """Whether outputs can stay on a GPU."""
     is_fixed: bool = False
     """Whether graphs are opened separately for each point, at its sizes."""
 
@@ -213,6 +212,7 @@ class ModelPage:
     def __init__(self, executable: Path, library: Library, settings: PageSettings) -> None:
         """Start the server, the browser and the library. Raises BenchhouseError."""
         self.settings = settings
+        self._is_on_device = settings.io_mode == "device"
         self._graphs: Mapping[str, Any] = {}
         with ExitStack() as started:
             self._site = Site()
@@ -238,14 +238,14 @@ class ModelPage:
         size = sum(path.stat().st_size for group in paths.values() for path in group)
         if size >= MAX_BUNDLE_BYTES:
             raise UnsupportedError(f"the graphs have {size} bytes, but WebAssembly can address {MAX_BUNDLE_BYTES} only")
-        self._graphs = graphs_description(bundle, on_device=self.settings.io_mode == "device")
+        self._graphs = graphs_description(bundle, on_device=self._is_on_device)
         files = {}
-        for name, (model, *weights) in paths.items():
-            for path in (model, *weights):
-                self._site.put(f"build/{path.name}", path)
-            external = [{"path": path.name, "url": f"build/{path.name}"} for path in weights]
-            on_device = self._graphs[name]["on_device"] if self.settings.uses_gpu else []
-            files[name] = {"url": f"build/{model.name}", "external": external, "onDevice": on_device}
+        for name, group in paths.items():
+            urls = [f"build/{quote(path.name)}" for path in group]  # a user's file may be named "my model #1.onnx"
+            for url, path in zip(urls, group, strict=True):
+                self._site.put(url, path)
+            external = [{"path": path.name, "url": url} for url, path in zip(urls[1:], group[1:], strict=True)]
+            files[name] = {"url": urls[0], "external": external, "onDevice": self._graphs[name]["on_device"]}
         self.browser.call("fetch", files)
 
     def open(self, dimensions: Mapping[str, int] | None = None) -> Mapping[str, Any]:
@@ -264,7 +264,7 @@ class ModelPage:
             "kind": bundle.kind,
             "graphs": self._graphs,
             "inputs": arrays,
-            "onDevice": self.settings.uses_gpu and self.settings.io_mode == "device",
+            "onDevice": self._is_on_device,
             "batchSize": point.batch_size,
             "newTokens": point.new_tokens,
             "encodePhase": bundle.encode_phase,

@@ -1,7 +1,7 @@
 // Calls made from a bundle's graphs, by its kind: the same work in the same order and with the same marks as the other
 // runtimes' calls. Only the call itself is in the timed region.
 
-import { zeros } from "./tensors.js";
+import { numbers, zeros } from "./tensors.js";
 
 const last = (values) => values[values.length - 1];
 
@@ -140,8 +140,8 @@ class Denoiser extends Call {
   }
 
   denoised(latents, noise, keep, add) {
-    const from = latents.data;
-    const by = noise.data;
+    const from = numbers(latents);
+    const by = numbers(noise);
     const to = new from.constructor(from.length);
     for (let i = 0; i < to.length; i += 1) to[i] = Math.fround(from[i] * keep) + Math.fround(by[i] * add);
     return new this.ort.Tensor(latents.type, to, latents.dims);
@@ -150,7 +150,8 @@ class Denoiser extends Call {
 
 // The first of the largest logits of the last position, for each sequence.
 function greedy(logits) {
-  const { data, dims } = logits;
+  const data = numbers(logits);
+  const { dims } = logits;
   const vocabulary = last(dims);
   const perSequence = data.length / dims[0];
   return Array.from({ length: dims[0] }, (_, sequence) => {

@@ -22,6 +22,14 @@ export function arrayOf(dtype) {
   return array;
 }
 
+// The numbers of a tensor on the host. Without float16 arrays they are bits, in another order than the numbers.
+export function numbers({ type, data }) {
+  if (type === "float16" && data instanceof Uint16Array) {
+    throw new Error("this browser has no Float16Array, which the loop of a float16 model needs: update the browser");
+  }
+  return data;
+}
+
 const elements = (shape) => shape.reduce((product, size) => product * size, 1);
 
 export const zeros = (ort, dtype, shape) => new ort.Tensor(dtype, new (arrayOf(dtype))(elements(shape)), shape);

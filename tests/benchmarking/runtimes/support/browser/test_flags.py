@@ -64,6 +64,25 @@ def test_webnn_stays_on_with_the_flags_of_the_gpu(url):
 
 
 @REAL_BROWSER
+def test_float16_in_a_browser_without_such_arrays_is_refused_instead_of_comparing_bits(url):
+    """-1 has larger bits than 2."""
+    call = """async (type) => {
+        const { callOf } = await import(new URL("calls.js", location.href));
+        const data = type === "float16" ? new Uint16Array([0x4000, 0xbc00]) : new Float32Array([2, -1]);
+        const logits = { type, data, dims: [1, 1, 2], dispose() {} };
+        const graph = { feeds: {}, fetched: [], states: [], inputs: [], result: "logits" };
+        const plan = { kind: "decoder", graphs: { decode: graph }, newTokens: 1, batchSize: 1 };
+        const sessions = { decode: { run: async () => ({ logits }) } };
+        const { tokens } = await callOf({}, sessions, plan, {}, () => {}).run(() => {});
+        return tokens;
+    }"""
+    with opened(url, ()) as browser:
+        assert browser._page.evaluate(call, "float32") == [[0]]
+        with pytest.raises(browser._error, match="this browser has no Float16Array"):
+            browser._page.evaluate(call, "float16")
+
+
+@REAL_BROWSER
 def test_gpu_flags_without_a_gpu_give_no_software_adapter(url):
     with opened(url, webgpu_flags(software=False, platform="linux")) as browser:
         found = browser.call("adapter")

@@ -83,11 +83,11 @@ EMBED = ("Gather", ("embedding", "ids"), "embedded", {})
 PAST = State(input="past", output="present", first=("batch", 0, WIDTH))
 
 
-def forward(folder):
+def forward(folder, name="model"):
     nodes = [EMBED, ("MatMul", ("embedded", "head"), "scores", {}), ("Tanh", ("scores",), "out", {})]
     fields = {"feeds": {"ids": "inputs.input_ids"}, "result": "out", "result_name": "logits"}
     return Bundle(
-        kind="forward", exporter="by hand", graphs={"model": graph(folder, "model", nodes, ["ids"], ["out"], **fields)}
+        kind="forward", exporter="by hand", graphs={"model": graph(folder, name, nodes, ["ids"], ["out"], **fields)}
     )
 
 
@@ -284,6 +284,11 @@ def test_unloadable_graph_has_the_librarys_message(page, tmp_path):
     page.fetch(tmp_path, bundle)
     with pytest.raises(BenchhouseError, match=r"the page failed at open: "):
         page.open()
+
+
+def test_a_files_name_may_have_characters_that_addresses_do_not(page, workload, tmp_path):
+    operation = loaded(page, forward(tmp_path, "mein Modell #1 50%? ü"), tmp_path, workload)
+    assert operation.arrays(operation.run(lambda name: None))["logits"].shape == (2, 3, VOCABULARY)
 
 
 def test_a_bundle_larger_than_webassembly_is_refused(page, tmp_path, monkeypatch):
