@@ -24,7 +24,18 @@ from typing import TYPE_CHECKING, Any
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.metrics import CustomMetric
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Rebuild, Scalar, Workload
+from benchmarking.core.records import (
+    NOT_SUPPORTED,
+    Cell,
+    Device,
+    Json,
+    Point,
+    Precision,
+    Readings,
+    Rebuild,
+    Scalar,
+    Workload,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,9 +159,10 @@ class Operation(FamilyOperation):
     def arrays(self, output: Any) -> Mapping[str, np.ndarray]:
         return {}
 
-    @abstractmethod
     def count(self) -> Readings:
         """`flops` and `bytes_accessed` of a call, counted during one extra, slow run; or why they are unknown."""
+        why = f"{NOT_SUPPORTED}: operators are counted in torch models only"
+        return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
 
     def verified(self) -> Mapping[str, Json]:
         """What the calls really ran on, read back once after the timed calls; may call again under a profiler.

@@ -20,7 +20,7 @@ from benchmarking.core.device_contracts import (
     Placement,
 )
 from benchmarking.core.errors import BenchhouseError
-from benchmarking.core.plugins import how_to_install, processor
+from benchmarking.core.plugins import how_to_install, is_processor, processor
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
 from benchmarking.devices.support import ort_providers as directml
@@ -55,6 +55,11 @@ FACTS = {
     "AUTO": {},
 }
 """Names of facts and OpenVINO's properties, by kind of device."""
+
+
+def device_name(device: Device) -> str:
+    """OpenVINO's name for a device: "GPU.0" for openvino:GPU.0, "CPU" for device cpu."""
+    return "CPU" if is_processor(device.type) else device.selector.partition(":")[2]
 
 
 def import_openvino() -> Any:

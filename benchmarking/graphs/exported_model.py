@@ -61,14 +61,14 @@ def why_not(
     workload: Workload,
     precision: Precision | None = None,
     formats: Sequence[str] = ("onnx",),
-    convert_bundle: Collection[Precision] = QUANTIZED,
+    converted: Collection[Precision] = QUANTIZED,
 ) -> str | None:
-    """None, or why this model and task cannot be exported, or why its files cannot run at a precision. `reads` are the
-    graph file formats that the runtime reads, `converted` the precisions that it makes from float32 graphs."""
+    """None, or why this model and task cannot be exported, or why its files cannot run at a precision. `formats` are
+    the graph files that the runtime reads, `converted` the precisions that it makes from float32 graphs."""
     if workload.source == "file":
         if format_of(workload) not in formats:
             return f"{workload.model_id} is a file in {format_of(workload)} format, which this runtime does not read"
-        other = None if precision is None else why_not_precision(workload, precision, convert_bundle)
+        other = None if precision is None else why_not_precision(workload, precision, converted)
         if other is not None:
             return other
     recipe = recipe_of(workload)

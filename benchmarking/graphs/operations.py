@@ -24,7 +24,7 @@ from benchmarking.core.contracts import TOKEN, Mark, Operation
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler
-from benchmarking.core.records import NOT_SUPPORTED, Json, Point, Readings, Workload
+from benchmarking.core.records import Json, Point, Readings, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.workloads.support.denoising import Step, step_between
 from benchmarking.workloads.support.families import plugin_of
@@ -88,10 +88,6 @@ class GraphOperation(Operation):
 
     def profiler(self, folder: Path, synchronize: Callable[[], None]) -> CallProfiler | None:
         return None if self.make_profiler is None else self.make_profiler(folder)
-
-    def count(self) -> Readings:
-        why = f"{NOT_SUPPORTED}: operators are counted in torch models only"
-        return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
 
     def verified(self) -> Mapping[str, Json]:
         """What the runner verified about its calls."""

@@ -143,7 +143,7 @@ class LlamaCpp(GenerativeEngine):
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """A float32 model has a float32 cache by default, as in every runtime here; llama.cpp's own default is f16."""
-        settings = dict(super().mode_at(precision, mode))
+        settings = super().mode_at(precision, mode)
         return {common.KV_CACHE_TYPE.name: "f32", **settings} if precision == "float32" else settings
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
@@ -195,9 +195,10 @@ class LlamaCpp(GenerativeEngine):
             "--flash-attn": None if flash == common.FLASH_ATTENTION.values[0] else flash,
             "--lora": settings.lora,
         }
-        lines = [build_path_lines(file)[0]]
+        lines = []
         if cell.workload.source != "file":
-            lines += [
+            lines = [
+                build_path_lines(file)[0],
                 "# its tokens are numbers (17 is t17), and none ends a text: to serve text, convert the model and its",
                 "# tokenizer by llama.cpp's convert_hf_to_gguf.py",
             ]

@@ -18,7 +18,7 @@ from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import has, how_to_install, is_installed, is_processor, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.openvino import OpenVinoHandle, import_openvino
+from benchmarking.devices.openvino import OpenVinoHandle, device_name, import_openvino
 from benchmarking.devices.support.binding import binding_lines
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.workloads.support.exported_folder import export_facts, is_export
@@ -116,7 +116,7 @@ class OpenVino(Runtime):
         return (HINT, dynamic, QUANTIZATION, *((CACHE,) if _generates(workload) else ()))
 
     def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        from benchmarking.runtimes.support.openvino.compile import check_dot_products, device_name
+        from benchmarking.runtimes.support.openvino.compile import check_dot_products
 
         mode = super().mode(device, workload, options)
         if "quantization" in mode:
@@ -153,7 +153,6 @@ class OpenVino(Runtime):
     def deployment(self, cell: Cell, point: Point) -> str | None:
         from benchmarking.graphs.exported_model import example_inputs
         from benchmarking.runtimes.support.openvino.compile import (
-            device_name,
             find_build,
             graph_file,
             is_concurrent,
@@ -195,7 +194,7 @@ class OpenVino(Runtime):
         import_openvino()
 
     def open(self, cell: Cell, handle: DeviceHandle, stage: Stage, points: Sequence[Point]) -> Session:
-        from benchmarking.runtimes.support.openvino.compile import check_capabilities, device_name
+        from benchmarking.runtimes.support.openvino.compile import check_capabilities
         from benchmarking.runtimes.support.openvino.openvino_session import OpenVinoSession
         from benchmarking.workloads.support.processing import open_processing
 

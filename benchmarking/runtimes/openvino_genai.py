@@ -29,8 +29,8 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import MS_PER_S
 from benchmarking.core.plugins import version_of
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Workload
-from benchmarking.devices.openvino import import_openvino, last_line
+from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
+from benchmarking.devices.openvino import device_name, import_openvino, last_line
 from benchmarking.runtimes.support.engines import engine_session as common
 from benchmarking.runtimes.support.engines.engine_runtime import STDOUT, GenerativeEngine, LibraryLog
 from benchmarking.runtimes.support.engines.weight_files import FLOAT_TYPES, GGUF_FILE, gguf_build, why_not_gguf
@@ -84,16 +84,22 @@ class OpenVinoGenai(GenerativeEngine):
         """The device was found by OpenVINO itself; what is left is whether the plugin loads in GenAI's OpenVINO."""
         core = import_openvino().Core()
         try:
-            core.get_property(unit_of(device), "FULL_DEVICE_NAME")
+            core.get_property(device_name(device), "FULL_DEVICE_NAME")
         except RuntimeError as error:
             return f"OpenVINO {version_of('openvino')} cannot use {device.selector}: {last_line(error)}"
         return None
 
     def supports(self, device: Device, workload: Workload, precision: Precision) -> str | None:
-        if unit_of(device) == AUTOMATIC:
+        if device_name(device) == AUTOMATIC:
             return f"OpenVINO GenAI's pipeline runs on one device: name it instead of {device.selector}"
         reason = super().supports(device, workload, precision)
         return reason or (None if workload.source == "file" else why_not_gguf(workload))
+
+    def mode(self, device: Device, workload: Workload, options: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        mode = super().mode(device, workload, options)
+        if device_name(device).startswith(NPU) and common.KV_CACHE_TYPE.name in mode:
+            raise UnsupportedError("--kv-cache-type: OpenVINO GenAI chooses the type itself on an NPU: omit the option")
+        return mode
 
     def build(self, cell: Cell) -> tuple[BuildKey, Make]:
         name = common.EngineSettings.of(cell).quantization or FLOAT_TYPES[cell.precision]
@@ -119,15 +125,10 @@ class OpenVinoGenai(GenerativeEngine):
                 file_bytes=path.stat().st_size,
             )
         with stage("to_device"):
-            return GenaiModel(path, settings, weights, unit_of(cell.device), points)
+            return GenaiModel(path, settings, weights, device_name(cell.device), points)
 
     def import_libraries(self) -> None:
         import openvino_genai  # noqa: F401
-
-
-def unit_of(device: Device) -> str:
-    """OpenVINO's name of a device: "CPU", "GPU.1", "NPU"."""
-    return device.selector.partition(":")[2] or CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ class GenaiModel(common.EngineModel):
             "quantized_type": weights.type,
             "kv_cache_type": compiled.get(CACHE_TYPE, properties.get(CACHE_TYPE)),
             "compute_type": compiled.get(PRECISION, properties.get(PRECISION)),
-            "num_threads": settings.threads,
+            "num_threads": properties.get(THREADS),
             "model_size_bytes": weights.file_bytes,
         }
 
@@ -185,6 +186,7 @@ class GenaiModel(common.EngineModel):
 
 
 DEVICES, PRECISION, CACHE_TYPE = "EXECUTION_DEVICES", "INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION"
+THREADS = "INFERENCE_NUM_THREADS"
 """OpenVINO's names of properties."""
 
 
@@ -206,7 +208,7 @@ def pipeline_properties(
         CACHE_TYPE: settings.kv_cache_type or CACHE_TYPES[0],
     }
     if settings.threads is not None and unit.startswith(CPU):
-        properties["INFERENCE_NUM_THREADS"] = settings.threads
+        properties[THREADS] = settings.threads
     return properties
 
 

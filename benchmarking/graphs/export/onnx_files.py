@@ -274,8 +274,10 @@ def _tensors(values: Iterable[Any]) -> tuple[Tensor, ...]:
             name=value.name,
             dtype=_dtype(value.type.tensor_type.elem_type),
             shape=tuple(
-                dimension.dim_param if dimension.HasField("dim_param") else dimension.dim_value
-                for dimension in value.type.tensor_type.shape.dim
+                dimension.dim_value
+                if dimension.HasField("dim_value")
+                else dimension.dim_param or f"{value.name}.{axis}"
+                for axis, dimension in enumerate(value.type.tensor_type.shape.dim)
             ),
         )
         for value in values

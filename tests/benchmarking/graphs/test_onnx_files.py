@@ -40,6 +40,12 @@ def test_free_axes_are_named_also_inside_sums(tmp_path):
     assert outputs == (Tensor(name="y", dtype="float32", shape=("batch", "2*sequence + batch", 32)),)
 
 
+def test_a_size_that_a_file_leaves_open_is_a_free_dimension_and_not_0(tmp_path):
+    inputs, outputs = onnx_files.tensors(saved(tmp_path, length=None, out_length=0))
+    assert inputs[0].shape == ("s1", "x.1", 64)
+    assert outputs[0].shape == ("s1", 0, 32)
+
+
 def test_source_lines_of_nodes_are_removed(tmp_path):
     path = saved(tmp_path)
     onnx_files.name_free_axes(path, AXES)

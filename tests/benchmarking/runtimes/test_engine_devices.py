@@ -279,12 +279,15 @@ def test_the_pipelines_compiled_device_and_types_are_read_back(llama: Workload) 
     assert openvino_genai.read_back("  EXECUTION_DEVICES: (GPU.0)\n", "GPU")["EXECUTION_DEVICES"] == "(GPU.0)"
 
 
-def test_a_pipeline_on_an_npu_has_fixed_lengths_and_no_types() -> None:
+def test_a_pipeline_on_an_npu_has_fixed_lengths_and_no_types(llama: Workload) -> None:
     engine = pytest.importorskip("openvino_genai")
     npu = openvino_genai.pipeline_properties(engine, "NPU", EngineSettings(), [POINT])
     assert npu == {"MAX_PROMPT_LEN": 24, "MIN_RESPONSE_LEN": 12}
     on_gpu = openvino_genai.pipeline_properties(engine, "GPU.1", EngineSettings(threads=2), [POINT])
     assert (on_gpu["INFERENCE_PRECISION_HINT"], "INFERENCE_NUM_THREADS" in on_gpu) == ("f16", False)
+    device = Device(type="openvino", selector="openvino:NPU", found=True)
+    with pytest.raises(UnsupportedError, match="--kv-cache-type: OpenVINO GenAI chooses the type itself on an NPU"):
+        openvino_genai.PLUGIN.mode(device, llama, {"kv_cache_type": "f32"})
     auto = Device(type="openvino", selector="openvino:AUTO", found=True)
     assert "runs on one device: name it instead of openvino:AUTO" in openvino_genai.PLUGIN.supports(
         auto, None, "float16"

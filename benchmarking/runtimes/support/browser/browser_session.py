@@ -20,7 +20,14 @@ from benchmarking.core.records import Cell, Json, Point, Readings
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.graphs.bundle import Bundle, bundle_facts, check_weights, read_bundle
 from benchmarking.graphs.exported_model import find_bundle, sizes_at
-from benchmarking.graphs.operations import Generation, GraphOperation, operation_of, result_outputs, start_tokens_of
+from benchmarking.graphs.operations import (
+    Generation,
+    GraphOperation,
+    denoising_steps,
+    operation_of,
+    result_outputs,
+    start_tokens_of,
+)
 from benchmarking.runtimes.support.browser.browser import BrowserMemory
 from benchmarking.runtimes.support.browser.page import ModelPage
 from benchmarking.runtimes.support.onnxruntime.kernel_profile import (
@@ -97,9 +104,6 @@ class PageOperation(Operation):
 
     def readings(self, output: int) -> Readings:
         return self._inner.readings(self._on_host(output)) | self._memory.readings()
-
-    def count(self) -> Readings:
-        return self._inner.count()
 
     def verified(self) -> Mapping[str, Json]:
         return profile_of(self._page)
@@ -217,8 +221,6 @@ def page_inputs(
         inputs[PROMPT] = prompt.astype(dtype)
     if bundle.kind != "denoiser":
         return inputs, {}
-    from benchmarking.graphs.operations import denoising_steps
-
     steps = denoising_steps(bundle, point)
     graph = bundle.graphs[MODEL]
     by_source = {source: graph.input(tensor).dtype for tensor, source in graph.feeds.items()}

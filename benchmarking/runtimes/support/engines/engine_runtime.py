@@ -56,7 +56,6 @@ from benchmarking.runtimes.support.engines.engine_session import (
     EngineSession,
     EngineSettings,
     checked_settings,
-    quantized_mode,
 )
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.graph_file import format_of
@@ -175,7 +174,21 @@ class GenerativeEngine(Runtime):
         return {**mode, QUANTIZATION.name: str(stored_type)}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        return quantized_mode(self.name, {**self.quantized, **self.given_types}, precision, mode)
+        """With the name of the quantized type where the precision has some, the first by default. Raises UsageError for
+        a type that belongs to another precision."""
+        types = {**self.quantized, **self.given_types}
+        at_precision = [name for name, belongs_to in types.items() if belongs_to == precision]
+        requested = mode.get(QUANTIZATION.name)
+        if requested is None:
+            return {**mode, QUANTIZATION.name: at_precision[0]} if at_precision else mode
+        if requested in at_precision:
+            return mode
+        other_precision = types.get(str(requested))
+        available = f"it has {', '.join(at_precision)}" if at_precision else f"{precision} is not quantized"
+        hint = "" if other_precision is None else f"; {requested} is --precision {other_precision}"
+        raise UsageError(
+            f"--quantization {requested}: runtime {self.name} has no such type at {precision}: {available}{hint}"
+        )
 
     def has_build(self, cell: Cell) -> bool:
         return cell.workload.source != "file" or bool(self.further_builds(cell))

@@ -29,7 +29,7 @@ from benchmarking.core.errors import (
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
 from benchmarking.core.metrics import MS_PER_S, NS_PER_S, CustomMetric
-from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Precision, Readings, Scalar
+from benchmarking.core.records import Cell, Json, Point, Precision, Readings, Scalar
 from benchmarking.measure.timing import LATENCY_REQUEST
 from benchmarking.workloads.support.families import plugin_of
 
@@ -218,25 +218,6 @@ def checked_settings(options: tuple[Option, ...], mode: Mapping[str, Scalar]) ->
     return settings
 
 
-def quantized_mode(
-    runtime: str, types: Mapping[str, Precision], precision: Precision, mode: Mapping[str, Scalar]
-) -> dict[str, Scalar]:
-    """The settings of a precision: with the quantized type's name where it has some, the first by default. Raises
-    UsageError for a type that belongs to another precision."""
-    at_precision = [name for name, belongs_to in types.items() if belongs_to == precision]
-    requested = mode.get(QUANTIZATION.name)
-    if requested is None:
-        return {**mode, QUANTIZATION.name: at_precision[0]} if at_precision else dict(mode)
-    if requested in at_precision:
-        return dict(mode)
-    other_precision = types.get(str(requested))
-    available = f"it has {', '.join(at_precision)}" if at_precision else f"{precision} is not quantized"
-    hint = "" if other_precision is None else f"; {requested} is --precision {other_precision}"
-    raise UsageError(
-        f"--quantization {requested}: runtime {runtime} has no such type at {precision}: {available}{hint}"
-    )
-
-
 UNKNOWN_TOKEN = -1
 """The id of a token of which the engine returned only the text."""
 ENGINE_FIRST, ENGINE_PER_TOKEN = "engine_time_to_first_token", "engine_time_per_output_token"
@@ -375,10 +356,6 @@ class EngineOperation(Operation):
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
         return self._request.next_token_logits(text, self.new_tokens)
-
-    def count(self) -> Readings:
-        why = f"{NOT_SUPPORTED}: operators are counted in torch models only"
-        return Readings(missing=dict.fromkeys(("flops", "bytes_accessed"), why))
 
     def arrays(self, output: tuple[tuple[int, ...], ...]) -> Mapping[str, Any]:
         """The tokens if they are comparable: the reference has no context, and compares ids."""

@@ -29,10 +29,10 @@ from benchmarking.builds.store import BuildKey, BuildStore, combined_facts
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError, is_out_of_memory
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np
-from benchmarking.core.plugins import is_installed, is_processor
-from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar
+from benchmarking.core.plugins import is_installed
+from benchmarking.core.records import Cell, Json, Point, Precision, Rebuild, Scalar
 from benchmarking.devices.cpu import native_precisions
-from benchmarking.devices.openvino import import_openvino, last_line, plain
+from benchmarking.devices.openvino import device_name, import_openvino, last_line, plain
 from benchmarking.devices.support.host import host_facts
 from benchmarking.graphs.bundle import (
     MANIFEST,
@@ -251,11 +251,6 @@ class Compiled:
     """The properties in `READ_BACK`."""
     compile_s: float
     """Seconds of the compilation, including one from a cache."""
-
-
-def device_name(device: Device) -> str:
-    """OpenVINO's name for a device: "GPU.0" for openvino:GPU.0, "CPU" for device cpu."""
-    return "CPU" if is_processor(device.type) else device.selector.partition(":")[2]
 
 
 def kind_of(name: str) -> str:

@@ -24,7 +24,7 @@ from benchmarking.core.metrics import NS_PER_MS
 from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Json, Point, Readings, Scalar
-from benchmarking.devices.openvino import last_line
+from benchmarking.devices.openvino import device_name, last_line
 from benchmarking.graphs.bundle import Graph
 from benchmarking.graphs.exported_model import graph_operation
 from benchmarking.measure.timing import LATENCY_REQUEST
@@ -33,7 +33,6 @@ from benchmarking.runtimes.support.openvino.compile import (
     Compiled,
     check_devices,
     compile_for,
-    device_name,
     find_build,
     find_cache,
     is_compiled_alone,
@@ -388,9 +387,6 @@ class OpenVinoOperation(Operation):
 
     def next_token_logits(self, text: np.ndarray) -> np.ndarray:
         return self._inner.next_token_logits(text)
-
-    def count(self) -> Readings:
-        return self._inner.count()
 
     def arrays(self, output: Any) -> Mapping[str, Any]:
         return self._inner.arrays(output)

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
 from benchmarking.core.records import Cell, Device, Point, Readings
-from benchmarking.devices.openvino import OpenVinoHandle
+from benchmarking.devices.openvino import OpenVinoHandle, device_name
 from benchmarking.runtimes.support.openvino import compile as compiling
 from benchmarking.runtimes.support.openvino import openvino_session
 from benchmarking.workloads.support.resolve import resolve
@@ -269,5 +269,5 @@ def test_a_plugin_without_an_execution_graph_is_a_reason():
 def test_openvinos_cpu_has_the_warm_up_and_checks_of_device_cpu():
     assert OpenVinoHandle("CPU", None).torch_name == "cpu"
     assert OpenVinoHandle("GPU.0", None).torch_name is None
-    assert compiling.device_name(Device(type="cpu", selector="cpu", found=True)) == "CPU"
-    assert compiling.device_name(Device(type="openvino", selector="openvino:GPU.1", found=True)) == "GPU.1"
+    assert device_name(Device(type="cpu", selector="cpu", found=True)) == "CPU"
+    assert device_name(Device(type="openvino", selector="openvino:GPU.1", found=True)) == "GPU.1"
