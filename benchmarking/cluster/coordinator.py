@@ -8,27 +8,43 @@ comparable.
 
 from __future__ import annotations
 
-import dataclasses
+import queue
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import Any
 
-from benchmarking.cluster.cluster_connection import Cluster
-from benchmarking.cluster.execution import Identity, Offer, OfferedDevice, Order, Report, identity, software
-from benchmarking.core.errors import UsageError, WorkersLostError
+from benchmarking.cluster.execution import (
+    Identity,
+    Offer,
+    OfferedDevice,
+    Order,
+    Report,
+    clock_s,
+    execute,
+    forget,
+    identity,
+    message_text,
+    offer_text,
+    read_message,
+    software,
+)
+from benchmarking.core.command_line import note
+from benchmarking.core.errors import BenchhouseError, FormatError, UsageError, WorkersLostError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.live_status import DeviceState, MachineProgress
-from benchmarking.core.plugins import kinds
+from benchmarking.core.live_status import MachineProgress
 from benchmarking.core.provenance import uuid7
-from benchmarking.core.records import Device, Hardware, Json, LaunchLoad, Measurement, Readings
+from benchmarking.core.records import Json, LaunchLoad, Measurement, Readings
 from benchmarking.core.text import duration, listed
-from benchmarking.sweep.plan.plan import CLUSTER, CellPlan, Machine
+from benchmarking.sweep.plan.plan import CLUSTER, CellPlan
 from benchmarking.sweep.run.supervisor import Observer, Track, without_samples
 from benchmarking.sweep.show.progress import cell_name
 
 POLL_S = 1.0
 REDRAW_S = 0.2
+CLOCK_QUERIES = 5
+"""Number of queries of a worker's clock, of which the one with the shortest round trip is used."""
 MAX_LOSSES = 3
 """Workers that may be lost on a cell before it is given up, since the cell may be the cause."""
 WAIT_FOR_WORKER_S = 600.0
@@ -36,43 +52,112 @@ MAX_LISTED_WORKERS, MAX_LISTED_REASONS = 4, 2
 """Maximum number of workers and reasons listed in a message."""
 
 
-class ClusterMachine(Machine):
-    """The machine for planning a batch, based on the offers of a cluster."""
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A worker has joined, or has left or was lost."""
 
-    def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
-        super().__init__()
-        self._name = name
-        self._offered = {device.device.selector: device for offer in offers.values() for device in offer.devices}
-        for kind in kinds():
-            offered = tuple(device.device for device in self._offered.values() if device.device.type == kind.name)
-            self.devices[kind.name] = offered or (
-                Device(
-                    type=kind.name,
-                    selector=kind.name,
-                    found=False,
-                    why_not=f"no worker of {name} has one; the cluster offers {offered_text(offers)}",
-                ),
-            )
-
-    @property
-    def environment(self) -> Readings:
-        """The environment of this machine, until a worker takes the cell."""
-        return super().environment | Readings(values={CLUSTER: self._name})
-
-    def hardware(self, device: Device) -> Hardware:
-        found = self._offered.get(device.selector)
-        return super().hardware(device) if found is None else found.hardware
-
-    def free_memory(self, device: Device) -> Readings:
-        found = self._offered.get(device.selector)
-        return super().free_memory(device) if found is None else found.free
+    address: str
+    has_joined: bool
 
 
-def offered_text(offers: Mapping[str, Offer]) -> str:
-    """The devices offered by a cluster: "2 x cpu, cuda:0"."""
-    counts = Counter(offered.device.selector for offer in offers.values() for offered in offer.devices)
-    parts = [f"{count} x {selector}" if count > 1 else selector for selector, count in sorted(counts.items())]
-    return ", ".join(parts) or "nothing: it has no workers"
+class Cluster:
+    """A connected cluster. Dask's threads put events into a queue, which the coordinator reads."""
+
+    def __init__(self, client: Any, address: str, *, accepts_workers: bool) -> None:
+        self.address = address
+        self.accepts_workers = accepts_workers
+        """Whether more workers may join it."""
+        self._client = client
+        self._events: queue.Queue[Membership | Report] = queue.Queue()
+        self._futures: dict[str, Any] = {}
+        # A scheduler deletes a topic's messages when a client of the same name disconnects.
+        for topic in ("all", client.id):
+            client.subscribe_topic(topic, self._receive)
+
+    def offers(self, addresses: Sequence[str] | None = None) -> dict[str, Offer]:
+        """The offers of these workers (None: of all), with their clocks in the environment. Workers of other programs
+        or versions, and those that are lost meanwhile, are left out with a note."""
+        offers: dict[str, Offer] = {}
+        for address, text in self._client.run(offer_text, workers=addresses, on_error="return").items():
+            try:
+                if isinstance(text, BaseException) or text is None:
+                    raise FormatError("not a benchhouse worker, or an older version: start benchhouse worker")
+                offer = read_message(Offer, text)
+                offers[address] = replace(offer, environment=offer.environment | self._clock(address))
+            except (BenchhouseError, OSError) as error:
+                note(f"left out: worker at {address}: {error}")
+        return dict(sorted(offers.items(), key=lambda item: item[1].worker))
+
+    def _clock(self, address: str) -> Readings:
+        """The clock of a worker, as stored in the environment of its runs: the seconds by which it is ahead of this
+        machine's (negative if behind), by the query with the shortest round trip, and half of that trip, which is the
+        uncertainty. Raises OSError if it does not answer."""
+        queries = []
+        for _ in range(CLOCK_QUERIES):
+            sent_s, began_s = time.time(), time.monotonic()
+            worker_s = self._client.run(clock_s, workers=[address])[address]
+            half_trip_s = (time.monotonic() - began_s) / 2
+            queries.append((half_trip_s, worker_s - sent_s - half_trip_s))
+        error_s, offset_s = min(queries)
+        return Readings(values={"cluster_clock_offset_s": offset_s, "cluster_clock_error_s": error_s})
+
+    def submit(self, attempt: str, order: Order, address: str, selector: str) -> None:
+        """Send an order to a worker, for this device. Its reports follow, of which the last says how it ended, unless
+        the worker is lost."""
+        future = self._client.submit(
+            *(execute, self._client.id, message_text(order)),
+            key=attempt,
+            workers=[address],
+            resources={selector: 1},
+        )
+
+        def end(future: Any) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None:  # whatever Dask or the worker raised is the cell's failure
+                why = f"the task failed: {type(error).__name__}: {error}"
+                self._events.put(Report(attempt=attempt, kind="failed", text=why))
+            self._futures.pop(attempt, None)
+
+        self._futures[attempt] = future
+        future.add_done_callback(end)
+
+    def cancel(self, attempt: str) -> None:
+        """Cancel an attempt; its worker stops at its next message."""
+        if (future := self._futures.pop(attempt, None)) is not None:
+            future.cancel(force=True)
+
+    def forget(self, addresses: Sequence[str], run_ids: Sequence[str]) -> None:
+        """Tell workers to delete their copies of runs that are saved here; a worker that is lost keeps its own."""
+        if addresses and run_ids and self._client.status == "running":
+            with suppress(OSError, TimeoutError):  # the scheduler is shutting down
+                self._client.run(forget, list(run_ids), workers=list(addresses), on_error="ignore")
+
+    def next_event(self, limit_s: float) -> Membership | Report | None:
+        """The next event; None after `limit_s`. Raises WorkersLostError if the scheduler is lost."""
+        try:
+            return self._events.get(timeout=limit_s)
+        except queue.Empty:
+            if self._client.status != "running":
+                raise WorkersLostError(
+                    f"lost the scheduler {self.address}: all reported results are saved: continue with --resume"
+                ) from None
+            return None
+
+    def close(self) -> None:
+        """Unsubscribe from events."""
+        for topic in ("all", self._client.id):
+            self._client.unsubscribe_topic(topic)
+
+    def _receive(self, event: tuple[float, Any]) -> None:
+        """Queue a report, or that a worker has joined or left; other events are the scheduler's."""
+        message = event[1]
+        if isinstance(message, str):
+            try:
+                self._events.put(read_message(Report, message))
+            except FormatError as error:
+                note(f"ignored: {error}")
+        elif isinstance(message, dict) and (action := message.get("action")) in ("add-worker", "remove-worker"):
+            self._events.put(Membership(message["worker"], action == "add-worker"))
 
 
 def check_same_versions(offers: Mapping[str, Offer]) -> None:
@@ -98,15 +183,10 @@ class Slot:
 
     address: str
     offer: Offer
-    clock: Mapping[str, float]
-    """How far its clock is from this one, as in `Cluster.clocks`."""
     offered: OfferedDevice
+    shown: MachineProgress
     work: Work | None = None
     attempt: str = ""
-    activity: str = ""
-    done: int = 0
-    failed: int = 0
-    """As in `MachineProgress`."""
 
     @property
     def selector(self) -> str:
@@ -116,16 +196,8 @@ class Slot:
     def identity(self) -> Identity:
         return identity(self.offered.hardware, self.offer.provenance)
 
-    def progress(self, state: DeviceState) -> MachineProgress:
-        return MachineProgress(
-            worker=self.offer.worker,
-            host=self.offer.provenance.host,
-            device=self.selector,
-            state=state,
-            activity=self.activity if state == "measuring" else "",
-            done=self.done,
-            failed=self.failed,
-        )
+    def show(self, **changes: Any) -> None:
+        self.shown = replace(self.shown, **changes)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -152,6 +224,10 @@ class Cell:
     refusals: dict[str, str] = field(default_factory=dict)
     """Why a worker cannot measure it, by the worker's address."""
 
+    @property
+    def name(self) -> str:
+        return cell_name(self.track.plan.cell)
+
 
 class ClusterSweep:
     """One sweep on a cluster; called as `benchmarking.sweep.run.supervisor.sweep` is."""
@@ -159,18 +235,23 @@ class ClusterSweep:
     def __init__(
         self, cluster: Cluster, offers: Mapping[str, Offer], *, spread: bool = False, same_versions: bool = False
     ) -> None:
+        """Raises UsageError for workers that differ, with `same_versions`."""
+        if same_versions:
+            check_same_versions(offers)
         self._cluster = cluster
         self._spread = spread
         self._same_versions = same_versions
         self._slots: dict[tuple[str, str], Slot] = {}
         self._cells: list[Cell] = []
         self._open: list[Work] = []
+        """Work that no worker has."""
         self._finished: list[str] = []
         """Ids of finished runs whose copies may still be on workers at the end."""
         self._saved_runs: dict[str, list[str]] = {}
         """Address of a worker -> ids of finished runs of which it may still have a copy."""
         self._former_machines: list[MachineProgress] = []
         self._software: dict[str, str] | None = None
+        """As in the first offer."""
         self._drawn_s = 0.0
         self._waits_since_s: float | None = None
         self._observer = Observer()
@@ -214,8 +295,7 @@ class ClusterSweep:
     @property
     def machines(self) -> tuple[MachineProgress, ...]:
         """The state of each device of the cluster, then of lost ones."""
-        current = (slot.progress("idle" if slot.work is None else "measuring") for slot in self._slots.values())
-        return (*current, *self._former_machines)
+        return (*(slot.shown for slot in self._slots.values()), *self._former_machines)
 
     def _begin(self, track: Track) -> None:
         """Queue the rest of a track; a track without open points is finished."""
@@ -232,19 +312,19 @@ class ClusterSweep:
         cell.open_work = [Work(cell=cell, launches=part) for part in parts]
         self._open += cell.open_work
 
-    # Assignment.
-
     def _assign(self) -> None:
-        free = {slot.selector for slot in self._slots.values() if slot.work is None}
-        missing = {work.cell.selector for work in self._open} - {slot.selector for slot in self._slots.values()}
-        if not free and not missing:
-            return
-        for work in list(self._open):
+        """Give the free devices work. Work that no device may do is failed, continued as a separate run, or waits."""
+        slots = list(self._slots.values())
+        free = {slot.selector for slot in slots if slot.work is None}
+        missing = {work.cell.selector for work in self._open} - {slot.selector for slot in slots}
+        if not missing:
+            self._waits_since_s = None
+        for work in list(self._open) if free or missing else ():
             cell = work.cell
-            if work not in self._open or cell.selector not in free | missing:  # its cell was split, or has to wait
+            if cell.selector not in free | missing or work not in self._open:  # it has to wait, or its cell was split
                 continue
-            slots = [slot for slot in self._slots.values() if slot.selector == cell.selector]
-            willing = [slot for slot in slots if slot.address not in cell.refusals]
+            fitting = [slot for slot in slots if slot.selector == cell.selector]
+            willing = [slot for slot in fitting if slot.address not in cell.refusals]
             alike = [slot for slot in willing if cell.identity in (None, slot.identity)]
             if idle := [slot for slot in alike if slot.work is None]:
                 # Preferably its previous machine; with --spread another one.
@@ -255,51 +335,49 @@ class ClusterSweep:
                     cell.identity = slot.identity
                 cell.address = slot.address
                 track.begin()
-                slot.work, slot.attempt, slot.activity = work, uuid7(), cell_name(track.plan.cell)
+                slot.work, slot.attempt = work, uuid7()
+                slot.show(state="measuring", activity=cell.name)
                 self._open.remove(work)
                 order = Order(
                     plan=track.plan,
                     launches=work.launches,
                     finished=tuple(  # reduced to what the worker needs: which points are finished, and their status
-                        dataclasses.replace(measured, samples=(), window={}, extra={}, doubts=(), metrics={})
+                        replace(measured, samples=(), window={}, extra={}, doubts=(), metrics={})
                         for measured in track.measurements
                     ),
-                    kept=tuple(self._saved_runs.pop(slot.address, ())),
+                    saved=tuple(self._saved_runs.pop(slot.address, ())),
                     device_wait_s=self._device_wait_s,
                 )
                 self._cluster.submit(slot.attempt, order, slot.address, slot.selector)
-                if all(slot.work is not None for slot in slots):
+                if all(slot.work is not None for slot in fitting):
                     free.discard(cell.selector)
-            elif slots and not willing:
+            elif fitting and not willing:
                 self._open.remove(work)
-                reasons = [cell.refusals[slot.address] for slot in slots]
-                self._fail(work, slots[0], listed(reasons, MAX_LISTED_REASONS, "; "))
+                reasons = [cell.refusals[slot.address] for slot in fitting]
+                self._fail(work, fitting[0], listed(reasons, MAX_LISTED_REASONS, "; "))
             elif willing and not alike:
                 self._split(cell)
             elif not alike:
                 self._wait(cell)
-        if not missing or any(slot.work is not None for slot in self._slots.values()):
-            self._waits_since_s = None
 
     def _wait(self, cell: Cell) -> None:
-        """Wait for a worker with the device of a cell, within limits."""
-        now_s, is_idle = time.monotonic(), all(slot.work is None for slot in self._slots.values())
+        """Wait for a worker with the device of a cell, within limits while nothing is measured."""
+        is_idle = all(slot.work is None for slot in self._slots.values())
+        where = self._cluster.address
         if not self._cluster.accepts_workers:
             if is_idle:
-                raise WorkersLostError(
-                    f"no worker with {cell.selector} is left in {self._cluster.address}: continue with --resume"
-                )
+                raise WorkersLostError(f"no worker with {cell.selector} is left in {where}: continue with --resume")
             return
+        now_s, limit = time.monotonic(), duration(WAIT_FOR_WORKER_S)
         if self._waits_since_s is None:
-            self._waits_since_s = now_s
             self._observer.waiting(
-                f"{cell_name(cell.track.plan.cell)}: no worker with {cell.selector} is left: waiting up to "
-                f"{duration(WAIT_FOR_WORKER_S)} for one to join"
+                f"{cell.name}: no worker with {cell.selector} is left: waiting up to {limit} for one to join"
             )
-        if now_s - self._waits_since_s > WAIT_FOR_WORKER_S and is_idle:
+        if self._waits_since_s is None or not is_idle:
+            self._waits_since_s = now_s
+        elif now_s - self._waits_since_s > WAIT_FOR_WORKER_S:
             raise WorkersLostError(
-                f"no worker with {cell.selector} joined {self._cluster.address} within {duration(WAIT_FOR_WORKER_S)}: "
-                "start one, then continue with --resume"
+                f"no worker with {cell.selector} joined {where} within {limit}: start one, then continue with --resume"
             )
 
     def _split(self, cell: Cell) -> None:
@@ -311,19 +389,17 @@ class ClusterSweep:
         seen = {measured.point.label for measured in track.measurements}
         rest = tuple(point for point in track.plan.points if point.label not in seen | track.plan.skipped.keys())
         self._observer.waiting(
-            f"{cell_name(track.plan.cell)}: no machine with the same hardware and software is left: {len(rest)} of its "
+            f"{cell.name}: no machine with the same hardware and software is left: {len(rest)} of its "
             "points continue as a separate run"
         )
         if rest:
-            rest_track = Track(dataclasses.replace(track.plan, run_id=uuid7(), points=rest, skipped={}), track.folder)
+            rest_track = Track(replace(track.plan, run_id=uuid7(), points=rest, skipped={}), track.folder)
             rest_track.begin()  # saved before the other run ends, or these points would be lost with it
             self._observer.added(rest_track)
             self._begin(rest_track)
         keep = tuple(point for point in track.plan.points if point not in rest)
-        track.plan = dataclasses.replace(track.plan, points=keep)
+        track.plan = replace(track.plan, points=keep)
         self._finish(cell)
-
-    # Events.
 
     def _on_joined(self, address: str) -> None:
         """Handle a new worker: it takes part, unless its versions differ and this is refused."""
@@ -339,37 +415,35 @@ class ClusterSweep:
         self._add(offers)
 
     def _add(self, offers: Mapping[str, Offer]) -> None:
-        clocks = self._cluster.clocks(list(offers))
         for address, offer in offers.items():
             self._software = self._software or software(offer.provenance)
             for offered in offer.devices:
-                slot = Slot(address=address, offer=offer, clock=clocks[address], offered=offered)
-                self._slots[address, slot.selector] = slot
+                device = offered.device.selector
+                shown = MachineProgress(worker=offer.worker, host=offer.provenance.host, device=device, state="idle")
+                self._slots[address, device] = Slot(address=address, offer=offer, offered=offered, shown=shown)
 
     def _on_left(self, address: str) -> None:
         """Handle a lost worker: its work is open again."""
-        for key, slot in list(self._slots.items()):
-            if slot.address != address:
+        for slot in [slot for slot in self._slots.values() if slot.address == address]:
+            del self._slots[address, slot.selector]
+            slot.show(state="left" if slot.work is None else "lost", activity="")
+            self._former_machines.append(slot.shown)
+            if (work := slot.work) is None:
                 continue
-            del self._slots[key]
-            self._former_machines.append(slot.progress("left" if slot.work is None else "lost"))
-            if slot.work is not None:
-                self._cluster.cancel(slot.attempt)
-                work = slot.work
-                work.losses += 1
-                name = f"worker {slot.offer.worker} was lost at {cell_name(work.cell.track.plan.cell)}"
-                if work.losses >= MAX_LOSSES:
-                    self._observer.waiting(f"{name}: giving up after losing {work.losses} workers")
-                    self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
-                else:
-                    self._observer.waiting(f"{name}: finished points are kept, the rest is reassigned")
-                    self._reopen(work)
+            self._cluster.cancel(slot.attempt)
+            work.losses += 1
+            lost = f"worker {slot.offer.worker} was lost at {work.cell.name}"
+            if work.losses >= MAX_LOSSES:
+                self._observer.waiting(f"{lost}: giving up after losing {work.losses} workers")
+                self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
+            else:
+                self._observer.waiting(f"{lost}: finished points are kept, the rest is reassigned")
+                self._reopen(work)
 
     def _reopen(self, work: Work) -> None:
         """Reopen work for another device of the same identity, or for any device if its cell has no results."""
-        if not work.cell.track.measurements and not any(
-            slot.work in work.cell.open_work for slot in self._slots.values()
-        ):
+        is_running = any(slot.work in work.cell.open_work for slot in self._slots.values())
+        if not work.cell.track.measurements and not is_running:
             work.cell.identity = None
         self._open.insert(0, work)
 
@@ -378,48 +452,48 @@ class ClusterSweep:
         slot = next((slot for slot in self._slots.values() if slot.attempt == report.attempt), None)
         if slot is None or (work := slot.work) is None:
             return
-        track, record = work.cell.track, report.kept
-        name = cell_name(track.plan.cell)
+        cell, track, record = work.cell, work.cell.track, report.kept
         if isinstance(record, Measurement):
             if (record.launch, record.point) not in [(known.launch, known.point) for known in track.measurements]:
                 track.keep(record)
-                slot.done += 1
-                slot.failed += record.status != "ok"
+                slot.show(done=slot.shown.done + 1, failed=slot.shown.failed + (record.status != "ok"))
                 self._observer.measured(track, record)
         elif record is not None:
             if not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
                 track.keep(record)
         elif report.kind in ("done", "failed", "refused"):
             slot.work, slot.attempt = None, ""
+            slot.show(state="idle", activity="")
             if report.kind == "done":
                 self._close_work(work)
                 return
-            self._observer.waiting(f"{slot.offer.worker}: {name}: {report.text}")
+            self._observer.waiting(f"{slot.offer.worker}: {cell.name}: {report.text}")
             if report.kind == "refused":
-                work.cell.refusals[slot.address] = report.text
+                cell.refusals[slot.address] = report.text
                 self._reopen(work)
             else:
                 self._fail(work, slot, report.text)
+        elif report.kind == "live" and report.point is not None:
+            self._observer.live(track, report.launch, report.point, report.live)
+            slot.show(activity=f"{cell.name}  {report.point.label}")
         else:
+            slot.show(activity=cell.name)
             if report.kind == "waiting":
                 self._observer.waiting(f"{slot.offer.worker}: {report.text}")
             elif report.kind == "preparing":
                 self._observer.preparing(track, report.text)
-            elif report.kind == "launch":
+            else:
                 self._observer.launch(track, report.launch)
-            elif report.point is not None:
-                self._observer.live(track, report.launch, report.point, report.live)
-                name = f"{name}  {report.point.label}"
-            slot.activity = name
 
     def _fail(self, work: Work, slot: Slot, why: str) -> None:
         """Record all open points of some work as failed."""
+        track = work.cell.track
         for launch in work.launches:
-            for point in work.cell.track.points_left(launch):
+            for point in track.points_left(launch):
                 failed = without_samples(point, launch, "failed", why)
-                work.cell.track.keep(failed)
-                slot.failed += 1
-                self._observer.measured(work.cell.track, failed)
+                track.keep(failed)
+                slot.show(failed=slot.shown.failed + 1)
+                self._observer.measured(track, failed)
         self._close_work(work)
 
     def _close_work(self, work: Work) -> None:
@@ -436,16 +510,16 @@ class ClusterSweep:
 
 
 def plan_for_slot(plan: CellPlan, slot: Slot, cluster: str) -> CellPlan:
-    """The plan of a cell for a worker, with its device, machine, versions and clock."""
-    cluster_facts: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": slot.offer.worker, **slot.clock}
+    """The plan of a cell for a worker, with its device, machine and versions."""
+    known: dict[str, Json] = {CLUSTER: cluster, "cluster_worker": slot.offer.worker}
     if plan.is_anonymous:  # both may contain names of hosts and users
-        cluster_facts = {CLUSTER: cluster.partition(":")[0], **slot.clock}
-    return dataclasses.replace(
+        known = {CLUSTER: cluster.partition(":")[0]}
+    return replace(
         plan,
-        cell=dataclasses.replace(plan.cell, device=slot.offered.device),
+        cell=replace(plan.cell, device=slot.offered.device),
         hardware=slot.offered.hardware,
-        environment=slot.offer.environment | Readings(values=cluster_facts),
-        provenance=dataclasses.replace(
+        environment=slot.offer.environment | Readings(values=known),
+        provenance=replace(
             slot.offer.provenance,
             host=slot.offer.provenance.host if plan.provenance.host else "",
             command=plan.provenance.command,

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -42,7 +41,7 @@ from benchmarking.core.untrusted.redaction import expanded, redacted
 from benchmarking.measure.context import Live
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_loaded_plan
 from benchmarking.sweep.run import spool
-from benchmarking.sweep.run.spool import Record
+from benchmarking.sweep.run.spool import PartialRun, Record
 from benchmarking.sweep.run.supervisor import Observer, Track, run_launch
 from benchmarking.workloads.support.given_modules import given_module, has_inputs
 from benchmarking.workloads.support.graph_file import choices_of
@@ -93,7 +92,7 @@ class Order:
     launches: tuple[int, ...]
     finished: tuple[Measurement, ...] = ()
     """The results of the cell that the coordinator already has, without samples."""
-    kept: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
     """Ids of runs that the coordinator has saved, whose copies the worker may delete."""
     device_wait_s: float | None = None
 
@@ -157,12 +156,12 @@ PROGRESS_INTERVAL_S = 1.0
 
 
 class OrderCancelled(Exception):  # noqa: N818 - not an error: the result is no longer needed
-    """The coordinator has cancelled the order, or is gone."""
+    """The coordinator has cancelled the order, or is gone; or this worker is leaving, which is the empty text."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """This process as a worker."""
+    """This process as a worker: the attribute `benchhouse` of Dask's."""
 
     name: str
     devices: tuple[Device, ...]
@@ -171,8 +170,6 @@ class WorkerContext:
     arguments: Mapping[str, object]
     """The arguments of its command, which name the code that plans may run."""
     say: Callable[[str], None]
-    is_leaving: bool = False
-    """Whether the process is shutting down; orders then stop at their next message."""
 
     def offer(self) -> Offer:
         machine = Machine()
@@ -186,19 +183,23 @@ class WorkerContext:
             ),
         )
 
+    def copies(self, saved: Collection[str]) -> dict[str, PartialRun]:
+        """The runs in progress by id, without those that the coordinator has saved, whose files are deleted."""
+        found = {}
+        for file in spool.unfinished(self.folder):
+            with suppress(BenchhouseError):  # an unreadable file is kept for inspection, one in use for its process
+                run_id = file.read().plan.run_id
+                if run_id not in saved:
+                    found[run_id] = file
+                elif file.hold():
+                    file.remove()
+        return found
 
-_context: WorkerContext | None = None
-_folder_lock = threading.Lock()
 
-
-def register_worker(context: WorkerContext) -> None:
-    global _context
-    _context = context
-
-
-def offer_text() -> str | None:
+def offer_text(dask_worker: Any = None) -> str | None:
     """For a coordinator: the offer of this worker as JSON; None in other Dask workers."""
-    return None if _context is None else message_text(_context.offer())
+    context: WorkerContext | None = getattr(dask_worker, "benchhouse", None)
+    return None if context is None else message_text(context.offer())
 
 
 def clock_s() -> float:
@@ -206,15 +207,9 @@ def clock_s() -> float:
     return time.time()
 
 
-def forget(run_ids: Sequence[str]) -> None:
-    """For a coordinator: delete the copies of runs that it has saved, except files in use by another process."""
-    if _context is None:
-        return
-    with _folder_lock:
-        for file in spool.unfinished(_context.folder):
-            with suppress(BenchhouseError):  # an unreadable file is kept for inspection
-                if file.read().plan.run_id in run_ids and file.hold():
-                    file.remove()
+def forget(run_ids: Sequence[str], dask_worker: Any = None) -> None:
+    """For a coordinator: delete the copies of runs that it has saved."""
+    dask_worker.benchhouse.copies(run_ids)
 
 
 def execute(topic: str, text: str) -> None:
@@ -222,36 +217,24 @@ def execute(topic: str, text: str) -> None:
     attempt is the key of the task; its last report says how it ended."""
     from distributed import get_worker
 
-    worker = get_worker()
-    attempt = worker.get_current_task()
-
-    def is_needed() -> bool:
-        task = worker.state.tasks.get(attempt)
-        return task is not None and task.state in ("executing", "long-running")
-
-    reporter = Reporter(attempt, lambda line: worker.log_event(topic, line), is_needed)
-    is_accepted = False
+    reporter = Reporter(get_worker(), topic)
+    context, outcome = reporter.context, "refused"
     try:
         order = read_message(Order, text)
-        if _context is None:
-            raise UsageError("this process is not a benchhouse worker: start one with benchhouse worker")
-        if order.plan.cell.workload.source == "hub":
-            model_id = order.plan.cell.workload.model_id  # may have to be downloaded, which takes long
-            reporter.progress("preparing", text=f"looking for {model_id} in the cache and on the hub")
-        plan = adapt_plan(order.plan, _context)
-        is_accepted = True
-        track = WorkerTrack.open(plan, order, _context.folder, reporter)
-        with closing(track):
+        workload = order.plan.cell.workload
+        if workload.source == "hub":  # it may have to be downloaded, which takes long
+            reporter.progress("preparing", text=f"looking for {workload.model_id} in the cache and on the hub")
+        plan = adapt_plan(order.plan, context)
+        outcome = "failed"
+        with closing(WorkerTrack.open(plan, order, reporter)) as track:
             track.begin()
             for launch in order.launches:
                 run_launch(track, launch, reporter, order.device_wait_s)
         reporter.report("done")
-    except OrderCancelled:
-        if _context is not None:
-            by = "" if _context.is_leaving else " (cancelled by the coordinator)"
-            _context.say(f"stopped: {order.plan.cell.subject}{by}")
+    except OrderCancelled as by:
+        context.say(f"stopped: {order.plan.cell.subject}{by}")
     except BenchhouseError as error:
-        reporter.report("failed" if is_accepted else "refused", text=str(error))
+        reporter.report(outcome, text=str(error))
 
 
 def adapt_plan(plan: CellPlan, context: WorkerContext) -> CellPlan:
@@ -314,17 +297,18 @@ def _check_script(workload: Workload, context: WorkerContext) -> None:
 
 
 class Reporter(Observer):
-    """Sends the reports of an attempt, and ends it when its result is no longer needed."""
+    """Sends the reports of the current task of a Dask worker, and ends it when its result is no longer needed."""
 
-    def __init__(self, attempt: str, send: Callable[[str], None], is_needed: Callable[[], bool]) -> None:
-        self._attempt = attempt
-        self._send = send
-        self._is_needed = is_needed
+    def __init__(self, worker: Any, topic: str) -> None:
+        self.context: WorkerContext = worker.benchhouse
+        self._worker = worker
+        self._topic = topic
+        self._attempt = worker.get_current_task()
         self._sent_s = 0.0
 
     def report(self, kind: Any, **content: Any) -> None:
         """Send a report, whose fields are `content`."""
-        self._send(message_text(Report(attempt=self._attempt, kind=kind, **content)))
+        self._worker.log_event(self._topic, message_text(Report(attempt=self._attempt, kind=kind, **content)))
 
     def progress(self, kind: Any, **content: Any) -> None:
         """Send a report of progress. Raises OrderCancelled."""
@@ -345,16 +329,18 @@ class Reporter(Observer):
 
     def measured(self, track: Track, measurement: Measurement) -> None:
         outcome = "" if measurement.status == "ok" else f": {measurement.error}"
-        if _context is not None:
-            _context.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
+        self.context.say(f"{track.plan.cell.subject}  {measurement.point.label}  {measurement.status}{outcome}")
         self._check()
 
     def waiting(self, message: str) -> None:
         self.progress("waiting", text=message)
 
     def _check(self) -> None:
-        if not self._is_needed() or (_context is not None and _context.is_leaving):
+        if self._worker.status.name in ("closing", "closed"):
             raise OrderCancelled
+        task = self._worker.state.tasks.get(self._attempt)
+        if task is None or task.state not in ("executing", "long-running"):
+            raise OrderCancelled(" (cancelled by the coordinator)")
 
 
 class WorkerTrack(Track):
@@ -363,41 +349,29 @@ class WorkerTrack(Track):
     reporter: Reporter
 
     @classmethod
-    def open(cls, plan: CellPlan, order: Order, folder: Path, reporter: Reporter) -> WorkerTrack:
+    def open(cls, plan: CellPlan, order: Order, reporter: Reporter) -> WorkerTrack:
         """The track of an order. Records of an earlier attempt of this worker that the coordinator lacks are sent first
-        rather than measured again. Raises StorageError."""
-        with _folder_lock:
-            files = {file.read().plan.run_id: file for file in spool.unfinished(folder)}
-            for run_id in order.kept:
-                with suppress(LockedError):
-                    if (file := files.pop(run_id, None)) is not None and file.hold():
-                        file.remove()
+        rather than measured again, unless its device or installation has changed since. Raises StorageError."""
+        folder = reporter.context.folder
+        file = reporter.context.copies(order.saved).get(plan.run_id)
         track = cls(plan, folder, measurements=order.finished)
         track.reporter = reporter
-        file = files.get(plan.run_id)
-        try:
-            if file is None or not file.hold():
-                return track
-        except LockedError:
-            return track
-        progress = file.read()
-        conditions = [(each.cell, identity(each.hardware, each.provenance)) for each in (plan, progress.plan)]
-        if conditions[0] != conditions[1]:
-            file.release()  # the device or installation has changed, so its points are measured again in a new file
-            return track
-        file.take_over(progress)
-        track._file = file
-        track.quality = progress.quality
-        known = {(measured.point.label, measured.launch) for measured in order.finished}
-        lacking = [
-            measurement
-            for measurement in progress.measurements
-            if (measurement.point.label, measurement.launch) not in known
-        ]
-        track.measurements += lacking
-        for record in (*progress.loads, progress.quality, *lacking):
-            if record is not None:
-                reporter.report("record", kept=record)
+        with suppress(LockedError):
+            if file is not None and file.hold():
+                progress = file.read()
+                now, before = ((one.cell, identity(one.hardware, one.provenance)) for one in (plan, progress.plan))
+                if now != before:
+                    file.release()
+                    return track
+                file.take_over(progress)
+                track._file, track.quality = file, progress.quality
+                known = {(measured.point.label, measured.launch) for measured in order.finished}
+                measured = progress.measurements
+                lacking = [one for one in measured if (one.point.label, one.launch) not in known]
+                track.measurements += lacking
+                for record in (*progress.loads, progress.quality, *lacking):
+                    if record is not None:
+                        reporter.report("record", kept=record)
         return track
 
     def keep(self, record: Record) -> None:

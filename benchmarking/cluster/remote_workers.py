@@ -19,7 +19,8 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import field, fields
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -67,6 +68,8 @@ SSH_FAILED = 255
 PROGRAMS = ("sbatch", "squeue", "scancel")
 POLL_S = 2.0
 """Seconds between two calls of squeue."""
+UNKNOWN_JOB = "Invalid job id"
+"""What squeue says of a job that ended long ago, with an exit code of failure."""
 PROGRAM_S = 60.0
 """Time limit of Slurm's programs."""
 END_GRACE_S = 10.0
@@ -170,8 +173,7 @@ class Ssh:
         return self.command(host, words, *TUNNEL, *forwarded)
 
 
-@contextmanager
-def ssh_workers(hosts: Sequence[str], ssh: Ssh, say: Callable[[str], None]) -> Iterator[ClusterEndpoint]:
+def ssh_workers(hosts: Sequence[str], ssh: Ssh, say: Callable[[str], None]) -> AbstractContextManager[ClusterEndpoint]:
     """Workers on all hosts. Raises BenchhouseError for a host on which no worker can run."""
     security = temporary_security("--cluster ssh")
     say(f"ssh: preparing {', '.join(hosts)}")
@@ -182,35 +184,7 @@ def ssh_workers(hosts: Sequence[str], ssh: Ssh, say: Callable[[str], None]) -> I
         port = address.rpartition(":")[2]
         return {host: ssh.worker(host, ports[host], port) for host in hosts}
 
-    with started_workers(security, commands, has_logs=True) as endpoint:
-        yield endpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmConfig:
-    """The request to Slurm, per job unless a field states otherwise."""
-
-    partition: str | None = None
-    """None for the default partition."""
-    account: str | None = None
-    gres: str | None = None
-    time_limit: str | None = None
-    """None for the partition's default."""
-    exclusive: bool = True
-    """Whether a job has exclusive use of its node."""
-    jobs: int = 1
-    cpus: int | None = None
-    memory: str | None = None
-    directives: tuple[str, ...] = ()
-    """Further arguments of #SBATCH lines."""
-    setup: tuple[str, ...] = ()
-    """Shell commands to run before the worker starts."""
-    interface: str | None = None
-    """The network interface of scheduler and workers; None for Dask's choice."""
-    folder: str = "slurm_jobs"
-    """Folder for job output and runs in progress, shared with the nodes."""
-    wait_s: float = 3600.0
-    """Time limit for the first job to start, since a queue may be long."""
+    return started_workers(security, commands, has_logs=True)
 
 
 Check = tuple[str, Callable[[Any], object]]
@@ -222,40 +196,59 @@ def _text(pattern: str, example: str) -> Check:
     return f"text such as {example}", lambda value: isinstance(value, str) and re.fullmatch(pattern, value)
 
 
+def _key(check: Check, default: Any = None, option: str | None = None) -> Any:
+    """A key of the configuration: the check of its value, or of each line of a list; and the option of sbatch that it
+    is."""
+    return field(default=default, metadata={"check": check, "option": option})
+
+
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 GRES = r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+){0,2}"
-LISTS = ("directives", "setup")
+TIME = r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}"
 COUNT: Check = (f"a whole number from 1 to {MAX_COUNT}", lambda value: type(value) is int and 1 <= value <= MAX_COUNT)
-CHECKS: dict[str, Check] = {
-    "partition": _text(rf"{NAME}(,{NAME})*", "gpu"),
-    "account": _text(NAME, "my-project"),
-    "gres": _text(rf"{GRES}(,{GRES})*", "gpu:1"),
-    "time_limit": _text(r"(\d+-)?\d{1,3}(:[0-5]\d){1,2}|\d+-\d{1,2}", '"02:00:00" (hours, minutes, seconds)'),
-    "exclusive": ("true or false", lambda value: isinstance(value, bool)),
-    "jobs": COUNT,
-    "cpus": COUNT,
-    "memory": _text(r"\d+[KMGT]", "64G"),
-    "directives": _text(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'),
-    "setup": ("shell commands", lambda text: isinstance(text, str) and text.strip() and text.isprintable()),
-    "interface": _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"),
-    "folder": _text(r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"),
-    "wait_s": ("seconds above 0", lambda value: type(value) in (int, float) and 0 < value < float("inf")),
-}
-"""Field of `SlurmConfig` -> the check of its value in a file; for a list, of each line."""
+SHELL: Check = ("shell commands", lambda text: isinstance(text, str) and text.strip() and text.isprintable())
+YES_OR_NO: Check = ("true or false", lambda value: isinstance(value, bool))
+SECONDS: Check = ("seconds above 0", lambda value: type(value) in (int, float) and 0 < value < float("inf"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmConfig:
+    """The request to Slurm, per job unless a field states otherwise. None is Slurm's default."""
+
+    partition: str | None = _key(_text(rf"{NAME}(,{NAME})*", "gpu"), option="partition")
+    account: str | None = _key(_text(NAME, "my-project"), option="account")
+    gres: str | None = _key(_text(rf"{GRES}(,{GRES})*", "gpu:1"), option="gres")
+    time_limit: str | None = _key(_text(TIME, '"02:00:00" (hours, minutes, seconds)'), option="time")
+    exclusive: bool = _key(YES_OR_NO, True)
+    """Whether a job has exclusive use of its node."""
+    jobs: int = _key(COUNT, 1)
+    cpus: int | None = _key(COUNT, option="cpus-per-task")
+    memory: str | None = _key(_text(r"\d+[KMGT]", "64G"), option="mem")
+    directives: tuple[str, ...] = _key(_text(r"--[a-z][a-z-]*(=[^\s#]+)?", '"--constraint=a100"'), ())
+    """Further arguments of #SBATCH lines."""
+    setup: tuple[str, ...] = _key(SHELL, ())
+    """Shell commands to run before the worker starts."""
+    interface: str | None = _key(_text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "ib0"))
+    """The network interface of scheduler and workers; None for Dask's choice."""
+    folder: str = _key(_text(r"[^\s'\"\\\\]+", "slurm_jobs, without spaces"), "slurm_jobs")
+    """Folder for job output and runs in progress, shared with the nodes."""
+    wait_s: float = _key(SECONDS, 3600.0)
+    """Time limit for the first job to start, since a queue may be long."""
 
 
 def read_config(path: Path) -> SlurmConfig:
     """The configuration in a YAML file. Raises UsageError with the place, and UnreadableError."""
-    values: dict[str, Any] = {}
-    for key, node in read_yaml(path).mapping("the configuration of Slurm").items():
-        if key not in CHECKS:
-            node.refuse(unknown_name(key, tuple(CHECKS), "key"))
-        takes, fits = CHECKS[key]
-        lines = node.items() if key in LISTS else [node]
+    keys, values = {key.name: key for key in fields(SlurmConfig)}, dict[str, Any]()
+    for name, node in read_yaml(path).mapping("the configuration of Slurm").items():
+        if name not in keys:
+            node.refuse(unknown_name(name, tuple(keys), "key"))
+        takes, fits = keys[name].metadata["check"]
+        is_list = isinstance(keys[name].default, tuple)
+        lines = node.items() if is_list else [node]
         for line in lines:
             if not fits(line.content):
-                node.refuse(f"{key}: takes {takes}: got {line.text}")
-        values[key] = tuple(line.content for line in lines) if key in LISTS else node.content
+                node.refuse(f"{name}: takes {takes}: got {line.text}")
+        values[name] = tuple(line.content for line in lines) if is_list else node.content
     return SlurmConfig(**values)
 
 
@@ -276,23 +269,14 @@ def slurm_jobs(
     from dask_jobqueue import SLURMCluster
     from dask_jobqueue.slurm import SLURMJob
 
-    logs = str(folder / "benchhouse-%J")
-    choices = {
-        "partition": config.partition,
-        "account": config.account,
-        "gres": config.gres,
-        "time": config.time_limit,
-        "cpus-per-task": config.cpus,
-        "mem": config.memory,
-    }
+    output = [
+        shlex.quote(f"--{name}={folder}/benchhouse-%J.{ending}")
+        for name, ending in (("output", "out"), ("error", "err"))
+    ]
+    options = {key.metadata["option"]: getattr(config, key.name) for key in fields(config)}
     directives = [
-        *(
-            "--job-name=benchhouse",
-            "--ntasks=1",
-            shlex.quote(f"--output={logs}.out"),
-            shlex.quote(f"--error={logs}.err"),
-        ),
-        *(f"--{name}={value}" for name, value in choices.items() if value is not None),
+        *("--job-name=benchhouse", "--ntasks=1", *output),
+        *(f"--{option}={value}" for option, value in options.items() if None not in (option, value)),
         *(("--exclusive",) if config.exclusive else ()),
         *config.directives,
     ]
@@ -302,8 +286,6 @@ def slurm_jobs(
 
         def __init__(self, scheduler: str | None = None, name: str | None = None, **fields: Any) -> None:
             super().__init__(scheduler, name, **fields)
-            # What the configuration leaves open is Slurm's default, neither the user's of Dask nor dask-jobqueue's.
-            self.job_header = "\n".join(f"#SBATCH {words}" for words in directives)
             files = fields["security"].get_tls_config_for_role("worker")
             words = remote_command(
                 setup,
@@ -324,7 +306,10 @@ def slurm_jobs(
             name="slurm",
             cores=1,
             processes=1,
-            memory="1GB",  # dask-jobqueue demands cores and memory, for the header that ours replaces
+            memory="1GB",  # dask-jobqueue demands cores and memory, for its header
+            # What the configuration leaves open is Slurm's default, neither the user's of Dask nor dask-jobqueue's.
+            job_directives_skip=["#SBATCH"],
+            job_extra_directives=directives,
             job_script_prologue=list(config.setup),
             shebang="#!/bin/bash",
             log_directory=str(folder),
@@ -375,8 +360,10 @@ def jobs_failure(cluster: Any, squeue: str, folder: Path, say: Callable[[str], N
         ids = sorted(job.job_id for job in list(cluster.workers.values()) if job.job_id)
         if not ids:  # Dask has them once all are submitted
             return None
-        output = run_program((squeue, "-h", "-j", ",".join(ids), "-o", "%T %r"), limit_s=PROGRAM_S).stdout
-        if states := sorted({line.strip().removesuffix(" None").lower() for line in output.splitlines()} - {""}):
+        answer = run_program((squeue, "-h", "-j", ",".join(ids), "-o", "%T %r"), limit_s=PROGRAM_S)
+        if answer.exit_code != 0 and UNKNOWN_JOB not in answer.stderr:
+            return None  # the controller restarts, or is busy
+        if states := sorted({line.strip().removesuffix(" None").lower() for line in answer.stdout.splitlines()} - {""}):
             over_since_s = math.inf
             if (message := f"slurm: waiting for a worker: {', '.join(states)}") != last_message:
                 last_message = message

@@ -1,17 +1,12 @@
 """Clusters that a command starts for itself: a scheduler in this process, and workers that join it; how benchhouse is
-started on another machine; and the security of the connections of every cluster.
-
-This module has workers on this machine (`local:N`) and everything that such clusters share. Slurm jobs and workers over
-SSH have their own modules.
+started on another machine; and the security of the connections of every cluster. `remote_workers` has the workers on
+other machines.
 
 Connections use Dask's TLS; without TLS they are of loopback only, unless the user asks for more. Dask's messages are
 pickles, so anyone who can connect to a scheduler or worker can run code there. TLS with a private certificate authority
 admits only peers that have one of its certificates.
 
-`--setup` selects the environment on the remote side: `venv:DIR` is a virtual environment, created over SSH if missing;
-`conda:NAME` an existing environment; `docker:IMAGE` a container. By default it is `python3` of the remote machine, or
-in Slurm jobs, whose nodes share this machine's folders, the Python that runs this command. `main` is the check there
-before it becomes a worker.
+`main` is the check on another machine before it becomes a worker.
 """
 
 from __future__ import annotations
@@ -19,15 +14,14 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import json
-import logging
 import re
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
-from typing import IO, Any, Literal
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from benchmarking import __version__
@@ -68,7 +62,7 @@ def add_tls(parser: Parser) -> None:
 def check_exposure(address: str, arguments: argparse.Namespace) -> None:
     """Raise UsageError for an invalid address, for incomplete or missing TLS files, and for another machine
     without TLS."""
-    scheme, host = _parts(address)
+    scheme, host = scheme_and_host(address)
     given = {flag: getattr(arguments, flag) for flag in TLS_FLAGS}
     if scheme == "tls":
         absent = [f"--{flag.replace('_', '-')}" for flag, path in given.items() if path is None]
@@ -120,22 +114,19 @@ def security(arguments: argparse.Namespace) -> Any:
 
 def is_loopback(address: str) -> bool:
     """Whether an address is of this machine alone."""
-    _, host = _parts(address)
-    if host == "localhost":
-        return True
+    _, host = scheme_and_host(address)
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def _parts(address: str) -> tuple[str, str]:
-    try:
+def scheme_and_host(address: str) -> tuple[str, str]:
+    """The parts of a scheduler's address. Raises UsageError."""
+    with suppress(ValueError):
         parts = urlsplit(address)
         if parts.scheme in ("tcp", "tls") and parts.hostname and parts.port:
             return parts.scheme, parts.hostname
-    except ValueError:
-        pass
     raise UsageError(f"invalid scheduler address {address!r}: expected tcp://HOST:PORT or tls://HOST:PORT")
 
 
@@ -187,10 +178,9 @@ def temporary_security(what: str) -> Any:
 @contextmanager
 def own_scratch_folder() -> Iterator[None]:
     """Inside, Dask's schedulers have their scratch folder in one that is deleted at the end. In the temporary folder of
-    all users it would stay. Dask's messages, about workers that we end or report ourselves, are silenced."""
+    all users it would stay."""
     import dask
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
     with temporary_folder("benchhouse-dask") as folder, dask.config.set({"temporary-directory": str(folder)}):
         yield
 
@@ -221,11 +211,13 @@ def started_workers(
         temporary_folder("benchhouse-workers") as folder,
         ExitStack() as stack,
     ):
-        processes: dict[str, Popen[str]] = {}
+        started: dict[str, tuple[Popen[str], Path]] = {}
         for number, (name, command) in enumerate(commands(scheduler.scheduler_address, folder).items()):
-            log = stack.enter_context((folder / f"{number}.log").open("wb")) if has_logs else None
-            process = processes[name] = stack.enter_context(start(command, stdin=PIPE, stdout=DEVNULL, stderr=log))
+            path = folder / f"{number}.log"
+            log = stack.enter_context(path.open("wb")) if has_logs else None
+            process = stack.enter_context(start(command, stdin=PIPE, stdout=DEVNULL, stderr=log))
             stack.callback(process.terminate)
+            started[name] = process, path
             assert process.stdin is not None
             try:
                 process.stdin.write(f"{json.dumps(security.get_tls_config_for_role('worker'))}\n")
@@ -234,38 +226,35 @@ def started_workers(
                 process.stdin = None  # it has ended: `failure` says why
 
         def failure() -> str | None:
-            for number, (name, process) in enumerate(processes.items()):
-                if process.poll() is not None and not has_logs:
+            for name, (process, log) in started.items():
+                if process.poll() is None:
+                    continue
+                if not has_logs:
                     return f"a worker ended with exit code {process.returncode}: see its message above"
-                if process.poll() is not None:
-                    log = (folder / f"{number}.log").read_text(errors="replace")
-                    why = (log.strip().splitlines() or ["no message"])[-1]
-                    return f"the worker on {name} ended with exit code {process.returncode}: {why}"
+                lines = log.read_text(errors="replace").strip().splitlines() or ["no message"]
+                return f"the worker on {name} ended with exit code {process.returncode}: {lines[-1]}"
             return None
 
         yield ClusterEndpoint(
             address=scheduler.scheduler_address,
             security=security,
-            workers=len(processes),
+            workers=len(started),
             accepts_workers=False,
             failure=failure,
         )
 
 
-@contextmanager
-def local_workers(count: int, requirements: WorkerRequirements) -> Iterator[ClusterEndpoint]:
+def local_workers(count: int, requirements: WorkerRequirements) -> AbstractContextManager[ClusterEndpoint]:
     """Workers on this machine."""
 
     def commands(address: str, folder: Path) -> dict[str, tuple[str, ...]]:
-        names = [f"local-{number}" for number in range(count)]
         further = ("--quiet", "--tls-stdin", *requirements.flags)
         return {
             name: module_command(WORKER, address, "--name", name, "--spool-dir", str(folder / name), *further)
-            for name in names
+            for name in (f"local-{number}" for number in range(count))
         }
 
-    with started_workers(temporary_security("--cluster local"), commands, has_logs=False) as endpoint:
-        yield endpoint
+    return started_workers(temporary_security("--cluster local"), commands, has_logs=False)
 
 
 WORKER = "benchmarking.cluster.worker"
@@ -275,7 +264,6 @@ DEFAULT_VENV = f".cache/benchhouse/venv-{__version__}"
 PACKAGE = f"benchhouse[cluster,measure]=={__version__}"
 SETUPS = {"venv": r"[^\x00-\x1f-][^\x00-\x1f]*", "conda": r"[\w.][\w./-]*", "docker": r"\w[\w./:@-]*"}
 """Kind of setup -> what its value names."""
-PORTS = 2
 LOCKS = "/tmp/benchhouse-locks"  # noqa: S108 - the folder of device locks, shared with the container
 MAKE_VENV = """\
 set -e
@@ -288,9 +276,9 @@ same='import sys, benchmarking; sys.exit(benchmarking.__version__ != sys.argv[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How benchhouse is started on another machine."""
+    """How benchhouse is started on another machine: as `--setup` says, or with this Python."""
 
-    kind: Literal["python", "venv", "conda", "docker"] = "python"
+    kind: str = "python"
     what: str = "python3"
     """The Python, folder, environment or image."""
 
@@ -302,7 +290,7 @@ def read_setup(text: str) -> Setup:
         what = what or DEFAULT_VENV
     if kind not in SETUPS or not re.fullmatch(SETUPS[kind], what):
         raise UsageError(f"--setup {text}: expected venv, venv:DIR, conda:NAME, or docker:IMAGE")
-    return Setup(kind=kind, what=what)  # type: ignore[arg-type]
+    return Setup(kind=kind, what=what)
 
 
 def remote_command(
@@ -331,12 +319,12 @@ def preparation(setup: Setup, package: str = PACKAGE) -> tuple[str, ...] | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """On the remote side: print the version of benchhouse and free ports as JSON."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(PORTS)]
-        for free in sockets:
+    """On the remote side: print the version of benchhouse and two free ports as JSON."""
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
             free.bind(("127.0.0.1", 0))
-        print(json.dumps({"benchhouse": __version__, "ports": [free.getsockname()[1] for free in sockets]}))
+        ports = [one.getsockname()[1], other.getsockname()[1]]
+    print(json.dumps({"benchhouse": __version__, "ports": ports}))
     return EXIT_OK
 
 

@@ -7,11 +7,15 @@ SSH and for Slurm jobs, which commands for a single model have too.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,23 +34,28 @@ from benchmarking.cluster.scheduler import (
 )
 from benchmarking.core import plugins
 from benchmarking.core.command_line import Parser, add_aliases, choice, notes
-from benchmarking.core.errors import UsageError
+from benchmarking.core.errors import UsageError, WorkersLostError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.plugins import check_installed
-from benchmarking.core.records import Cell
+from benchmarking.core.plugins import check_installed, kinds
+from benchmarking.core.records import Cell, Device, Hardware, Readings
 from benchmarking.core.suggestions import meant_by, unknown_name
+from benchmarking.core.text import duration
 from benchmarking.sweep.plan.measuring_settings import AUTO
-from benchmarking.sweep.plan.plan import Machine
+from benchmarking.sweep.plan.plan import CLUSTER, Machine
 from benchmarking.sweep.run.command_session import Executor
 
 if TYPE_CHECKING:
     from benchmarking.cluster.coordinator import ClusterSweep
+    from benchmarking.cluster.execution import Offer
 
 LOCAL = re.compile(r"local:([1-9]\d{0,2})")
 """Prefix of a cluster that the command starts on this machine."""
 SLURM, SSH, HOSTS = "slurm:", "ssh:", "ssh://"
 """Prefixes of other clusters that it starts: with an optional Slurm file, a file of hosts, or hosts."""
+CONNECT_S = 10.0
+POLL_S = 0.05
+"""Seconds between two looks for workers that join."""
 
 
 def add_cluster(parser: Parser) -> None:
@@ -241,6 +250,36 @@ def remote_arguments(
     return arguments
 
 
+class ClusterMachine(Machine):
+    """The machine for planning a batch, based on the offers of a cluster."""
+
+    def __init__(self, offers: Mapping[str, Offer], name: str) -> None:
+        super().__init__()
+        self._name = name
+        offered = [device for offer in offers.values() for device in offer.devices]
+        self._offered = {device.device.selector: device for device in offered}
+        counts = sorted(Counter(device.device.selector for device in offered).items())
+        has = ", ".join(f"{count} x {selector}" if count > 1 else selector for selector, count in counts)
+        why_not = f"no worker of {name} has one; the cluster offers {has or 'nothing: it has no workers'}"
+        for kind in kinds():
+            found = tuple(device.device for device in self._offered.values() if device.device.type == kind.name)
+            absent = Device(type=kind.name, selector=kind.name, found=False, why_not=why_not)
+            self.devices[kind.name] = found or (absent,)
+
+    @property
+    def environment(self) -> Readings:
+        """The environment of this machine, until a worker takes the cell."""
+        return super().environment | Readings(values={CLUSTER: self._name})
+
+    def hardware(self, device: Device) -> Hardware:
+        found = self._offered.get(device.selector)
+        return super().hardware(device) if found is None else found.hardware
+
+    def free_memory(self, device: Device) -> Readings:
+        found = self._offered.get(device.selector)
+        return super().free_memory(device) if found is None else found.free
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where a command plans and measures."""
@@ -267,28 +306,48 @@ def device_kinds(cells: Iterable[Cell]) -> tuple[str, ...]:
 def open_target(
     arguments: argparse.Namespace, devices: Sequence[str] | None, scripts: Sequence[Path] = ()
 ) -> Iterator[Target]:
-    """This machine, or the cluster chosen by `resolve_target`. `devices` are those that the command names (None: all),
-    `scripts` those whose models it measures.
+    """This machine, or the cluster chosen by `resolve_target`, which is started or reached. `devices` are those that
+    the command names (None: all), `scripts` those whose models it measures.
 
-    Raises UsageError for versions that differ but must not, WorkersLostError without a scheduler.
+    Raises UsageError for versions that differ but must not; WorkersLostError if no scheduler answers, or if no worker
+    joins a cluster that was started here.
     """
-    if arguments.cluster is None:
+    if (name := arguments.cluster) is None:
         yield Target(machine=Machine())
         return
     check_installed("--cluster", ("distributed",), INSTALL)
-    from benchmarking.cluster.cluster_connection import connect
-    from benchmarking.cluster.coordinator import ClusterMachine, ClusterSweep, check_same_versions
+    from distributed import Client
 
-    is_strict = getattr(arguments, "require_same_versions", False)
+    from benchmarking.cluster.coordinator import Cluster, ClusterSweep
+
+    for logger in ("distributed", "distributed.client"):  # what they say of lost peers is said here
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    # Each run stores the versions of its worker; Dask compares packages that do not matter here.
+    warnings.filterwarnings("ignore", message="(?s).*Mismatched versions", module="distributed")
     requirements = WorkerRequirements(
         devices=None if devices is None or AUTO in devices else tuple(devices),
         scripts=os.path.commonpath(scripts) if scripts else None,
     )
-    start = read_cluster(arguments.cluster, arguments)
-    with connect(arguments.cluster, start(requirements, notes(quiet=arguments.quiet))) as cluster:
-        offers = cluster.offers(cluster.addresses())
-        if is_strict:
-            check_same_versions(offers)
-        spread = getattr(arguments, "spread", False)
-        sweep = ClusterSweep(cluster, offers, spread=spread, same_versions=is_strict)
-        yield Target(machine=ClusterMachine(offers, arguments.cluster), cluster=sweep, flags=target_flags(arguments))
+    with read_cluster(name, arguments)(requirements, notes(quiet=arguments.quiet)) as endpoint, ExitStack() as stack:
+        try:
+            client = stack.enter_context(
+                Client(endpoint.address, security=endpoint.security, timeout=CONNECT_S, set_as_default=False)
+            )
+        except (OSError, TimeoutError) as error:
+            raise WorkersLostError(
+                f"--cluster {name}: no scheduler at this address: start one with dask scheduler --host HOST --port PORT"
+            ) from error
+        deadline_s = time.monotonic() + endpoint.limit_s
+        while len(client.scheduler_info(n_workers=-1)["workers"]) < endpoint.workers:
+            if (why := endpoint.failure()) is not None:
+                raise WorkersLostError(f"--cluster {name}: {why}")
+            if time.monotonic() > deadline_s:
+                raise WorkersLostError(f"--cluster {name}: no worker joined within {duration(endpoint.limit_s)}")
+            time.sleep(POLL_S)
+        cluster = Cluster(client, name, accepts_workers=endpoint.accepts_workers)
+        stack.callback(cluster.close)
+        offers = cluster.offers()
+        flags = {"spread": "spread", "same_versions": "require_same_versions"}  # of a batch alone
+        chosen = {key: getattr(arguments, flag, False) for key, flag in flags.items()}
+        sweep = ClusterSweep(cluster, offers, **chosen)
+        yield Target(machine=ClusterMachine(offers, name), cluster=sweep, flags=target_flags(arguments))

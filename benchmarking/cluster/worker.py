@@ -19,7 +19,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the module path starts at the repository, not at the folder of this file
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from benchmarking.cluster.execution import WorkerContext, register_worker
+from benchmarking.cluster.execution import WorkerContext
 from benchmarking.cluster.scheduler import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
 from benchmarking.core.argument_types import names
 from benchmarking.core.command_line import Parser, command, note, notes
@@ -118,7 +118,6 @@ def main(argv: Sequence[str]) -> int:
         arguments=vars(arguments),
         say=say,
     )
-    register_worker(context)
     with temporary_folder("benchhouse-dask") as dask_folder:
         is_stopped = asyncio.run(_serve(arguments, context, dask_folder))
     if not is_stopped:
@@ -177,6 +176,7 @@ async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_fol
         local_directory=str(dask_folder),
         silence_logs=50,
     )
+    worker.benchhouse = context  # as `execution` finds it
     context.say(f"connecting to the scheduler {arguments.scheduler}, for up to {CONNECT_S:g} s")
     try:
         await asyncio.wait_for(worker.start(), CONNECT_S + 5)
@@ -195,9 +195,8 @@ async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_fol
         loop.add_signal_handler(number, stopped.set)
     ending = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(worker.finished())]
     await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-    context.is_leaving = True  # orders stop at their next message; their points are on disk
     if stopped.is_set():
-        await worker.close(nanny=False, timeout=1)
+        await worker.close(nanny=False, timeout=1)  # orders stop at their next message; their points are on disk
     ending[0].cancel()
     return stopped.is_set()
 

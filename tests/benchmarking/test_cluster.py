@@ -13,6 +13,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ pytest.importorskip("distributed")
 
 from benchmarking import batch_benchmark
 from benchmarking.cluster import execution, worker
+from benchmarking.cluster.coordinator import Cluster
 from benchmarking.cluster.scheduler import WorkerRequirements, add_tls, check_exposure, local_workers
 from benchmarking.core.command_line import Parser
 from benchmarking.core.errors import UnsupportedError, UsageError
@@ -153,6 +155,29 @@ def test_kills_interrupts_and_pauses_neither_lose_nor_repeat_points(cluster, slo
 
 
 @pytest.mark.slow
+def test_a_batch_whose_scheduler_is_killed_ends_in_one_line_and_keeps_its_points(cluster, slow):
+    (port,) = free_ports(1)
+    code = (
+        "import asyncio, distributed\nasync def main():\n    scheduler = await distributed.Scheduler(host='127.0.0.1', "
+        f"port={port}, dashboard=False, dashboard_address='127.0.0.1:0')\n    await scheduler.finished()\n"
+        "asyncio.run(main())"
+    )
+    scheduler = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    cluster.stack.callback(scheduler.wait)
+    cluster.stack.callback(scheduler.kill)
+    cluster.address = f"tcp://127.0.0.1:{port}"
+    measuring = cluster.worker("only")
+    batch = cluster.batch("--models", "tiny-bert", "--iterations", "40")
+    wait_for(lambda: "1 of 3 done" in cluster.stderr())
+    scheduler.kill()
+    assert (batch.wait(120), measuring.wait(120)) == (1, 1)
+    assert "Traceback" not in cluster.stderr()
+    assert f"lost the scheduler {cluster.address}: all reported results are saved" in cluster.stderr()
+    (unfinished,) = spool.unfinished(cluster.folder / "runs")
+    assert unfinished.read().measurements
+
+
+@pytest.mark.slow
 def test_a_cell_moves_to_another_host_when_the_network_is_cut(tmp_path, monkeypatch, slow, capsys):
     from dask import config
     from distributed import LocalCluster
@@ -217,9 +242,7 @@ def test_impossible_requests_are_errors_and_launches_spread_over_equal_workers(c
     assert not [path for name in ("one", "two") for path in (cluster.folder / name).glob("*.jsonl")]
 
 
-def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_cluster(
-    tmp_path, order_plan, monkeypatch
-):
+def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_cluster(tmp_path, order_plan):
     import dataclasses
 
     plans = [dataclasses.replace(order_plan(), run_id=uuid7()) for _ in range(2)]
@@ -234,12 +257,29 @@ def test_workers_delete_copies_of_finished_runs_and_cluster_runs_resume_on_the_c
     for file in (kept, finished):
         file.release()  # as at the end of an order
     context = execution.WorkerContext(name="w", devices=(), folder=tmp_path, arguments={}, say=print)
-    monkeypatch.setattr(execution, "_context", context)
-    execution.forget([plans[1].run_id])
+    execution.forget([plans[1].run_id], SimpleNamespace(benchhouse=context))
     assert kept.path.exists()
     assert not finished.path.exists()
+    reporter = SimpleNamespace(context=context, report=print)
+    track = execution.WorkerTrack.open(plans[0], execution.Order(plan=plans[0], launches=(0,)), reporter)
+    assert track.file.path == kept.path, "the damaged file is no obstacle"
+    track.close()
     with pytest.raises(UsageError, match="measured on the cluster"):
         Track.resume(kept)
+
+
+def test_workers_lost_while_they_join_are_left_out(monkeypatch, capsys):
+    def run(function, workers, on_error="raise"):
+        if function is execution.clock_s and workers == ["tcp://lost:1"]:
+            raise OSError("Timed out trying to connect")
+        return dict.fromkeys(("tcp://lost:1", "tcp://here:1"), 0.0 if function is execution.clock_s else offer)
+
+    context = execution.WorkerContext(name="w", devices=(), folder=None, arguments={}, say=print)
+    offer = execution.offer_text(SimpleNamespace(benchhouse=context))
+    client = SimpleNamespace(id="client", subscribe_topic=lambda topic, handler: None, run=run)
+    offers = Cluster(client, "tcp://scheduler:1", accepts_workers=True).offers()
+    assert list(offers) == ["tcp://here:1"]
+    assert "left out: worker at tcp://lost:1: Timed out trying to connect" in capsys.readouterr().err
 
 
 def test_messages_of_other_program_versions_are_refused(order_plan, monkeypatch):

@@ -13,11 +13,12 @@ pytest.importorskip("distributed")
 
 from benchmarking.batch.batch_run import Batch, Manifest
 from benchmarking.batch.summary import BatchInfo
-from benchmarking.cluster.cluster_connection import Membership
-from benchmarking.cluster.coordinator import ClusterSweep
+from benchmarking.cluster import coordinator
+from benchmarking.cluster.coordinator import ClusterSweep, Membership
 from benchmarking.cluster.execution import Report, WorkerContext
 from benchmarking.core.codec import canonical_hash
 from benchmarking.core.errors import WorkersLostError
+from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Measurement, Samples
 from benchmarking.devices.support.select import select
 from benchmarking.measure.context import settings
@@ -25,7 +26,7 @@ from benchmarking.sweep.plan.plan import Machine
 from benchmarking.sweep.plan.request import Request, plan_cell
 from benchmarking.sweep.run import spool
 from benchmarking.sweep.run.command_session import finish_run
-from benchmarking.sweep.run.supervisor import Track
+from benchmarking.sweep.run.supervisor import Observer, Track
 from benchmarking.sweep.show.progress import observed
 
 SAMPLES = Samples(
@@ -44,9 +45,6 @@ class ScriptedCluster:
         self.accepts_workers = accepts_workers
         self.orders = []
         self._events = []
-
-    def clocks(self, addresses):
-        return {address: {"cluster_clock_offset_s": 0.0, "cluster_clock_error_s": 0.001} for address in addresses}
 
     def submit(self, attempt, order, address, selector):
         assert on_disk(self.folder)[order.plan.run_id] == order.plan
@@ -210,3 +208,27 @@ def test_launches_of_a_running_cell_do_not_move_to_different_hardware(sweep):
 def test_a_fixed_cluster_is_abandoned_with_its_last_worker(sweep):
     with pytest.raises(WorkersLostError, match="no worker with null is left in scripted: continue with --resume"):
         sweep({"one": (1,)}, accepts_workers=False)
+
+
+def test_the_wait_for_a_device_is_reported_once_and_limited_while_nothing_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "WAIT_FOR_WORKER_S", 0.1)
+    plan = planned()
+    second = dataclasses.replace(plan.cell.device, selector="null:1")
+    other = dataclasses.replace(plan, run_id=uuid7(), cell=dataclasses.replace(plan.cell, device=second))
+    script = {"one": None, "two": (0,)}
+    offers = offers_of(script)
+    (offered,) = offers["two"].devices
+    offers["two"] = dataclasses.replace(offers["two"], devices=(dataclasses.replace(offered, device=second),))
+    cluster = ScriptedCluster(script, tmp_path, accepts_workers=True)
+    said, done = [], []
+
+    class Shown(Observer):
+        def waiting(self, message):
+            said.append(message)
+
+    spool.prepare(tmp_path)
+    tracks = [Track(other, tmp_path), Track(plan, tmp_path)]
+    with pytest.raises(WorkersLostError, match="no worker with null:1 joined scripted within"):
+        ClusterSweep(cluster, offers)(tracks, Shown(), done.append)
+    assert done == [tracks[1]]
+    assert len([message for message in said if "null:1 is left: waiting up to" in message]) == 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("dask_jobqueue")
 
 from benchmarking import batch_benchmark, benchmark_model
+from benchmarking.cluster import remote_workers
 from benchmarking.cluster.remote_workers import SlurmConfig, read_config
 from benchmarking.core.errors import UsageError
 from tests.helpers.services import slurm
@@ -79,6 +81,25 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, capsys, m
     assert re.search(
         r"its jobs ended without starting a worker: out of order \(.+/my jobs/slurm_jobs/benchhouse-\d+\.err\)", stderr
     )
+
+
+def test_only_jobs_that_slurm_says_have_ended_are_given_up(tmp_path, monkeypatch):
+    squeue = tmp_path / "squeue"
+    monkeypatch.setattr(remote_workers, "POLL_S", 0.0)
+    monkeypatch.setattr(remote_workers, "END_GRACE_S", -1.0)
+    cluster = SimpleNamespace(workers={"slurm-0": SimpleNamespace(job_id="7")})
+    failure = remote_workers.jobs_failure(cluster, str(squeue), tmp_path, print)
+    answers = {
+        "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1": None,
+        "echo 'PENDING Priority'": None,
+        "exit 0": "its jobs ended without starting a worker: their output is in",
+        "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1": "its jobs ended without starting",
+    }
+    for answer, why in answers.items():
+        squeue.write_text(f"#!/bin/sh\n{answer}\n")
+        squeue.chmod(0o755)
+        found = failure()
+        assert found is None if why is None else found.startswith(why)
 
 
 @pytest.mark.parametrize(
