@@ -4,8 +4,8 @@ list    one row per build: kind, model, precision, size, build time, last use, d
         a script: inputs, runtimes, opset, number of results
 print   everything about one build: its inputs, its files, and the results of a script's model
 stats   number and total size of builds by kind, and free disk space; for a script's model its results
-delete  builds by digest, kind, model or age, or a script's model by name; incomplete builds and
-        stale locks are always deleted
+delete  builds by digest, kind, model or age, or a script's model by name, with its results unless a
+        kind, model or age chooses among its builds; incomplete builds and stale locks are always deleted
 report  the list as CSV, including runtime, opset, inputs and latency of script builds
 
 Nothing outside the cache folder is touched; symbolic links in it and builds in progress are skipped. Deleted builds are
@@ -268,11 +268,6 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
             names.append(states.named(word).name)
     engines = [engine for name in names if name in script_states for engine in script_states[name].engines]
     digests += [digest for engine in engines for digest in engine.digests if digest in existing]
-    states.remove(known if arguments.all and arguments.yes else names)
-    for name in names:
-        print(f"{name} deleted")
-    if names and not digests:
-        return EXIT_OK
     choice = BuildSelection(
         digests=tuple(digests),
         kind=arguments.kind,
@@ -280,7 +275,15 @@ def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
         older_than_days=arguments.older_than,
         everything=arguments.all,
     )
-    freed = delete_folders(root, select_builds(contents, choice, confirmed=arguments.yes))
+    # A script's model without builds selects none, but no digest at all selects every build.
+    selected = () if names and not digests else select_builds(contents, choice, confirmed=arguments.yes)
+    if (choice.kind, choice.model, choice.older_than_days) == (None, None, None):  # else the results stay
+        states.remove(known if arguments.all and not arguments.digest else names)
+        for name in names:
+            print(f"{name} deleted")
+        if names and not digests:
+            return EXIT_OK
+    freed = delete_folders(root, selected)
     swept = sweep_leftovers(root, read_contents(root))
     builds = "build" if freed.count == 1 else "builds"
     print(f"{freed.count} {builds} deleted, {size_text(freed.size_bytes)} freed")
@@ -311,15 +314,15 @@ def _row(one: CachedBuild, script_states: Sequence[states.ScriptState] = ()) -> 
         if (result.runtime, result.device, result.precision) == (engine.runtime, engine.device, engine.precision)
     ]
     return {
-        "kind": one.build.kind,
+        "kind": build.kind,
         "model_id": one.model_id,
-        "task": one.build.parts.get("task"),
+        "task": build.parts.get("task"),
         "precision": one.precision,
         "size_bytes": one.size_bytes,
-        "made_at": one.build.made_at,
+        "made_at": build.made_at,
         "last_used_at": time_text(one.last_used_s),
-        "build_s": one.build.build_s,
-        "digest": one.build.digest,
+        "build_s": build.build_s,
+        "digest": build.digest,
         "folder": str(one.folder),
         "runtime": ", ".join(dict.fromkeys(engine.runtime for _, engine in used)) or build.parts.get("runtime"),
         "opset": build.parts.get("opset"),

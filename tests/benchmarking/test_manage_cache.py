@@ -172,6 +172,35 @@ def test_unknown_names_delete_nothing(capsys, arguments, words):
     assert folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "are_results_kept"),
+    [
+        (["--all", "--yes", "--kind", "onnx"], 0, True),
+        (["--all", "--yes", "--older-than", "30"], 0, True),
+        (["--all", "--yes", "--kind", "onx"], 2, True),
+        (["net_12345678", "--model", "tiny-bert"], 0, True),
+        (["net_12345678", "--all"], 0, False),
+        (["--all", "--yes"], 0, False),
+    ],
+)
+def test_the_results_of_a_scripts_model_stay_unless_it_is_chosen_as_a_whole(arguments, code, are_results_kept, cache):
+    make()
+    state = cache.parent / "scripts" / "net_12345678"
+    state.mkdir(parents=True)
+    (state / "state.yaml").write_text("x: [")
+    assert main(["delete", *arguments]) == code
+    assert state.exists() == are_results_kept
+
+
+def test_a_digest_with_all_deletes_nothing_else(cache):
+    folder, other = make(), make(model="gpt2")
+    state = cache.parent / "scripts" / "net_12345678"
+    state.mkdir(parents=True)
+    (state / "state.yaml").write_text("x: [")
+    assert main(["delete", folder.name, "--all", "--yes"]) == 0
+    assert [path.exists() for path in (folder, other, state)] == [False, True, True]
+
+
 def test_builds_in_progress_are_kept(capsys):
     folder = make()
     with FileLock(lock_of(folder)):
