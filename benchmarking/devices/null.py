@@ -24,7 +24,7 @@ from benchmarking.core.device_contracts import (
 )
 from benchmarking.core.errors import FormatError, StorageError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings
+from benchmarking.core.records import NOT_SUPPORTED, PRECISIONS, Device, Json, Readings, from_json
 
 SCRIPT_VARIABLE = "BENCHHOUSE_NULL_SCRIPT"
 ABOUT = (
@@ -89,11 +89,10 @@ def read_script() -> Script:
         raise StorageError(f"{SCRIPT_VARIABLE}: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise FormatError(f"{SCRIPT_VARIABLE}: {path} is not JSON: {error}") from error
-    known = {f.name for f in fields(Script)}
-    unknown = sorted(set(data) - known)
-    if unknown:
-        raise FormatError(f"{SCRIPT_VARIABLE}: {path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")
-    return Script(**data)
+    known = sorted(field.name for field in fields(Script))
+    if isinstance(data, dict) and (unknown := sorted(data.keys() - known)):
+        raise FormatError(f"{SCRIPT_VARIABLE}: {path}: unknown key {unknown[0]!r}; known: {', '.join(known)}")
+    return from_json(Script, data, f"{SCRIPT_VARIABLE}: {path}")
 
 
 class NullHandle(DeviceHandle):

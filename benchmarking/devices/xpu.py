@@ -178,8 +178,13 @@ class XpuDevice(DeviceKind):
         return XpuHandle(torch, index)
 
     def watch(self, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
-        numbers = [one.selector.partition(":")[2] for one in together or (device,)]
-        os.environ[VISIBLE] = ",".join(number or "0" for number in numbers)
+        # torch numbers the GPUs that are visible now, so a GPU keeps its entry, also when it is watched again.
+        entries = os.environ.get(VISIBLE, "").split(",")
+        number = int(device.selector.partition(":")[2] or 0)
+        if entries == [""]:
+            os.environ[VISIBLE] = str(number)
+        elif number < len(entries):
+            os.environ[VISIBLE] = entries[number]
         return WatchedXpuHandle()
 
     def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:

@@ -202,7 +202,12 @@ def test_help_that_cannot_be_written_is_an_error(capsys, monkeypatch, flag):
 
 
 def test_the_null_script_must_be_json_with_known_keys(capsys, monkeypatch, tmp_path):
-    for content, message in (("{", "is not JSON"), ('{"latency": 1}', "unknown key 'latency'")):
+    for content, message in (
+        ("{", "is not JSON"),
+        ('{"latency": 1}', "unknown key 'latency'"),
+        ("[5.0]", "script.json: expected an object, found [5.0]"),
+        ('{"latency_ms": 5}', "script.json.latency_ms: expected an object, found 5"),
+    ):
         (tmp_path / "script.json").write_text(content)
         monkeypatch.setenv("BENCHHOUSE_NULL_SCRIPT", str(tmp_path / "script.json"))
         code, line = refused(capsys, *SWEEP, *QUICK)

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarking.core.device_contracts import Placement
@@ -62,7 +63,8 @@ def bind(cpu_list: str) -> None:
     try:
         if hasattr(os, "sched_setaffinity"):
             for task in os.listdir("/proc/self/task"):
-                os.sched_setaffinity(int(task), cpus)
+                with suppress(ProcessLookupError):  # the thread ended after the listing
+                    os.sched_setaffinity(int(task), cpus)
         else:
             import psutil
 

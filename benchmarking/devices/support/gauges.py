@@ -12,6 +12,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -199,13 +200,13 @@ class ProcessorGauge(Gauge):
         return sum(self._cpu_times_ns.values())
 
     def _resident_bytes(self) -> int:
-        total = 0
+        sizes: list[int] = []
         for pid in self._process_ids:
-            try:
-                total += psutil.Process(pid).memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        return total
+            with suppress(psutil.NoSuchProcess):
+                sizes.append(psutil.Process(pid).memory_info().rss)
+        if not sizes:
+            raise UnreadableError(f"{NOT_SUPPORTED}: the processes have ended")
+        return sum(sizes)
 
 
 def usable_processors(pid: int) -> float:

@@ -284,17 +284,20 @@ class TorchGpuKind(DeviceKind):
         """Make these the only devices visible to the process, numbered in this order. Raises UnsupportedError if that
         fails."""
 
+    def settings(self) -> list[str]:
+        """The variables of `visibility` that count in this process."""
+        return [name for group in self.visibility for name in [one for one in group if one in os.environ][:1]]
+
     def usable(self, found: Sequence[Device], why_not_torch: str | None) -> tuple[Device, ...]:
         """The GPUs that this process may use, each with the number of GPUs of its model in the machine; or why there
         are none."""
         if why_not_torch:
             return (self.absent(f"{found[0].name} was found, but {why_not_torch}"),)
         usable_devices = with_counts(found)
-        effective = [name for group in self.visibility for name in [one for one in group if one in os.environ][:1]]
-        for variable in effective:
+        for variable in self.settings():
             usable_devices = visible(usable_devices, os.environ[variable]) if usable_devices else usable_devices
         if not usable_devices:
-            settings = " ".join(f"{name}={os.environ[name]}" for name in effective)
+            settings = " ".join(f"{name}={os.environ[name]}" for name in self.settings())
             return (self.absent(f"{settings} hides all GPUs ({len(found)} x {found[0].name}): unset it"),)
         return usable_devices
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +109,18 @@ def test_a_sensor_that_torch_cannot_read_is_missing_with_torchs_reason(monkeypat
     assert "has no attribute 'temperature'" in older.state().missing["temperature_c"]
     with pytest.raises(UnreadableError, match=r"torch\.xpu\.mem_get_info"):
         older._used_bytes()
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("", "1"), ("2,3", "3"), ("3", "3")])
+def test_a_gpu_without_torch_is_the_one_that_torch_numbers_so(monkeypatch, before, after):
+    monkeypatch.setenv("ZE_AFFINITY_MASK", before or "")
+    if before is None:
+        monkeypatch.delenv("ZE_AFFINITY_MASK")
+    _, second = xpu.described([PROPERTIES, PROPERTIES])
+    xpu.PLUGIN.watch(second)
+    assert os.environ["ZE_AFFINITY_MASK"] == after
+    xpu.PLUGIN.watch(second)
+    assert os.environ["ZE_AFFINITY_MASK"] == after
 
 
 def test_utilization_is_that_of_the_kernels_driver():

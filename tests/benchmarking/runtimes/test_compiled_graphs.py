@@ -275,8 +275,17 @@ def test_amd_gpu_is_selected_by_unique_id_only(monkeypatch, unwatched):
     identified = Device(type="rocm", selector="rocm:1", found=True, facts=Readings(values={"unique_id": "0x77ab"}))
     rocm.PLUGIN.watch(identified)
     assert os.environ["ROCR_VISIBLE_DEVICES"] == "GPU-77ab"
-    with pytest.raises(UnsupportedError, match="make it the only visible GPU with ROCR_VISIBLE_DEVICES"):
-        rocm.PLUGIN.watch(Device(type="rocm", selector="rocm:1", found=True))
+    first, second = (Device(type="rocm", selector=f"rocm:{number}", found=True) for number in range(2))
+    for visible, refused in ((None, second), ("0,1", second), ("1,0", first)):
+        monkeypatch.delenv("ROCR_VISIBLE_DEVICES")
+        if visible is not None:
+            monkeypatch.setenv("ROCR_VISIBLE_DEVICES", visible)
+        with pytest.raises(UnsupportedError, match="make it the only visible GPU with ROCR_VISIBLE_DEVICES"):
+            rocm.PLUGIN.watch(refused)
+        monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
+    rocm.PLUGIN.watch(second)  # as it was told
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,1")
+    rocm.PLUGIN.watch(first)
 
 
 def test_a_runtime_on_torch_opens_the_device_through_it():

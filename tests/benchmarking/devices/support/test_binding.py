@@ -69,6 +69,22 @@ def test_a_refused_binding_is_an_error(monkeypatch):
     assert binding._BOUND is None
 
 
+def test_a_thread_that_ends_meanwhile_does_not_fail_the_binding(monkeypatch):
+    bound = []
+
+    def set_affinity(task, cpus):
+        if bound:
+            raise ProcessLookupError(3, "No such process")
+        bound.append(cpus)
+
+    allow(monkeypatch, 0, 1)
+    monkeypatch.setattr(binding, "_BOUND", None)
+    monkeypatch.setattr(binding.os, "listdir", lambda folder: ["1", "2"])
+    monkeypatch.setattr(binding.os, "sched_setaffinity", set_affinity, raising=False)
+    binding.bind("0")
+    assert sorted(binding._BOUND) == [0]
+
+
 @needs_affinity
 def test_bound_threads_stay_on_the_list_and_escaped_ones_are_named():
     """In a separate process, since a binding is permanent; with one processor, threads cannot escape."""

@@ -76,6 +76,16 @@ def test_the_first_reading_has_no_share_of_time_but_a_reason():
     assert readings.values["resident_bytes"] > 1_000_000
 
 
+def test_the_memory_of_processes_that_have_ended_is_missing_and_not_0(started):
+    pid = started(BUSY)
+    gauge = gauges.ProcessorGauge([pid])
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    readings = gauge.read()
+    assert "resident_bytes" not in readings.values
+    assert readings.missing["resident_bytes"] == "not_supported: the processes have ended"
+
+
 def test_busy_share_is_at_most_100_percent():
     clock, busy = iter([0, 100, 200, 300]), iter([0, 50, 400, 300])
     share = gauges.BusyShare(lambda: next(busy), capacity=2, now_ns=lambda: next(clock))
