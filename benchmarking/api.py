@@ -270,9 +270,9 @@ def _measure_copy(
     fields["device"] = device_named(fields["device"])
     if fields.get("runtime") is not None:
         fields["runtime"] = runtime_named(fields["runtime"])
-    stage_precision = None if stages is None else stages.precision
-    own_precision = stage_precision or _precision(model_loading.describe(module)["parameter_dtypes"])
-    fields.setdefault("precision", own_precision)
+    if fields.get("precision") is None:  # of a module with parameters of several it has to be named
+        of_stages = None if stages is None else stages.precision
+        fields["precision"] = of_stages or _precision(model_loading.describe(module)["parameter_dtypes"])
     arguments = CallArguments(module, *arguments_of(inputs))
     arguments.detach()
     calls = recorded_calls(module, [arguments], [1])

@@ -45,6 +45,7 @@ from benchmarking.core.metrics import DEFAULT_METRIC
 from benchmarking.core.plugins import check_measuring
 from benchmarking.core.records import Json, to_json
 from benchmarking.core.temporary import temporary_folder
+from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.core.untrusted.repository import History
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.run.command_turns import TurnError, arm
@@ -139,13 +140,14 @@ class _Bisection:
 
     def __init__(self, arguments: argparse.Namespace, command: tuple[str, ...], history: History) -> None:
         self.history = history
+        self._typed = shlex.join(command)
         self.say: Callable[[str], None] = notes(quiet=arguments.quiet)
         self._path: Path | None = arguments.log
         self._budget_s: float | None = arguments.budget
         requested = Log(
             good=history.commit(arguments.good),
             bad=history.commit(arguments.bad),
-            command=command,
+            command=tuple(map(without_secrets, command)),  # the log is a file
             metric=arguments.metric or DEFAULT_METRIC,
             looks=ab.looks_of(arguments),
         )
@@ -193,8 +195,8 @@ class _Bisection:
 
         with temporary_folder("benchhouse-commit") as folder:
             sides = (
-                arm("a", shlex.join(self.log.command), self.history.check_out(step.against, folder / "a")),
-                arm("b", shlex.join(self.log.command), self.history.check_out(step.commit, folder / "b")),
+                arm("a", self._typed, self.history.check_out(step.against, folder / "a")),
+                arm("b", self._typed, self.history.check_out(step.commit, folder / "b")),
             )
             found = ab.measure_and_compare(
                 sides,

@@ -58,6 +58,8 @@ def run(argv: Sequence[str], finished: Callable[[Run], None] = lambda run: None,
         check_measuring("measuring")
         show = command_session.Show(json=arguments.json, quiet=arguments.quiet)
         if arguments.resume:
+            if arguments.dry_run:
+                raise UsageError("--resume continues saved runs: remove --dry-run")
             with (
                 command_session.unfinished(
                     Path(arguments.output_dir), arguments.model_id, on_cluster=arguments.cluster is not None

@@ -77,6 +77,15 @@ def test_invalid_arguments_are_usage_errors(arguments, fields, message):
         benchmark_model(*arguments, **fields)
 
 
+def test_a_module_of_two_precisions_is_measured_at_the_one_that_is_named(module):
+    module[2].to(torch.bfloat16)
+    with pytest.raises(UsageError, match="parameters are bfloat16, float32"):
+        benchmark_model(module, torch.randn(8, 64), device="cpu", **QUICK)
+    run = benchmark_model(module, torch.randn(8, 64), device="cpu", precision="float32", **QUICK)
+    (result,) = run.results
+    assert (result.status, run.cell.precision) == ("ok", "float32")
+
+
 def test_an_unknown_name_is_pythons_error_with_the_nearest():
     with pytest.raises(TypeError, match="unexpected keyword argument 'batch_size': did you mean 'batch_sizes'"):
         benchmark_model("tiny-bert", device="null", batch_size=1)

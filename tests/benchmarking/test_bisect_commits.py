@@ -207,6 +207,19 @@ def test_interrupted_bisections_resume_from_their_log(repository, played, capsys
     assert "belongs to another bisection (bad " in capsys.readouterr().err
 
 
+def test_a_token_of_the_command_is_measured_with_and_not_logged(repository, played, capsys, monkeypatch, tmp_path):
+    first = commit(repository, "first", 1.0)
+    commit(repository, "second", 1.3)
+    token, given = "hf_" + "abcdefghijklmnop" * 2, []
+    monkeypatch.setattr(ab, "measure_and_compare", lambda arms, *a, **b: given.append(arms) or played(arms, *a, **b))
+    path = tmp_path / "log.json"
+    words = [first, "main", "--quiet", "--log", str(path), "--", f"HF_TOKEN={token}", *COMMAND[1:]]
+    assert main(words) == 0
+    assert {one.environment["HF_TOKEN"] for arms in given for one in arms} == {token}
+    assert token not in "".join([path.read_text(), path.with_suffix(".txt").read_text(), *capsys.readouterr()])
+    assert main(words) == 0  # the log is of this bisection
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

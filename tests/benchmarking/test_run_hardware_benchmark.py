@@ -263,6 +263,7 @@ def test_the_options_of_a_runtime_are_in_its_mode(capsys):
         (["--model-id", "tiny-bert", "--tag", "novalue"], "takes key=value"),
         (["--model-id", "tiny-bert", "--device", "null", "--attention", "sdpa"], "no option 'attention'"),
         (["--resume"], "no unfinished run"),
+        (["--resume", "--dry-run"], "--resume continues saved runs: remove --dry-run"),
         (["--colour"], "unknown flag --colour"),
     ],
 )
