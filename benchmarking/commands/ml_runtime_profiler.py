@@ -10,7 +10,6 @@ The command `profiler` is `benchhouse profile` with the defaults of ML Runtime P
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -120,20 +119,20 @@ def save(
     kind of file -> path, the results first. `file` is another path for the results, with the trace beside it. Raises
     StorageError."""
     name = _name(found.profile)
-    for path in (folder, tensorboard, None if file is None else file.parent):
-        if path is not None:
-            spool.prepare(path)
-    document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
     paths = {"results": file or folder / f"{RESULTS_PREFIX}{name}.json"}
-    _write(paths["results"], json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
-    if found.trace is not None:
-        short = None if file is None else file.stem.removeprefix(RESULTS_PREFIX)
-        paths["trace"] = paths["results"].with_name(f"trace_{short or name}.json")
-        _write(paths["trace"], found.trace)
-    if tensorboard is not None and found.trace is not None:
-        paths["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
-        _write(paths["tensorboard"], found.trace)
-    return paths
+    document = redacted(to_json(found.profile), anonymous=not found.profile.run.provenance.host)
+    spool.write(paths["results"], document)
+    if found.trace is None:
+        return paths
+    short = None if file is None else file.stem.removeprefix(RESULTS_PREFIX)
+    traces = {"trace": paths["results"].with_name(f"trace_{short or name}.json")}
+    if tensorboard is not None:
+        traces["tensorboard"] = tensorboard / f"{name}{TENSORBOARD_ENDING}"
+    for path in traces.values():
+        spool.prepare(path.parent)
+        with storage_errors(f"cannot write {path}", "choose another path"):
+            journal.replace(path, found.trace)
+    return paths | traces
 
 
 NOT_JUDGED = (
@@ -144,8 +143,7 @@ NOT_JUDGED = (
 def save_comparison(profiles: Sequence[Profile], folder: Path) -> Path:
     """Write `onnx_comparison_*.json`. Raises StorageError."""
     path = folder / f"onnx_comparison_{_name(profiles[0])}.json"
-    spool.prepare(folder)
-    _write(path, json.dumps(redacted(comparison(profiles)), ensure_ascii=False, indent=1) + "\n")
+    spool.write(path, comparison(profiles))
     return path
 
 
@@ -290,11 +288,6 @@ class MLRuntimeProfiler:
 def _name(profile: Profile) -> str:
     """The common part of a profile's file names. The end of the id keeps profiles of the same second apart."""
     return f"{spool.file_name(profile.run.cell, profile.run.started_at)}_{profile.profile_id[-8:]}"
-
-
-def _write(path: Path, text: str) -> None:
-    with storage_errors(f"cannot write {path}", "choose another path"):
-        journal.replace(path, text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
