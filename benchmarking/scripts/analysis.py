@@ -91,11 +91,12 @@ def analyse(request: ScriptRequest, log: Path | None = None, limit_s: float | No
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(without_secrets(done.stderr[-LAST_LOG_CHARACTERS:]), encoding="utf-8")
     log_text = None if log is None else str(log)
-    lines = done.stdout.splitlines()
-    if done.exit_code == 0 and lines:
-        if (refused := json.loads(lines[-1]).get(REFUSED)) is not None:
+    last_line = done.stdout.rstrip("\n").rpartition("\n")[2]
+    if done.exit_code == 0 and last_line:
+        answer = json.loads(last_line)
+        if (refused := answer.get(REFUSED)) is not None:
             raise UsageError(refused)
-        return replace(from_json(Analysis, json.loads(lines[-1]), MODULE), request=request, log=log_text)
+        return replace(from_json(Analysis, answer, MODULE), request=request, log=log_text)
     if done.exit_code is None:
         why = f"it did not finish within {limit_s:g} s: raise --timeout"
     else:

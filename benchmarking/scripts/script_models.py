@@ -21,6 +21,7 @@ from benchmarking.scripts.analysis import Analysis, ScriptRequest, analyse, choo
 from benchmarking.sweep.plan.measuring_settings import AUTO
 from benchmarking.sweep.plan.plan import CellPlan, Machine
 from benchmarking.sweep.plan.request import Request, plan_points, runtime_named
+from benchmarking.sweep.run.journal import endings
 from benchmarking.workloads.support.given_modules import GivenModule
 
 Say = Callable[[str], None]
@@ -154,6 +155,7 @@ def analyse_each(
     stages = None if sequence is None else str(Path(sequence).expanduser().resolve())
     if stages is not None and not Path(stages).is_file():
         raise UsageError(f"--sequence-file {sequence}: no such file: check the path")
+    logs: list[str] = []  # those of scripts with one name in several folders are numbered
     for target in targets:
         say(f"running {target.path.name}")
         request = ScriptRequest(
@@ -163,9 +165,10 @@ def analyse_each(
             sequence=stages,
             batch_size=batch_size,
         )
-        log = states.states_folder() / f"{states.NOT_IN_NAMES.sub('_', target.path.stem)}.log"
+        name = states.NOT_IN_NAMES.sub("_", target.path.stem)
+        logs.append(next(log for ending in endings() if (log := f"{name}{ending}.log") not in logs))
         started_s = time.monotonic()
-        analysis = analyse(request, log, limit_s)
+        analysis = analyse(request, states.states_folder() / logs[-1], limit_s)
         count = len(analysis.modules)
         say(f"{target.path.name}: {counted(count, 'model')} in {time.monotonic() - started_s:.1f} s")
         if analysis.error is not None:
@@ -189,14 +192,14 @@ class Target:
 
 
 def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -> tuple[Target, ...]:
-    """The scripts named by `example.py::HASH,HASH` and by names in a folder, each once.
+    """The scripts named by `example.py::HASH,HASH` and by names in a folder, each once, with all hashes given for it.
 
     Raises UsageError for a missing script.
     """
     folder = Path() if search_dir is None else Path(search_dir)
     if search_dir is not None and not folder.is_dir():
         raise UsageError(f"--search-dir {search_dir}: no such folder: check the path")
-    named: list[Target] = []
+    named: dict[Path, tuple[str, ...]] = {}
     for word in words:
         name, separator, hashes = word.partition(HASHES)
         path = (folder / name).expanduser()
@@ -213,16 +216,15 @@ def targets(words: Sequence[str], search_dir: str | None, *, everything: bool) -
         if path.suffix != ".py":
             raise UsageError(f"{path}: not a Python script (*.py)")
         prefixes = tuple(part.strip().lower() for part in hashes.split(",") if part.strip())
-        named.append(Target(path=path.resolve(), hashes=prefixes))
-    if everything:
-        named += [Target(path=path.resolve()) for path in sorted(folder.glob("*.py"))]
+        before = named.setdefault(path.resolve(), prefixes)
+        # Without a hash, all of its models are measured.
+        named[path.resolve()] = tuple(dict.fromkeys((*before, *prefixes))) if before and prefixes else ()
+    for path in sorted(folder.glob("*.py")) if everything else ():
+        named.setdefault(path.resolve(), ())
     if not named:
         what = f"found none (*.py) in {folder}" if everything else "give a script, or --all for those in this folder"
         raise UsageError(f"no script to measure: {what}")
-    first: dict[Path, Target] = {}
-    for target in named:
-        first.setdefault(target.path, target)
-    return tuple(first.values())
+    return tuple(Target(path=path, hashes=hashes) for path, hashes in named.items())
 
 
 def split_arguments(script_args: str) -> tuple[str, ...]:

@@ -312,6 +312,12 @@ def test_a_script_that_reads_a_git_lfs_pointer_is_told_so(cache, tmp_path, load)
     assert error.endswith(f"; {pointer} is a git-lfs pointer to the file: run `git lfs pull`")
 
 
+def test_an_error_with_any_line_separator_is_the_reason(cache, tmp_path):
+    """Python's own lines end there too, JSON's do not."""
+    script = script_file(tmp_path, "raise ValueError('one\\u2028two')")
+    assert analyse(ScriptRequest(path=str(script))).error.endswith("line 1: ValueError: one\u2028two")
+
+
 def test_failing_scripts_keep_their_calls_and_name_the_line(found):
     assert found("failing").error == "failing.py, line 4: ValueError: the data are missing"
     assert found("arguments").error == "it ended with exit code 2"
@@ -611,6 +617,10 @@ def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(SCRIPTS)
     (one,) = targets(["net.py::ABC,d5"], None, everything=False)
     assert (one.path, one.hashes) == (SCRIPTS / "net.py", ("abc", "d5"))
+    (one,) = targets(["net.py::abc", "net.py::d5,abc"], None, everything=False)
+    assert one.hashes == ("abc", "d5")
+    (one,) = targets(["net.py::abc", "net.py"], None, everything=False)
+    assert one.hashes == (), "all of its models are asked for"
     every = targets(["net.py::abc"], str(SCRIPTS), everything=True)
     assert next(target.path.name for target in every) == "net.py"
     assert len(every) == len(list(SCRIPTS.glob("*.py")))
@@ -623,6 +633,19 @@ def test_targets_are_scripts_hashes_and_folders(monkeypatch, tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             targets(words, folder, everything=everything)
+
+
+def test_scripts_with_one_name_in_several_folders_have_logs_of_their_own(monkeypatch, tmp_path):
+    logs = []
+    monkeypatch.setattr(
+        script_models,
+        "analyse",
+        lambda request, log, _: logs.append(log.name) or script_models.Analysis(request=request),
+    )
+    scripts = [script_models.Target(path=tmp_path / name / "net.py") for name in ("a", "b", "c")]
+    asked = script_models.analyse_each(script_models.Models(), scripts, (), max_depth=0, limit_s=None, say=print)
+    assert len(list(asked)) == 3
+    assert logs == ["net.log", "net-2.log", "net-3.log"]
 
 
 def test_names_of_other_tools_are_aliases():

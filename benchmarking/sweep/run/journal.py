@@ -16,7 +16,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -40,6 +40,11 @@ NO_FOLLOWING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags that neither follow a link nor block on a pipe without a writer; Windows has neither flag."""
 
 Record = dict[str, Any]
+
+
+def endings() -> Iterator[str]:
+    """What is added to a name until it is free: nothing, then -2, -3, ..."""
+    return itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
 
 
 def opened(path: Path, mode: str, *, buffering: int = -1) -> IO[Any]:
@@ -166,8 +171,7 @@ def repair(path: Path, lines: int) -> Path | None:
             content = file.read()
             complete = [line + b"\n" for line in content.split(b"\n")[:-1]]
             if len(complete) > lines:
-                copies = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
-                names = (path.with_name(f"{path.name}.damaged{suffix}") for suffix in copies)
+                names = (path.with_name(f"{path.name}.damaged{ending}") for ending in endings())
                 copy = next(name for name in names if not os.path.lexists(name))
                 with opened(copy, "xb") as kept:
                     kept.write(content)

@@ -10,7 +10,6 @@ the first one left without a result. At the end of the run, `<name>.json` replac
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -117,9 +116,8 @@ class PartialRun:
             "version": PARTIAL_VERSION,
             "plan": redacted(to_json(plan), anonymous=plan.is_anonymous),
         }
-        numbers = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
         name = file_name(plan.cell, plan.started_at)
-        paths = (folder / f"{name}{number}{PARTIAL_SUFFIX}" for number in numbers)
+        paths = (folder / f"{name}{ending}{PARTIAL_SUFFIX}" for ending in journal.endings())
         held = journal.create(paths, header, lambda path: not cls(path).final_path.exists())
         created = cls(held.path)
         created._held = held
