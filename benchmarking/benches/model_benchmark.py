@@ -201,9 +201,13 @@ def create_config_variants(base: BenchmarkConfig, values: Mapping[str, Sequence[
     """A config for each combination of values (field -> list), otherwise equal to `base`; the last field varies
     fastest.
 
-    Raises UsageError for an unknown field, with similar names, and for values that are not a list.
+    Raises UsageError for an unknown field, with similar names, for one that is given under two names, and for values
+    that are not a list.
     """
     listed_by_field = {FIELD_ALIASES.get(name, name): listed for name, listed in values.items()}
+    if len(listed_by_field) < len(values):
+        twice = next(name for name in values if FIELD_ALIASES.get(name) in values)
+        raise UsageError(f"create_config_variants: {twice} is an alias of {FIELD_ALIASES[twice]}: give one of them")
     for name, listed in listed_by_field.items():
         choice(name, (*FIELDS, *OPTION_ALIASES), "field of BenchmarkConfig")
         if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence) or not listed:

@@ -126,7 +126,9 @@ class BenchmarkRunner:
 def write_scenarios(output_dir: Path, document: Mapping[str, Any]) -> Path:
     """Write a document of `scenario_file` to a folder named after its model, in `output_dir`. Raises StorageError."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", document["model_name"]).strip(".") or "model"
-    path = output_dir / name / f"{name}_benchmark_{datetime.now():%Y%m%d_%H%M%S}.json"
+    begin = f"{name}_benchmark_{datetime.now():%Y%m%d_%H%M%S}"
+    paths = (output_dir / name / f"{begin}{ending}.json" for ending in journal.endings())
+    path = next(path for path in paths if not path.exists())
     with storage_errors(f"cannot write {path}", "choose another output_dir"):
         path.parent.mkdir(parents=True, exist_ok=True)
         journal.replace(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

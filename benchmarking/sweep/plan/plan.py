@@ -139,10 +139,11 @@ def check_points(points: tuple[Point, ...], check: Check, *, skip_unsupported: b
 
 
 def work(point: Point) -> float:
-    """Roughly the cost of a call, without a unit: tokens times the values of the other axes."""
+    """Roughly the cost of a call, above 0 and without a unit: tokens times the values of the other axes. A user-written
+    benchmark's own axis may have values of 0 and below, which say nothing about it."""
     product: float = point.concurrency * point.batch_size * ((point.sequence_length or 1) + (point.new_tokens or 0))
     for name, value in point.axes.items():
-        product *= value ** AXES[name].work_exponent if name in AXES else value
+        product *= value ** (AXES[name].work_exponent if name in AXES else 1) if value > 0 else 1
     return product
 
 
@@ -222,4 +223,5 @@ def _is_named(key: str, code: str | None, arguments: Mapping[str, object]) -> bo
         return False
     path = Path(code)
     # The file itself may be a link made by the owner of the folder; ".." and linked folders above it are resolved.
-    return (path.parent.resolve() / path.name).is_relative_to(Path(folder).expanduser().resolve())
+    place = path.resolve() if path.name == ".." else path.parent.resolve() / path.name
+    return place.is_relative_to(Path(folder).expanduser().resolve())

@@ -64,6 +64,11 @@ def test_invalid_variants_are_errors_as_in_a_config():
         create_config_variants(BenchmarkConfig(name="b"), {"batch_size": [1, 0]})
 
 
+def test_a_field_that_variants_give_under_two_names_is_an_error():
+    with pytest.raises(UsageError, match="torch_dtype is an alias of precision: give one of them"):
+        create_config_variants(BenchmarkConfig(name="b"), {"precision": ["float32"], "torch_dtype": ["bfloat16"]})
+
+
 def test_the_point_of_a_config_has_its_grid_fields_and_axes():
     config = BenchmarkConfig(name="b", batch_size=2, new_tokens=3, axes={"image_size": 32}, options={"x": 1})
     assert config.point == Point(batch_size=2, new_tokens=3, axes={"image_size": 32})

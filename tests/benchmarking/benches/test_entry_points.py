@@ -316,6 +316,7 @@ def test_a_runner_measures_each_config_and_writes_the_first_layout(folder, write
     assert list(results) == ["one", "two"]
     assert results["one"].result.metrics["accepted"] == 6
     path = runner.save_results("org/a", results)
+    assert runner.save_results("org/a", results) != path, "also within a second"
     document = json.loads(Path(path).read_text())
     assert document["model_name"] == "org/a"
     first = document["benchmark_scenarios"][0]

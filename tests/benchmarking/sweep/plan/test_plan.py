@@ -6,7 +6,7 @@ import pytest
 
 from benchmarking.core.errors import UsageError
 from benchmarking.core.records import Point
-from benchmarking.sweep.plan.plan import check_points, grid
+from benchmarking.sweep.plan.plan import check_points, grid, work
 
 
 def test_the_grid_has_every_combination_with_the_least_work_first():
@@ -28,6 +28,11 @@ def test_further_axes_are_in_the_points_and_count_as_work():
         "b2 image_size=384",
     ]
     assert points[0].axes == {"image_size": 224}
+
+
+def test_values_of_zero_and_below_of_a_benchmark_s_own_axis_say_nothing_about_the_work():
+    plain = work(Point(batch_size=2))
+    assert [work(Point(batch_size=2, axes={"offset": value})) for value in (0, -3, 4)] == [plain, plain, 4 * plain]
 
 
 def test_audio_may_have_fractions_of_a_second():

@@ -128,7 +128,7 @@ def test_a_turn_runs_only_files_named_by_its_command(theirs, mark, bench_plan, c
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("path", ["{mine}/../theirs/bench.py", "{mine}/linked/bench.py", "", "bench.py"])
+@pytest.mark.parametrize("path", ["{mine}/../theirs/bench.py", "{mine}/linked/bench.py", "{mine}/..", "", "bench.py"])
 def test_paths_that_leave_the_named_folder_are_refused(theirs, bench_plan, tmp_path, path):
     mine = tmp_path / "mine"
     mine.mkdir()
