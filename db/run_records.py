@@ -120,6 +120,7 @@ WHERE run_id IN (SELECT unnest($runs)) ORDER BY result_id
 """
 MEASURED_RUNS = """
 SELECT {columns}, runtime_mode, settings, hashed_keys,
+    if(model_source = 'file' AND architecture_type IS NULL, config, NULL) AS graph_config,
     run_id IN (SELECT run_id FROM quality_results WHERE value IS NOT NULL) AS has_quality
 FROM benchmark_runs JOIN hardware_info USING (hardware_id)
 WHERE run_id IN (SELECT run_id FROM all_results WHERE {condition}) ORDER BY started_at, run_id
@@ -165,12 +166,16 @@ def measured_runs(warehouse: Warehouse, condition: str, values: Sequence[object]
     runs = []
     for row in rows:
         of_run = results.get(row["run_id"], [])
+        graph = json.loads(row["graph_config"] or "{}")  # its keys are those of `workloads.support.graph_file`
         runs.append(
             MeasuredRun(
                 **{name: row[name] for name in MEASURED_COLUMNS},
                 runtime_mode=json.loads(row["runtime_mode"]),
                 settings=json.loads(row["settings"]),
                 hashed_keys=json.loads(row["hashed_keys"]),
+                dims=graph.get("dims", {}),
+                input_values=graph.get("input_values", {}),
+                has_inputs_file="inputs_file" in graph,
                 points=tuple(Point.from_columns(result) for result in of_run),
                 has_skipped_points=any(result["status"] == "skipped" for result in of_run),
                 has_quality=row["has_quality"],

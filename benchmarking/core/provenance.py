@@ -8,6 +8,7 @@ import platform
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -125,9 +126,10 @@ NOT_REPEATABLE = MappingProxyType(
         "module": "it is a torch module of a script or was passed in Python: run benchhouse script or benchmark_model",
         "bench": "it is a user-written benchmark: run its file again",
         "import": "another tool measured it: run that tool again",
+        "inputs": "its inputs were read from a file: give the command with --inputs",
     }
 )
-"""Source of the model -> why no command can repeat the measurement."""
+"""Source of the model, or of its inputs -> why no command can repeat the measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,12 @@ class MeasuredRun:
     has_skipped_points: bool
     model_revision: str | None = None
     config_hash: str | None = None
+    dims: Mapping[str, int | str] = field(default_factory=dict)
+    """Of a graph file: the requested sizes of free dimensions by name, or "batch"."""
+    input_values: Mapping[str, float] = field(default_factory=dict)
+    """Of a graph file: the requested values of inputs."""
+    has_inputs_file: bool = False
+    """Whether a graph file's inputs were read from a file."""
     has_quality: bool = False
     """Whether any measure of its quality has a value."""
 
@@ -171,4 +179,5 @@ class MeasuredRun:
     @property
     def why_not_repeatable(self) -> str | None:
         """Why no command can repeat it; None if one can."""
-        return NOT_REPEATABLE.get("import" if self.origin_format is not None else self.model_source)
+        what = "inputs" if self.has_inputs_file else self.model_source
+        return NOT_REPEATABLE.get("import" if self.origin_format is not None else what)

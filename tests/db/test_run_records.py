@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarking.core.records import Origin, Preparation, dumps, run_from_json, to_json
-from db.run_records import stored_runs
+from db.run_records import measured_runs, stored_runs
 from db.warehouse import Warehouse
 
 OF_THE_FILE = ("source", "source_sha256", "ingested_at")
@@ -46,6 +46,20 @@ def peculiar(make_run):
         provenance=replace(run.provenance, command=("a b", "", "it's", "--x=\n"), description="d"),
         cell=replace(run.cell, num_threads=3, cpu_list="0-3", runtime_mode={"attention": "sdpa", "n": 1}),
     )
+
+
+def test_the_choices_of_a_graph_file_s_inputs_are_read_for_its_repetition(warehouse, make_run):
+    run = make_run()
+    config = {"format": "onnx", "dims": {"frames": 48, "rows": "batch"}, "input_values": {"sr": 16000.0}}
+    for further in ({}, {"inputs_file": {"sha256": "0"}}):
+        workload = replace(run.cell.workload, source="file", family=None, config={**config, **further})
+        warehouse.ingest(make_run(cell=replace(run.cell, workload=workload)))
+    warehouse.ingest(run)
+    found = {one.has_inputs_file: one for one in measured_runs(warehouse, "model_source = 'file'", ())}
+    assert [one.why_not_repeatable is None for one in (found[False], found[True])] == [True, False]
+    assert found[False].dims == {"frames": 48, "rows": "batch"}
+    assert found[False].input_values == {"sr": 16000.0}
+    assert {(*one.dims, *one.input_values) for one in measured_runs(warehouse, "model_source <> 'file'", ())} == {()}
 
 
 def test_a_run_from_rows_makes_the_same_rows(warehouse, peculiar, tmp_path, empty_database, make_run):

@@ -247,6 +247,8 @@ def repeated_request(run: MeasuredRun, points: Sequence[Point], tags: Mapping[st
         axes=values,
         num_threads=run.num_threads,
         cpu_list=run.cpu_list,
+        dims=run.dims,
+        input_values=run.input_values,
         options={name: str(value) for name, value in run.runtime_mode.items() if name != COLD_CACHE},
         settings=settings(
             chosen.get("profile", "standard"),
@@ -277,6 +279,8 @@ def command_line(request: Request) -> tuple[str, ...]:
         *_flag("--num-threads", request.num_threads),
         *_flag("--cpu-list", request.cpu_list),
         *(word for name, value in request.options.items() for word in _flag(f"--{name.replace('_', '-')}", value)),
+        *(word for name, size in request.dims.items() for word in ("--dim", f"{name}={size}")),
+        *(word for name, value in request.input_values.items() for word in ("--input", f"{name}={value}")),
         *grid,
         *("--profile", chosen.profile, "--launches", str(chosen.launches)),
         *_flag("--iterations", chosen.fixed_iterations),
@@ -331,8 +335,11 @@ def _unrepeatable_reason(run: MeasuredRun) -> str | None:
     if unknown:  # it would become a separate flag
         return f"runtime {run.runtime} has no option {unknown[0]!r}"
     counts = ("launches", "fixed_iterations", "fixed_warmup_iterations")
-    wrong = [name for name in counts if not isinstance(run.settings.get(name), int | None)]
-    return f"its {wrong[0]} is not a number" if wrong else None
+    if wrong := [name for name in counts if not isinstance(run.settings.get(name), int | None)]:
+        return f"its {wrong[0]} is not a number"
+    if not isinstance(run.dims, Mapping) or not isinstance(run.input_values, Mapping):
+        return "its dims or input_values are not values by name"
+    return None
 
 
 def _flag(flag: str, value: object) -> tuple[str, ...]:

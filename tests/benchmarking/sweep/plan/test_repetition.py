@@ -107,9 +107,20 @@ def test_the_request_and_its_command_line_are_equivalent():
     )
 
 
+def test_the_inputs_of_a_graph_file_are_requested_again():
+    graph = replace(
+        RUN, model_source="file", dims={"frames": 48, "rows": "batch"}, input_values={"sr": 16000, "x": 0.1}
+    )
+    request = repeated_request(graph, POINTS)
+    arguments = parsed(request.command)
+    assert (request.dims, request.input_values) == (graph.dims, graph.input_values)
+    assert (dict(arguments.dim), dict(arguments.input)) == (graph.dims, graph.input_values)
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
+        ({"model_source": "file", "has_inputs_file": True}, "its inputs were read from a file: give the command with"),
         ({"model_source": "module"}, "it is a torch module of a script or was passed"),
         ({"model_source": "bench"}, "a user-written benchmark"),
         ({"model_source": "import", "origin_format": "llama-bench"}, "another tool measured it"),
@@ -134,6 +145,7 @@ def test_imported_runs_cannot_be_repeated(fields, why):
         ({"runtime_mode": {"turn": "/theirs"}}, "runtime compiled has no option 'turn'"),
         ({"runtime": "../evil"}, "unknown runtime '../evil'"),
         ({"settings": {"profile": "quick", "launches": "1 --save"}}, "its launches is not a number"),
+        ({"dims": ["--save"]}, "its dims or input_values are not values by name"),
     ],
 )
 def test_code_named_in_a_stored_run_does_not_run(fields, why):
