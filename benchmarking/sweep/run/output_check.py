@@ -18,10 +18,10 @@ from typing import Any
 from zipfile import BadZipFile
 
 from benchmarking.builds.store import BuildKey, BuildStore
-from benchmarking.core.child_process import ChildError, run_module_json
+from benchmarking.core.child_process import run_module_json
 from benchmarking.core.contracts import Session
 from benchmarking.core.doubts import doubt
-from benchmarking.core.errors import always_after
+from benchmarking.core.errors import BenchhouseError, StorageError, always_after
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import (
     FAILED,
@@ -154,7 +154,10 @@ class Check:
         """The measurement with the `flops` of the reference, if its own are missing and it is of the same point."""
         if self.digest is None or self.stand_in is not None or "flops" not in measurement.missing:
             return measurement
-        build = BuildStore().find_digest(REFERENCE, self.digest)  # None if it was deleted
+        try:
+            build = BuildStore().find_digest(REFERENCE, self.digest)  # None if it was deleted
+        except StorageError:  # its record is damaged, or cannot be read
+            build = None
         flops = None if build is None else build.facts.get("flops")
         if not isinstance(flops, int | float):
             return measurement
@@ -211,7 +214,7 @@ def float64_error_of(workload: Workload, point: Point, reference: str) -> float 
 
     try:
         build, _ = BuildStore().get(BuildKey(kind=KIND, parts={"reference": reference}), make)
-    except ChildError:
+    except BenchhouseError:  # of the child, or of a cache that cannot be written
         return None
     error = build.facts.get(ERROR)
     return float(error) if isinstance(error, int | float) else None

@@ -19,7 +19,7 @@ from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, is_out_of_memory
 from benchmarking.core.quality import QualitySettings
-from benchmarking.core.records import FAILED, NOT_SUPPORTED, Cell, Json, Preparation
+from benchmarking.core.records import FAILED, NOT_SUPPORTED, Cell, Json, Point, Preparation
 from benchmarking.sweep.plan.plan import CellPlan
 from benchmarking.sweep.run.process import (
     Built,
@@ -77,7 +77,8 @@ def prepare(
     """
     result: Preparation | None = None
     remaining = plan.runnable
-    while result is None or remaining:
+    quality = quality_of(plan.cell, plan.settings.quality) if with_references else None
+    while result is None or remaining or quality is not None:
         job = PreparationJob(
             cell=plan.cell,
             points=remaining,
@@ -86,7 +87,7 @@ def prepare(
             with_references=with_references,
             timeout_s=plan.timeout_s,
             reference_s=reference_s,
-            quality=quality_of(plan.cell, plan.settings.quality) if with_references else None,
+            quality=quality,
         )
         try:
             with WorkerProcess(job) as process:
@@ -109,13 +110,15 @@ def prepare(
             if result is None:
                 raise NotBuiltError(f"preparation failed: {lost}") from None
             why = f"{FAILED}: preparing the reference: {lost}"
-            made = {*result.references, *result.missing}
-            missing = {**result.missing, **{point.label: why for point in remaining if point.label not in made}}
+            missing = {**dict.fromkeys((point.label for point in _unmade(plan, result)), why), **result.missing}
             return _with_reference(dataclasses.replace(result, missing=missing), QualityReferenced(why_not=why))
-        if result is not None:
-            made = {*result.references, *result.missing}
-            remaining = tuple(point for point in remaining if point.label not in made)
+        remaining = plan.runnable if result is None else _unmade(plan, result)
     return result
+
+
+def _unmade(plan: CellPlan, result: Preparation) -> tuple[Point, ...]:
+    """The points whose references are still to be made."""
+    return tuple(point for point in plan.runnable if point.label not in {*result.references, *result.missing})
 
 
 def prepared(plan: CellPlan, say: Callable[[str], None]) -> Preparation | None:

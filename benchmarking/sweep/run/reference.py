@@ -246,18 +246,19 @@ class ReferenceMaker:
     def _make(self, point: Point, folder: Path) -> Mapping[str, Json]:
         operation = self._opened(point).operation(point)
         assert self._handle is not None
-        operation.reset()
-        begin_ns = self._handle.now_ns()
-        output = operation.run(lambda name: None)
-        call: dict[str, Json] = {"call_s": ns_to_s(self._handle.now_ns() - begin_ns)}
-        if (problem := operation.problem(output)) is not None:
-            raise BenchhouseError(f"the output of the {self._cell.runtime} float32 reference is invalid: {problem}")
-        if not (arrays := operation.arrays(output)):
-            raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no comparable output")
-        np.savez(folder / FILE, allow_pickle=False, **arrays)
-        call["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
-        try:
-            counted = operation.count()
-        except OutOfMemoryError as error:
-            return {**call, "uncounted": {"flops": f"{FAILED}: {error}"}}
-        return {**call, **counted.values, "uncounted": dict(counted.missing)}
+        with always_after(operation.close):
+            operation.reset()
+            begin_ns = self._handle.now_ns()
+            output = operation.run(lambda name: None)
+            call: dict[str, Json] = {"call_s": ns_to_s(self._handle.now_ns() - begin_ns)}
+            if (problem := operation.problem(output)) is not None:
+                raise BenchhouseError(f"the output of the {self._cell.runtime} float32 reference is invalid: {problem}")
+            if not (arrays := operation.arrays(output)):
+                raise BenchhouseError(f"the {self._cell.runtime} float32 reference has no comparable output")
+            np.savez(folder / FILE, allow_pickle=False, **arrays)
+            call["shapes"] = {name: list(array.shape) for name, array in arrays.items()}
+            try:
+                counted = operation.count()
+            except OutOfMemoryError as error:
+                return {**call, "uncounted": {"flops": f"{FAILED}: {error}"}}
+            return {**call, **counted.values, "uncounted": dict(counted.missing)}

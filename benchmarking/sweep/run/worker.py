@@ -14,10 +14,12 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
 
 from benchmarking.core import plugins
+from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import at_end_of_stdin, claimed_stdout
 from benchmarking.core.command_line import shows_tracebacks
 from benchmarking.core.contracts import Operation, Session
@@ -121,24 +123,31 @@ def work(job: Job, send: Send, spawn_s: float) -> None:
 
 def skipped(job: Job, point: Point, why: str) -> Measurement:
     """A point for which the budget has no time, with the command that measures it."""
-    workload = job.cell.workload
-    flags: dict[str, object] = {
-        "--model-id": workload.model_id,
-        "--device": job.cell.requested_device,
-        "--runtime": job.cell.runtime,
-        "--precision": job.cell.precision,
-        "--batch-sizes": point.batch_size,
-        "--sequence-lengths": point.sequence_length,
-        "--new-tokens": point.new_tokens,
-        "--iterations": 1,
-    }
-    command = " ".join(f"{name} {shlex.quote(str(value))}" for name, value in flags.items() if value is not None)
-    how = f"to measure it: benchhouse run {command} --save"
+    cell, workload = job.cell, job.cell.workload
     if workload.source == "bench":  # its file has the points
         name = shlex.quote(str(workload.config["bench"]))
         how = f"to measure all its points: benchhouse benches --include {name} --iterations 1"
     elif workload.source == "module":
         how = "to measure it: --iterations 1 in benchhouse script, or iterations=1 in benchmark_model"
+    else:
+        from benchmarking.workloads.support.graph_file import DIMENSIONS, VALUES, is_graph_file
+
+        chosen: Mapping[str, Any] = workload.config if is_graph_file(workload) else {}
+        options = {option.name: option.flag for option in plugins.runtime(cell.runtime).declared_options}
+        flags: list[tuple[str, object]] = [
+            *(("--model-id", workload.model_id), ("--device", cell.requested_device), ("--runtime", cell.runtime)),
+            *(("--precision", cell.precision), ("--task", workload.task)),
+            ("--weights", None if workload.weights == "given" else workload.weights),
+            *(("--num-threads", cell.num_threads), ("--cpu-list", cell.cpu_list)),
+            *((options[name], value) for name, value in cell.runtime_mode.items() if name in options),
+            *(("--dim", f"{name}={size}") for name, size in chosen.get(DIMENSIONS, {}).items()),
+            *(("--input", f"{name}={value}") for name, value in chosen.get(VALUES, {}).items()),
+            *((AXES[name].flag, value) for name, value in {**point.stated, **point.axes}.items()),
+            ("--iterations", 1),
+        ]
+        words = [word for flag, value in flags if value is not None for word in (flag, str(value))]
+        words += ["--cold-cache"] if job.settings.cold_cache else []
+        how = f"to measure it: benchhouse run {shlex.join(words)} --save"
     now = utc_now()
     return Measurement(
         point=point,

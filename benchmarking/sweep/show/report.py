@@ -38,7 +38,8 @@ def table(run: Run, page: Page = PLAIN) -> str:
     table = table_of(_columns(run), run.results, page)
     threads = () if cell.num_threads is None else (counted(cell.num_threads, "thread"),)
     words = (cell.runtime, cell.precision, *threads, *table.shared)
-    title = f"{cell.subject} ({workload.task}) on {cell.device.name}, {', '.join(words)}"
+    where = cell.device.name or cell.device.selector
+    title = f"{cell.subject} ({workload.task}) on {where}, {', '.join(words)}"
     reason = f" ({workload.weights_reason})" if workload.weights_reason else ""
     below = [SIMULATED] if run.is_simulated else []
     below.append(f"weights: {workload.weights}{reason}")

@@ -150,6 +150,16 @@ def test_a_skipped_point_is_stored_with_the_command_that_measures_it():
     assert measurement.error.endswith("--batch-sizes 2 --sequence-lengths 128 --iterations 1 --save")
 
 
+def test_the_command_of_a_skipped_point_has_all_that_tells_its_series_apart():
+    cell, cold = make_run(family="vision").cell, replace(QUICK, cold_cache=True)
+    cell = replace(cell, num_threads=2, runtime_mode={"attention": "eager", "cold_cache": True, "chosen": "by itself"})
+    point = Point(batch_size=1, axes={"image_size": 384})
+    error = skipped(Job(cell=cell, launch=0, points=(point,), settings=cold), point, "the budget is spent").error
+    for words in ("--num-threads 2 --attention eager ", "--batch-sizes 1 --image-sizes 384 ", "--cold-cache"):
+        assert words in error
+    assert "chosen" not in error
+
+
 def test_constant_overhead_is_not_attributed_to_calls(monkeypatch):
     """Five seconds of energy windows at the first point are five at the others, not 75 times as many."""
     assert Overhead.of(5.0, 0.01) == Overhead(UNTIMED_CALLS, 5.0 - UNTIMED_CALLS * 0.01)

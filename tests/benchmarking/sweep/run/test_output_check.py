@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarking.builds.store import BuildStore
+from benchmarking.core.errors import StorageError
 from benchmarking.core.records import Measurement, Point, Preparation, StandIn
 from benchmarking.devices.null import PLUGIN as NULL_DEVICE
 from benchmarking.run_hardware_benchmark import main
@@ -181,6 +182,27 @@ def test_the_output_is_compared_at_the_smaller_shape_and_the_result_says_so(null
     failed = check.at_stand_in(measured, session)
     assert failed.missing["output_error"] == "failed: no call at the smaller b1 s128: division by zero"
     assert [doubt.kind for doubt in failed.doubts] == ["not_compared"]
+
+
+def test_a_cache_that_cannot_be_written_costs_only_the_reason_of_a_difference(null_script, null_track, monkeypatch):
+    """The references in it are those of another user, as is the folder."""
+    null_script(outputs=WRONG, flops=1e6)
+    plan = null_track().plan
+    point = plan.points[0]
+    made = Preparation(references={point.label: ReferenceMaker(plan.cell, BuildStore()).digest(point)})
+    job = Job(cell=plan.cell, launch=0, points=(point,), settings=plan.settings, spawned_at_ns=0, preparation=made)
+    check = Check.of(job, point)
+
+    def refuse(*_):
+        raise StorageError("cannot write to the build cache")
+
+    monkeypatch.setattr(BuildStore, "get", refuse)
+    found = check({"logits": np.array([[4.0, -3.0]])})
+    assert [doubt.kind for doubt in found.doubts] == ["output_differs"]
+    monkeypatch.setattr(BuildStore, "find_digest", refuse)
+    at, missing = "2026-01-02T03:04:05Z", {"flops": "not_applicable"}
+    measured = Measurement(point=point, launch=0, status="ok", started_at=at, finished_at=at, missing=missing)
+    assert check.with_work(measured) == measured
 
 
 def test_cpu_fallback_makes_only_its_point_invalid(null_script, measured, doubts_of):

@@ -10,10 +10,13 @@ import pytest
 
 from benchmarking.builds.store import RECORD, BuildStore
 from benchmarking.core.errors import UnsupportedError
+from benchmarking.core.quality import QualitySettings
 from benchmarking.core.records import Preparation, Readings
 from benchmarking.run_hardware_benchmark import main
+from benchmarking.runtimes.null import NullOperation
 from benchmarking.sweep.run import preparation, spool
 from benchmarking.sweep.run.command_session import finish_run
+from benchmarking.sweep.run.process import Built, Prepared, QualityReferenced, Referenced
 from benchmarking.sweep.run.reference import ReferenceMaker
 from benchmarking.sweep.run.supervisor import Observer, Track, sweep
 from benchmarking.workloads.support import footprint
@@ -136,6 +139,43 @@ def test_a_lost_device_moves_later_references_to_a_fresh_process(null_script, me
     assert run["preparation"]["build"]["is_new"] is True
     assert doubts_of(run["results"][0]) == [("not_compared", "info")]
     assert run["results"][1]["metrics"]["output_error"] == pytest.approx(0.1)
+
+
+def test_the_quality_has_a_reference_although_the_last_point_s_ran_out_of_memory(null_track, monkeypatch):
+    """A fresh process makes it, as it makes those of the points that were left."""
+    first, last = (point.label for point in null_track().plan.points)
+    made, lost = Referenced(label=first, digest="1"), Referenced(label=last, why_not="oom", ends_process=True)
+    of_processes = [[Built(build={}), made, lost], [QualityReferenced(digest="q"), Prepared()]]
+
+    class Process:
+        def __init__(self, job):
+            self.sent = of_processes.pop(0)
+            assert [point.label for point in job.points] == ([first, last] if of_processes else [])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def messages(self, limit_s, ends_s):
+            return self.sent
+
+    monkeypatch.setattr(preparation, "WorkerProcess", Process)
+    monkeypatch.setattr(preparation, "quality_of", lambda cell, quality: QualitySettings())
+    found = preparation.prepare(null_track().plan, lambda what: None)
+    assert (found.references, found.missing, found.quality_reference) == ({first: "1"}, {last: "oom"}, "q")
+
+
+def test_operations_of_references_are_closed(null_script, null_track, monkeypatch):
+    null_script(outputs=OFF_BY_A_TENTH)
+    closed = []
+    monkeypatch.setattr(NullOperation, "close", lambda operation: closed.append(operation))
+    plan = null_track().plan
+    maker = ReferenceMaker(plan.cell, BuildStore())
+    for point in plan.points:
+        maker.digest(point)
+    assert len(closed) == 2
 
 
 def test_references_that_exceed_memory_are_not_attempted(null_script, null_track, monkeypatch):

@@ -95,6 +95,12 @@ def test_the_first_line_names_model_device_runtime_and_precision(make_run):
     assert row.index("224") + 3 == head.index("image px") + len("image px"), "numbers end where their heading does"
 
 
+def test_a_device_without_a_name_is_shown_by_its_selector(make_run):
+    run = make_run()
+    absent = replace(run.cell.device, selector="qnn", name=None, found=False)
+    assert " on qnn, eager" in table(replace(run, cell=replace(run.cell, device=absent)))
+
+
 def test_fewer_than_three_launches_have_no_interval_in_the_table(make_run):
     assert "95 % interval" in table(make_run(launches=3))
     assert "95 % interval" not in table(make_run(launches=2))
