@@ -19,7 +19,7 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,8 @@ def _list(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
     """A row per build, then broken and incomplete builds and links, then the models of scripts. In JSON these are
     `builds`, `scripts` (the content of their state.yaml), `broken` and `broken_scripts` (with the reason), `leftovers`
     and `links`."""
-    script_states, broken_scripts, incomplete = states.all_states(), states.broken_states(), _incomplete(contents)
+    by_name, broken_scripts = states.all_states()
+    script_states, incomplete = tuple(by_name.values()), _incomplete(contents)
     if arguments.json:
         document = {
             "builds": [_row(build, script_states) for build in contents.builds],
@@ -239,9 +240,9 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
     text = io.StringIO(newline="")  # lines end with CR LF, as in RFC 4180
     writer = csv.DictWriter(text, FIELDS)
     writer.writeheader()
-    script_states = states.all_states()
+    script_states, _ = states.all_states()
     for build in contents.builds:
-        cells = _row(build, script_states).items()
+        cells = _row(build, script_states.values()).items()
         writer.writerow({name: spreadsheet_safe(cell) if isinstance(cell, str) else cell for name, cell in cells})
     if arguments.output is None:
         data_stream().write(text.getvalue())
@@ -254,8 +255,8 @@ def _report(root: Path, contents: Contents, arguments: argparse.Namespace) -> in
 
 
 def _delete(root: Path, contents: Contents, arguments: argparse.Namespace) -> int:
-    script_states = {state.name: state for state in states.all_states()}
-    known = (*script_states, *states.broken_states())
+    script_states, broken = states.all_states()
+    known = (*script_states, *broken)
     existing = {build.build.digest for build in contents.builds}
     folders = [*(build.folder for build in contents.builds), *(build.folder for build in contents.broken)]
     names, digests = list[str](), list[str]()
@@ -303,7 +304,7 @@ def _action(actions: argparse._SubParsersAction[Parser], name: str, action: obje
     return parser
 
 
-def _row(one: CachedBuild, script_states: Sequence[states.ScriptState] = ()) -> dict[str, Any]:
+def _row(one: CachedBuild, script_states: Iterable[states.ScriptState] = ()) -> dict[str, Any]:
     """A build as a row, with the latest results if it belongs to a script's model."""
     build = one.build
     used = [(state, engine) for state in script_states for engine in state.engines if build.digest in engine.digests]

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarking.builds.store import DIGEST_LENGTH, OTHER_CACHE, BuildStore, combined_facts, default_cache_dir
 from benchmarking.core.codec import from_json, to_json
 from benchmarking.core.contracts import MADE_BUILD
-from benchmarking.core.errors import BenchhouseError, StorageError, UsageError, storage_errors
+from benchmarking.core.errors import BenchhouseError, FormatError, StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import utc_now, versions
 from benchmarking.core.records import Json, Run, canonical_hash
@@ -227,39 +227,32 @@ def find(name: str) -> ScriptState | None:
         return None
     try:
         state: ScriptState = from_json(ScriptState, read_yaml(path).plain(), str(path))
+        if state.name != name:  # by which its folder is deleted
+            raise FormatError(f"its name is {state.name!r}")
     except BenchhouseError as error:
         raise StorageError(f"cannot read {path} ({error}): delete its folder {path.parent}") from error
     return state
 
 
-def all_states() -> tuple[ScriptState, ...]:
-    """All readable states, sorted by name."""
-    return tuple(state for state in _all().values() if isinstance(state, ScriptState))
-
-
-def broken_states() -> dict[str, str]:
-    """Name of an unreadable state -> the problem and what to do."""
-    return {name: str(why) for name, why in _all().items() if isinstance(why, StorageError)}
-
-
-def _all() -> dict[str, ScriptState | StorageError | None]:
-    root, found = states_folder(), dict[str, ScriptState | StorageError | None]()
+def all_states() -> tuple[dict[str, ScriptState], dict[str, str]]:
+    """All readable states by name, sorted; and the name of each unreadable one -> the problem and what to do."""
+    root, readable, broken = states_folder(), dict[str, ScriptState](), dict[str, str]()
     for name in sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
         try:
-            found[name] = find(name)
+            if (state := find(name)) is not None:
+                readable[name] = state
         except StorageError as error:
-            found[name] = error
-    return found
+            broken[name] = str(error)
+    return readable, broken
 
 
 def named(name: str) -> ScriptState:
     """The state with this name or unique prefix. Raises UsageError for none or several."""
-    states = all_states()
-    exact = [state for state in states if state.name == name]
-    matching = exact or [state for state in states if name and state.name.startswith(name)]
+    states, _ = all_states()
+    matching = [name] if name in states else [known for known in states if name and known.startswith(name)]
     if len(matching) == 1:
-        return matching[0]
-    known = ", ".join(state.name for state in matching or states) or "none"
+        return states[matching[0]]
+    known = ", ".join(matching or states) or "none"
     what = f"{len(matching)} builds of scripts begin with" if matching else "no build of a script is named"
     raise UsageError(f"{what} {name!r}: found {known}")
 

@@ -413,7 +413,7 @@ def test_script_output_is_kept_separate(measured):
 
 def test_the_state_names_build_inputs_and_results(measured, cache, capsys):
     _, document, _, _ = measured
-    (state,) = states.all_states()
+    (state,) = states.all_states()[0].values()
     assert state.name == f"net_{state.model.short_hash}"
     assert (cache / "scripts" / state.name / "state.yaml").is_file()
     assert [(one.runtime, one.kind, one.digests) for one in state.engines] == [("eager", None, ())]
@@ -445,6 +445,21 @@ def test_a_state_is_stale_when_inputs_arguments_or_versions_change(measured, fou
     states.write(states.opened(SCRIPTS / "net.py", "net.Net", type(net)(**{**fields(net), "sequence": sequence}))[0])
     assert states.opened(SCRIPTS / "net.py", "net.Net", net)[1] == f"{kept.name} is stale: sequence changed"
     states.write(kept)
+
+
+def test_a_state_that_names_another_folder_deletes_nothing_there(measured, cache, tmp_path, monkeypatch):
+    """The cache may be another user's, and folders are deleted by the names of states."""
+    name = next(name for name in states.all_states()[0] if name.startswith("net_"))
+    others = tmp_path / "others"
+    others.mkdir()
+    monkeypatch.setenv("BENCHHOUSE_CACHE_DIR", str(tmp_path / "cache"))
+    folder = states.states_folder() / name
+    shutil.copytree(cache / "scripts" / name, folder)
+    written = (folder / states.STATE).read_text()
+    (folder / states.STATE).write_text(written.replace(f"name: {name}", "name: ../../others", 1))
+    assert cli.main(["cache", "delete", "--all", "--yes"]) == 0
+    assert others.is_dir()
+    assert not folder.exists(), "it is deleted as one that cannot be read"
 
 
 def fields(record):
@@ -601,7 +616,8 @@ def test_scripts_are_measured_from_python_despite_failures(cache, tmp_path, monk
     (run,) = report.runs
     assert (run.status, run.cell.runtime, run.cell.subject) == ("ok", "null", "two words.Linear")
     assert run.performance.mean_latency == run.results[0].metrics["latency_mean_ms"]
-    assert [state.script for state in states.all_states() if state.name.startswith("two_words_")] == [str(script)]
+    readable, _ = states.all_states()
+    assert [state.script for name, state in readable.items() if name.startswith("two_words_")] == [str(script)]
 
 
 def test_remote_machines_measure_scripts_and_model_ids_only():
