@@ -142,7 +142,8 @@ def readers() -> Mapping[str, Callable[[Node], Any]]:
 
 def help_text() -> str:
     """The format of lists of models, and all settings."""
-    return f"{__doc__}\n{textwrap.fill(f'Settings: {chr(32).join(readers())}.', width=118)}\n"
+    settings = textwrap.fill(f"Settings: {' '.join(readers())}.", width=118)
+    return f"{__doc__}\n{settings}\n"
 
 
 YAML_SUFFIXES = (".yaml", ".yml")

@@ -32,7 +32,7 @@ from benchmarking.core.argument_types import non_negative_seconds, positive_int
 from benchmarking.core.axes import AXES
 from benchmarking.core.child_process import environment_variable, pass_on
 from benchmarking.core.command_line import Parser, choice, command, default_database, note, notes
-from benchmarking.core.command_names import as_typed, typed_as
+from benchmarking.core.command_names import SCRIPTS, as_typed, typed_as
 from benchmarking.core.errors import EXIT_FAILED, EXIT_NOT_ENOUGH_DATA, EXIT_OK, StorageError, UsageError
 from benchmarking.core.help_texts import few_need
 from benchmarking.core.lazy_dataclass import dataclass
@@ -52,7 +52,6 @@ from benchmarking.sweep.plan.measuring_settings import options_in
 from benchmarking.sweep.run import command_session, spool
 from benchmarking.sweep.run.command_session import StoredComparison, compare_stored, selection_of, stored_runs
 from benchmarking.sweep.run.command_turns import (
-    COMMAND,
     COMMANDS,
     DEFAULT_COMMAND,
     NOT_OURS,
@@ -583,4 +582,4 @@ def arms(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Arm, Arm]:
         for position, word in enumerate(argv)
         if position not in dropped and word != INTERLEAVE and not word.startswith((f"{COMPARE_TO}=", f"{FLAG}="))
     ]
-    return arm("a", shlex.join(words)), arm("b", shlex.join((COMMAND, *own)))
+    return arm("a", shlex.join(words)), arm("b", shlex.join((SCRIPTS["run"], *own)))

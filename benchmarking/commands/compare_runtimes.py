@@ -24,7 +24,7 @@ from benchmarking.core.suggestions import ARGUMENT, flags_in, in_our_words, with
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
 from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
-from benchmarking.sweep.plan.request import ALL, plan_runtimes, show_runtimes
+from benchmarking.sweep.plan.request import ALL, plan_runtimes
 from benchmarking.sweep.run import command_session, spool
 
 NAME = "compare_onnx"
@@ -75,7 +75,8 @@ def main(argv: Sequence[str]) -> int:
         reasons = "; ".join(f"{runtime}: {why}" for runtime, why in {**planned.refused, **left_out}.items())
         what = f"to compare {left[0]} with" if left else "to compare"
         raise UnsupportedError(f"nothing {what}: {reasons}")
-    show = show_runtimes(command_session.Show(json=arguments.json, quiet=arguments.quiet), planned.refused)
+    show = command_session.Show(json=arguments.json, quiet=arguments.quiet)
+    show = command_session.show_runtimes(show, planned.refused)
     planned.report_refused(note)
     plans = flags.named_plans(arguments, planned.plans)
     model_id = plans[0].cell.workload.model_id

@@ -22,11 +22,11 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import COMMON, SHARED
 from benchmarking.core.verdicts.launches import ROUNDS_TO_PROVE
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options
+from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, measured_by
 from benchmarking.sweep.plan.plan import CellPlan, Machine
-from benchmarking.sweep.plan.request import ALL, plan_cell, plan_runtimes, show_runtimes, workload_of
+from benchmarking.sweep.plan.request import ALL, plan_cell, plan_runtimes, workload_of
 from benchmarking.sweep.run import command_session
-from benchmarking.sweep.run.command_session import database
+from benchmarking.sweep.run.command_session import database, show_runtimes
 from benchmarking.sweep.run.command_turns import take_turn, without_turn_flag
 
 NAME = "run_hardware_benchmark"
@@ -164,7 +164,7 @@ def _calibrate(arguments: argparse.Namespace, argv: Sequence[str], show: command
         return EXIT_OK
     planning = BenchPlanning(
         session_id=uuid7(),
-        settings=flags.chosen_settings(arguments),
+        settings=measured_by(vars(arguments)),
         timeout_s=arguments.timeout,
         command=(NAME, *argv),
         tags=dict(arguments.tag),

@@ -42,7 +42,13 @@ from benchmarking.scripts.script_models import (
 )
 from benchmarking.scripts.states import builds_table
 from benchmarking.sweep.plan import flags
-from benchmarking.sweep.plan.measuring_settings import MEASURING, add_runtime_options, check_shared_options, options_in
+from benchmarking.sweep.plan.measuring_settings import (
+    MEASURING,
+    add_runtime_options,
+    check_shared_options,
+    measured_by,
+    options_in,
+)
 from benchmarking.sweep.plan.request import Request, request_fields
 from benchmarking.sweep.run import command_session
 
@@ -141,7 +147,7 @@ def _run(argv: Sequence[str]) -> int:
                     options=(options := options_in(vars(arguments))),
                     shared_options=frozenset(options),
                     build_only=arguments.build_only,
-                    settings=flags.chosen_settings(arguments),
+                    settings=measured_by(vars(arguments)),
                     command=(NAME, *argv),
                     **request_fields(vars(arguments), without=OF_TARGETS),
                 )

@@ -16,6 +16,7 @@ from benchmarking.builds.store import BUILDS, CACHE_VARIABLE
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES
 from benchmarking.core.command_line import add_model_id
+from benchmarking.core.command_names import SCRIPTS
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.plugins import default_runtime
 from benchmarking.core.provenance import MeasuredRun
@@ -25,7 +26,7 @@ from benchmarking.core.settings import add_settings
 from benchmarking.core.shared_settings import DATABASE_WAIT_S, DEVICE_WAIT_S, SHARED
 from benchmarking.core.storage_paths import check_folder
 from benchmarking.core.text import visible
-from benchmarking.measure.context import COLD_CACHE, Settings, settings
+from benchmarking.measure.context import COLD_CACHE, settings
 from benchmarking.sweep.plan.measuring_settings import (
     CALLS,
     GRAPH_INPUTS,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from benchmarking.sweep.plan.request import Request
 
 OWN_LOGGER = "benchmarking"
-COMMAND = "run_hardware_benchmark"
 
 
 def add_named_model(group: argparse._ArgumentGroup) -> None:
@@ -187,11 +187,6 @@ def named_plans(arguments: argparse.Namespace, plans: Iterable[CellPlan]) -> tup
     return tuple(plan.anonymous() if arguments.anonymous else plan for plan in plans)
 
 
-def chosen_settings(arguments: argparse.Namespace) -> Settings:
-    """The settings chosen by the measurement flags."""
-    return measured_by(vars(arguments))
-
-
 def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, ...]) -> tuple[Request, ...]:
     """The requests of a command that measures one model, one for each precision and number of threads; the runtime is
     not set yet."""
@@ -200,7 +195,7 @@ def requests(arguments: argparse.Namespace, model_id: str, command: tuple[str, .
     first = Request(
         model_id=model_id,
         options=options_in(vars(arguments)),
-        settings=chosen_settings(arguments),
+        settings=measured_by(vars(arguments)),
         command=command,
         **request_fields(vars(arguments), without=("runtime", "precision", "num_threads")),
     )
@@ -271,7 +266,7 @@ def command_line(request: Request) -> tuple[str, ...]:
         values = getattr(request, axis.key) if axis.is_field else request.axes.get(axis.name)
         grid += [] if values is None else [axis.flag, ",".join(map("{:.15g}".format, values))]
     return (
-        *(COMMAND, "--model-id", request.model_id, "--device", request.device),
+        *(SCRIPTS["run"], "--model-id", request.model_id, "--device", request.device),
         *_flag("--runtime", request.runtime),
         *("--precision", request.precision),
         *_flag("--task", request.task),
@@ -321,13 +316,11 @@ def repeated_command(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
 
 def _unrepeatable_reason(run: MeasuredRun) -> str | None:
     """Why a command cannot or must not repeat a stored run; None if it can."""
-    from benchmarking.sweep.plan.plan import foreign_code
-
     if run.why_not_repeatable is not None:
         return run.why_not_repeatable
     if run.runtime not in plugins.names(plugins.RUNTIMES):
         return f"unknown runtime {run.runtime!r}"
-    if (code := foreign_code(run.runtime, run.runtime_mode)) is not None:
+    if (code := plugins.runtime(run.runtime).foreign_code(run.runtime_mode)) is not None:
         return f"it runs the code in {code.path!r}: if you trust it, write the command yourself, with {code.flag}"
     options = runtime_options()
     given = set(run.runtime_mode) - {COLD_CACHE}

@@ -17,7 +17,6 @@ from typing import Any
 
 from benchmarking.core import plugins
 from benchmarking.core.axes import AXES, POINT_FIELDS, is_fractional
-from benchmarking.core.contracts import ForeignCode
 from benchmarking.core.errors import FormatError, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.provenance import provenance, uuid7
@@ -30,7 +29,6 @@ from benchmarking.core.records import (
     Provenance,
     Readings,
     Rebuild,
-    Scalar,
 )
 from benchmarking.measure.context import Settings
 
@@ -203,17 +201,12 @@ def check_loaded_plan(plan: CellPlan, arguments: Mapping[str, object], where: st
             f"{where} would run the script {cell.workload.path!r}, so it was not started: if you trust the script, "
             "measure it again with benchhouse script"
         )
-    code = foreign_code(cell.runtime, cell.runtime_mode, cell.workload.path)
+    code = plugins.runtime(cell.runtime).foreign_code(cell.runtime_mode, cell.workload.path)
     if code is not None and not _is_named(code.key, code.path, arguments):
         raise UsageError(
             f"{where} would run the code in {code.path!r}, so it was not started: if you trust the code, add "
             f"{code.flag} with its folder"
         )
-
-
-def foreign_code(runtime: str, mode: Mapping[str, Scalar], model_path: str | None = None) -> ForeignCode | None:
-    """The code outside the installed packages that a cell executes; None for none."""
-    return plugins.runtime(runtime).foreign_code(mode, model_path)
 
 
 def _is_named(key: str, code: str | None, arguments: Mapping[str, object]) -> bool:

@@ -25,19 +25,15 @@ from benchmarking.core.provenance import utc_now
 from benchmarking.core.records import (
     Cell,
     Device,
-    Json,
     Point,
     Precision,
     Rebuild,
-    Run,
     Scalar,
     WeightsChoice,
     Workload,
-    to_json,
 )
 from benchmarking.core.settings import TAGS
-from benchmarking.core.terminal import Page
-from benchmarking.core.text import first_few, wrapped
+from benchmarking.core.text import first_few
 from benchmarking.devices.support.handles import parts
 from benchmarking.measure.context import Settings
 from benchmarking.sweep.plan.measuring_settings import (
@@ -48,7 +44,6 @@ from benchmarking.sweep.plan.measuring_settings import (
     runtime_options,
 )
 from benchmarking.sweep.plan.plan import CellPlan, Machine, check_points, grid
-from benchmarking.sweep.run.command_session import Show
 from benchmarking.workloads.support.families import no_axis, plugin_of
 
 
@@ -430,23 +425,6 @@ def plan_runtimes(
         plans=tuple(plans[name] for name in runtimes if name in plans),
         refused={name: str(error) for name, error in refused.items()},
     )
-
-
-def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
-    """How to show a table per run, then the comparison of the runtimes."""
-    from benchmarking.sweep.show.compared_runtimes import compare, comparison_text
-    from benchmarking.sweep.show.report import table
-
-    def text(runs: Sequence[Run], page: Page) -> str:
-        texts = [*(table(run, page) for run in runs), comparison_text(compare(runs), page)]
-        left_out = f"left out (why is on stderr): {', '.join(refused)}"
-        return "\n\n".join(texts) + (f"\n{wrapped(left_out, page.text_width)}" if refused else "")
-
-    def document(runs: Sequence[Run]) -> Json:
-        comparison = to_json(compare(runs, refused)) if runs else None
-        return {"runs": [to_json(run) for run in runs], "comparison": comparison}
-
-    return replace(show, text=text, document=document)
 
 
 def runtime_named(name: str) -> str:

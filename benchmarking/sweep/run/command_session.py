@@ -40,6 +40,7 @@ from benchmarking.core.shared_settings import DATABASE_WAIT_S
 from benchmarking.core.storage_paths import check_database, check_folder, database_exists
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.terminal import PLAIN, Page, stdout_page
+from benchmarking.core.text import wrapped
 from benchmarking.core.untrusted.redaction import redacted, redacted_path, redacted_record
 from benchmarking.core.verdicts.words import EXIT_GATE_FAILED
 from benchmarking.sweep.plan.plan import CellPlan, points_by_reason
@@ -115,9 +116,12 @@ def run_plans(
 
     with spool.opened_folder(output_dir) as folder:
         note_choices(plans)
-        tracks = [Track(plan, folder) for plan in plans]
         return _measure(
-            *(tracks, output_dir is not None, ingest, show, device_wait_s),
+            [Track(plan, folder) for plan in plans],
+            output_dir is not None,
+            ingest,
+            show,
+            device_wait_s,
             finished=finished,
             interrupted=interrupted,
             executor=executor,
@@ -313,6 +317,23 @@ def tables(runs: Sequence[Run], page: Page = PLAIN) -> str:
     texts = [table(run, page) for run in runs]
     texts += [comparison_text(comparison, page) for comparison in comparisons(runs)]
     return "\n\n".join([*texts, *(scaling_text(scaling, page) for scaling in scalings(runs))])
+
+
+def show_runtimes(show: Show, refused: Mapping[str, str]) -> Show:
+    """How to show a table per run, then the comparison of the runtimes."""
+    from benchmarking.sweep.show.compared_runtimes import compare, comparison_text
+    from benchmarking.sweep.show.report import table
+
+    def text(runs: Sequence[Run], page: Page) -> str:
+        texts = [*(table(run, page) for run in runs), comparison_text(compare(runs), page)]
+        left_out = f"left out (why is on stderr): {', '.join(refused)}"
+        return "\n\n".join(texts) + (f"\n{wrapped(left_out, page.text_width)}" if refused else "")
+
+    def document(runs: Sequence[Run]) -> Json:
+        comparison = to_json(compare(runs, refused)) if runs else None
+        return {"runs": [to_json(run) for run in runs], "comparison": comparison}
+
+    return replace(show, text=text, document=document)
 
 
 def note_choices(plans: Iterable[CellPlan]) -> None:

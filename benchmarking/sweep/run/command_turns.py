@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Literal
 
 from benchmarking.core.child_process import environment, module_command, pass_on, run_bound
+from benchmarking.core.command_names import SCRIPTS
 from benchmarking.core.errors import EXIT_FAILED, EXIT_OK, BenchhouseError, Interrupted, UsageError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.suggestions import BENCH_WORDS, flags_in, in_our_words
@@ -80,10 +81,9 @@ def take_turn(
     return EXIT_FAILED if any(run.has_failures for run in finished) else EXIT_OK
 
 
-COMMAND = "run_hardware_benchmark"
 DEFAULT_COMMAND = module_command("benchmarking.run_hardware_benchmark")
 """The default command of this installation."""
-COMMANDS = {COMMAND: DEFAULT_COMMAND, "batch_benchmark": module_command("benchmarking.batch_benchmark")}
+COMMANDS = {SCRIPTS["run"]: DEFAULT_COMMAND, SCRIPTS["batch"]: module_command("benchmarking.batch_benchmark")}
 """The commands that support --turn, by name."""
 OURS = ("benchhouse", "benchmarking.", *COMMANDS)
 """What is in the command line of another program that runs one of them."""
@@ -91,9 +91,6 @@ NOT_OURS = (
     "no run file: use a command that measures, such as benchhouse run; the time of another program is measured by "
     "hyperfine, whose --export-json file benchhouse import reads"
 )
-SHORT_NAMES = {"run": COMMAND, "batch": "batch_benchmark"}
-"""Their names after `benchhouse`."""
-
 COMMIT = re.compile(r"(HEAD|main|master|develop|origin/[\w/-]+)([~^]\d*)*|[0-9a-f]{7,40}|v\d+(\.\d+)+")
 """What is a commit rather than a program."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -232,7 +229,7 @@ def _program(letter: Letter, words: Sequence[str]) -> tuple[str, ...]:
     command = words[1:] if is_ours else words
     name, is_missing = command[0].removesuffix(".py") if command else "", shutil.which(first) is None
     if is_ours or is_missing:
-        name = SHORT_NAMES.get(name, name)
+        name = SCRIPTS.get(name, name)
     if name in COMMANDS:
         return (*COMMANDS[name], *command[1:])
     given = flags_in(command)

@@ -111,7 +111,7 @@ class Progress(Observer):
         self._measured_s = 0.0
         """Seconds of all timed calls, excluding warm-ups."""
         self._warm_up_began_s: float | None = None
-        """Seconds of a call of the current point, until one was measured."""
+        """When the first warm-up call of the current point began; None after the next one."""
         self._has_warned = self._has_summarised = False
 
     def preparing(self, track: Track, what: str) -> None:
