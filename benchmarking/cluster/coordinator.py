@@ -38,7 +38,7 @@ from benchmarking.core.provenance import uuid7
 from benchmarking.core.records import Json, LaunchLoad, Measurement, Readings
 from benchmarking.core.text import duration, listed
 from benchmarking.sweep.plan.plan import CLUSTER, CellPlan
-from benchmarking.sweep.run.supervisor import Observer, Track, without_samples
+from benchmarking.sweep.run.supervisor import Observer, Track, has_failures, without_samples
 from benchmarking.sweep.show.progress import cell_name
 
 POLL_S = 1.0
@@ -198,6 +198,10 @@ class Slot:
 
     def show(self, **changes: Any) -> None:
         self.shown = replace(self.shown, **changes)
+
+    def count(self, measured: Measurement) -> None:
+        shown = self.shown
+        self.show(done=shown.done + 1, failed=shown.failed + has_failures((measured,)))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -427,18 +431,17 @@ class ClusterSweep:
         for slot in [slot for slot in self._slots.values() if slot.address == address]:
             del self._slots[address, slot.selector]
             slot.show(state="left" if slot.work is None else "lost", activity="")
+            if (work := slot.work) is not None:
+                self._cluster.cancel(slot.attempt)
+                work.losses += 1
+                lost = f"worker {slot.offer.worker} was lost at {work.cell.name}"
+                if work.losses >= MAX_LOSSES:
+                    self._observer.waiting(f"{lost}: giving up after losing {work.losses} workers")
+                    self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
+                else:
+                    self._observer.waiting(f"{lost}: finished points are kept, the rest is reassigned")
+                    self._reopen(work)
             self._former_machines.append(slot.shown)
-            if (work := slot.work) is None:
-                continue
-            self._cluster.cancel(slot.attempt)
-            work.losses += 1
-            lost = f"worker {slot.offer.worker} was lost at {work.cell.name}"
-            if work.losses >= MAX_LOSSES:
-                self._observer.waiting(f"{lost}: giving up after losing {work.losses} workers")
-                self._fail(work, slot, f"{work.losses} workers were lost while measuring this cell")
-            else:
-                self._observer.waiting(f"{lost}: finished points are kept, the rest is reassigned")
-                self._reopen(work)
 
     def _reopen(self, work: Work) -> None:
         """Reopen work for another device of the same identity, or for any device if its cell has no results."""
@@ -456,7 +459,7 @@ class ClusterSweep:
         if isinstance(record, Measurement):
             if (record.launch, record.point) not in [(known.launch, known.point) for known in track.measurements]:
                 track.keep(record)
-                slot.show(done=slot.shown.done + 1, failed=slot.shown.failed + (record.status != "ok"))
+                slot.count(record)
                 self._observer.measured(track, record)
         elif record is not None:
             if not isinstance(record, LaunchLoad) or record.launch not in {load.launch for load in track.loads}:
@@ -492,7 +495,7 @@ class ClusterSweep:
             for point in track.points_left(launch):
                 failed = without_samples(point, launch, "failed", why)
                 track.keep(failed)
-                slot.show(failed=slot.shown.failed + 1)
+                slot.count(failed)
                 self._observer.measured(track, failed)
         self._close_work(work)
 

@@ -19,7 +19,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import field, fields
 from pathlib import Path
 from socket import socket
@@ -269,13 +269,11 @@ def slurm_jobs(
     from dask_jobqueue import SLURMCluster
     from dask_jobqueue.slurm import SLURMJob
 
-    output = [
-        shlex.quote(f"--{name}={folder}/benchhouse-%J.{ending}")
-        for name, ending in (("output", "out"), ("error", "err"))
-    ]
+    logs = f"{folder}/benchhouse-%J"
     options = {key.metadata["option"]: getattr(config, key.name) for key in fields(config)}
     directives = [
-        *("--job-name=benchhouse", "--ntasks=1", *output),
+        *("--job-name=benchhouse", "--ntasks=1"),
+        *(shlex.quote(f"--output={logs}.out"), shlex.quote(f"--error={logs}.err")),
         *(f"--{option}={value}" for option, value in options.items() if None not in (option, value)),
         *(("--exclusive",) if config.exclusive else ()),
         *config.directives,
@@ -284,9 +282,9 @@ def slurm_jobs(
     class WorkerJob(SLURMJob):  # type: ignore[misc]
         """A job that runs a benchhouse worker."""
 
-        def __init__(self, scheduler: str | None = None, name: str | None = None, **fields: Any) -> None:
-            super().__init__(scheduler, name, **fields)
-            files = fields["security"].get_tls_config_for_role("worker")
+        def __init__(self, scheduler: str | None = None, name: str | None = None, **settings: Any) -> None:
+            super().__init__(scheduler, name, **settings)
+            files = settings["security"].get_tls_config_for_role("worker")
             words = remote_command(
                 setup,
                 *(WORKER, str(scheduler), "--name", str(name), "--spool-dir", str(folder / str(name)), "--quiet"),
@@ -298,27 +296,29 @@ def slurm_jobs(
             )
             self._command_template = f"exec {shlex.join(words)}"
 
-    with (
-        temporary_folder(".tls", folder) as tls_folder,
-        own_scratch_folder(),
-        SLURMCluster(
-            job_cls=WorkerJob,
-            name="slurm",
-            cores=1,
-            processes=1,
-            memory="1GB",  # dask-jobqueue demands cores and memory, for its header
-            # What the configuration leaves open is Slurm's default, neither the user's of Dask nor dask-jobqueue's.
-            job_directives_skip=["#SBATCH"],
-            job_extra_directives=directives,
-            job_script_prologue=list(config.setup),
-            shebang="#!/bin/bash",
-            log_directory=str(folder),
-            interface=config.interface,
-            security=own_security or certificate_files(tls_folder),
-            scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            silence_logs=50,
-        ) as cluster,
-    ):
+    with temporary_folder(".tls", folder) as tls_folder, own_scratch_folder(), ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(
+                SLURMCluster(
+                    job_cls=WorkerJob,
+                    name="slurm",
+                    cores=1,
+                    processes=1,
+                    memory="1GB",  # dask-jobqueue demands cores and memory, for its header
+                    # What the configuration leaves open is Slurm's default, not one of Dask or dask-jobqueue.
+                    job_directives_skip=["#SBATCH"],
+                    job_extra_directives=directives,
+                    job_script_prologue=list(config.setup),
+                    shebang="#!/bin/bash",
+                    log_directory=str(folder),
+                    interface=config.interface,
+                    security=own_security or certificate_files(tls_folder),
+                    scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+                    silence_logs=50,
+                )
+            )
+        except RuntimeError as error:
+            raise BenchhouseError(f"no scheduler for jobs starts here: {error.__cause__}: check interface") from error
         path = tls_folder / "job.sh"
         path.write_text(cluster.job_script(), encoding="utf-8")
         trial = run_program((str(programs["sbatch"]), "--test-only", str(path)), limit_s=PROGRAM_S)

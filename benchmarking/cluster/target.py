@@ -282,19 +282,12 @@ class ClusterMachine(Machine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a command plans and measures."""
+    """Where a command plans and measures; the other fields are None for this machine."""
 
     machine: Machine
     cluster: ClusterSweep | None = None
-    """None for this machine."""
-
-    flags: tuple[str, ...] = ()
-    """The flags that name it in another command."""
-
-    @property
-    def executor(self) -> Executor | None:
-        """Where a session measures its plans; None for this machine."""
-        return None if self.cluster is None else Executor(sweep=self.cluster, is_cluster=True, flags=self.flags)
+    executor: Executor | None = None
+    """As a session measures its plans there."""
 
 
 def device_kinds(cells: Iterable[Cell]) -> tuple[str, ...]:
@@ -350,4 +343,5 @@ def open_target(
         flags = {"spread": "spread", "same_versions": "require_same_versions"}  # of a batch alone
         chosen = {key: getattr(arguments, flag, False) for key, flag in flags.items()}
         sweep = ClusterSweep(cluster, offers, **chosen)
-        yield Target(machine=ClusterMachine(offers, name), cluster=sweep, flags=target_flags(arguments))
+        executor = Executor(sweep=sweep, is_cluster=True, flags=target_flags(arguments))
+        yield Target(machine=ClusterMachine(offers, name), cluster=sweep, executor=executor)

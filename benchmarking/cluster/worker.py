@@ -23,7 +23,7 @@ from benchmarking.cluster.execution import WorkerContext
 from benchmarking.cluster.scheduler import INSTALL, add_tls, check_exposure, is_loopback, read_certificates, security
 from benchmarking.core.argument_types import names
 from benchmarking.core.command_line import Parser, command, note, notes
-from benchmarking.core.errors import EXIT_OK, UnsupportedError, WorkersLostError
+from benchmarking.core.errors import EXIT_OK, BenchhouseError, UnsupportedError, WorkersLostError
 from benchmarking.core.plugins import check_installed
 from benchmarking.core.records import Device
 from benchmarking.core.settings import Values, add_settings
@@ -182,6 +182,9 @@ async def _serve(arguments: argparse.Namespace, context: WorkerContext, dask_fol
         await asyncio.wait_for(worker.start(), CONNECT_S + 5)
     except (TimeoutError, OSError, RuntimeError, ValueError) as error:
         await worker.close(nanny=False)
+        if (why := error.__cause__) is not None and isinstance(error, RuntimeError):
+            flags = "--name, --interface, --listen-port and --contact-address"
+            raise BenchhouseError(f"a worker does not start here: {why}: check {flags}") from error
         raise WorkersLostError(
             f"no scheduler at {arguments.scheduler} ({type(error).__name__}): start one with "
             "dask scheduler --host HOST --port PORT"

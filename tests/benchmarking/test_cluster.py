@@ -373,6 +373,19 @@ def test_a_worker_reports_that_it_is_connecting_and_that_no_scheduler_answers(tm
     assert error.startswith(f"benchhouse worker: error: no scheduler at tcp://127.0.0.1:{port}")
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--interface", "nosuch"], "'nosuch' is not a valid network interface"),
+        (["--contact-address", "lab"], "missing port number in address 'lab'"),
+    ],
+)
+def test_where_a_worker_cannot_listen_is_not_taken_for_a_missing_scheduler(flags, why, tmp_path, capsys):
+    command = ["tcp://127.0.0.1:1", "--devices", "null", "--quiet", "--spool-dir", str(tmp_path), *flags]
+    assert worker.main(command) == 1
+    assert capsys.readouterr().err.startswith(f"benchhouse worker: error: a worker does not start here: {why}")
+
+
 def test_unusable_certificates_are_one_line_errors(tmp_path, capsys):
     names = ["ca.pem", "cert.pem", "key.pem"]
     for name in names:

@@ -38,6 +38,7 @@ class ScriptedCluster:
     """Each worker measures so many points of an order, then it is lost or done; one with a text refuses it."""
 
     address = "scripted"
+    status = "ok"
 
     def __init__(self, script, folder, *, accepts_workers):
         self.script = script
@@ -59,7 +60,7 @@ class ScriptedCluster:
         is_lost = isinstance(count, tuple)
         measured = points[: count[0]] if is_lost else points
         for point in measured:
-            kept = Measurement(point=point, launch=launch, status="ok", started_at="a", finished_at="b")
+            kept = Measurement(point=point, launch=launch, status=self.status, started_at="a", finished_at="b")
             kept = dataclasses.replace(kept, samples=(dataclasses.replace(SAMPLES, launch=launch),))
             self._events.append(Report(attempt=attempt, kind="record", kept=kept))
         self._events.append(Membership(address, has_joined=False) if is_lost else Report(attempt=attempt, kind="done"))
@@ -232,3 +233,19 @@ def test_the_wait_for_a_device_is_reported_once_and_limited_while_nothing_is_mea
         ClusterSweep(cluster, offers)(tracks, Shown(), done.append)
     assert done == [tracks[1]]
     assert len([message for message in said if "null:1 is left: waiting up to" in message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "counts"),
+    [
+        ({"one": (1,), "two": (0,), "three": (0,)}, "ok", [("one", 1, 0), ("two", 0, 0), ("three", 2, 2)]),
+        ({"one": None}, "skipped", [("one", 3, 0)]),
+    ],
+)
+def test_points_given_up_with_a_worker_are_its_failures_and_points_left_out_are_none(script, status, counts, tmp_path):
+    cluster = ScriptedCluster(script, tmp_path, accepts_workers=True)
+    cluster.status = status
+    spool.prepare(tmp_path)
+    sweep = ClusterSweep(cluster, offers_of(script))
+    sweep([Track(planned(), tmp_path)], Observer(), lambda track: None)
+    assert [(shown.worker, shown.done, shown.failed) for shown in sweep.machines] == counts

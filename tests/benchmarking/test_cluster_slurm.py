@@ -14,7 +14,8 @@ pytest.importorskip("dask_jobqueue")
 from benchmarking import batch_benchmark, benchmark_model
 from benchmarking.cluster import remote_workers
 from benchmarking.cluster.remote_workers import SlurmConfig, read_config
-from benchmarking.core.errors import UsageError
+from benchmarking.cluster.scheduler import Setup, WorkerRequirements
+from benchmarking.core.errors import BenchhouseError, UsageError
 from tests.helpers.services import slurm
 from tests.helpers.sweeps import wait_for
 
@@ -81,6 +82,16 @@ def test_batches_run_as_slurm_jobs_and_rejections_are_reported(config, capsys, m
     assert re.search(
         r"its jobs ended without starting a worker: out of order \(.+/my jobs/slurm_jobs/benchhouse-\d+\.err\)", stderr
     )
+
+
+def test_an_interface_that_this_machine_lacks_is_an_error_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_workers, "program", lambda name: name)
+    config = SlurmConfig(interface="nosuch", folder=str(tmp_path))
+    with (
+        pytest.raises(BenchhouseError, match=r"starts here: 'nosuch' is not a valid .*: check interface"),
+        remote_workers.slurm_jobs(config, Setup(), WorkerRequirements(), None, print),
+    ):
+        pass
 
 
 def test_only_jobs_that_slurm_says_have_ended_are_given_up(tmp_path, monkeypatch):
