@@ -21,7 +21,7 @@ from benchmarking.core.contracts import ForeignCode, Option, Stage
 from benchmarking.core.errors import BenchhouseError, UnsupportedError, UsageError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.plugins import are_all_assumed, version_of
-from benchmarking.core.records import Cell, Device, Json, Scalar, Workload
+from benchmarking.core.records import Cell, Device, Json, Point, Scalar, Workload
 from benchmarking.runtimes.support.torch.torch_runtime import PACKAGES, SHARED_OPTIONS, TorchRuntime
 
 OPTION = "kernel_repo"
@@ -68,6 +68,10 @@ class Kernelized(TorchRuntime):
         if _is_on_hub(source):  # the package checks the publisher
             return None
         return ForeignCode(path=source, flag=self.declared_options[-1].flag)
+
+    def deployment(self, cell: Cell, point: Point) -> str | None:
+        """None: a few lines would run the model without the kernels."""
+        return None
 
     def change(self, model: Any, cell: Cell, stage: Stage) -> Mapping[str, Json]:
         with stage("kernelize"):

@@ -11,11 +11,15 @@ import pytest
 
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
+from benchmarking.core.records import Cell, Device, Point
+from benchmarking.devices.support.handles import combine_devices
 from benchmarking.graphs.bundle import Bundle, Graph
 from benchmarking.measure.context import settings
 from benchmarking.sweep.plan.request import Request, plan_cell
+from benchmarking.workloads.support.resolve import resolve
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+POINT = Point(batch_size=2, sequence_length=8)
 WORDS = ["[UNK]", "[PAD]", "<s>", "</s>", "An", "example", "of", "your", "text", "."]
 
 
@@ -97,6 +101,55 @@ def test_eager_lines_generate_tokens(models):
         names = run(lines_of(models["decoder"], "eager", new_tokens=(4,), options={"cache": cache}))
         assert names["tokens"].shape[0] == 2
         assert 6 < names["tokens"].shape[1] <= 10
+
+
+def test_eager_lines_allow_only_the_requested_attention_kernel(models, monkeypatch):
+    import torch
+
+    allowed = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+    switches = torch.backends.cuda
+    monkeypatch.setattr(
+        "torch.nn.functional.scaled_dot_product_attention",
+        lambda *inputs, **more: (
+            allowed.append((switches.math_sdp_enabled(), switches.flash_sdp_enabled())) or attend(*inputs, **more)
+        ),
+    )
+    names = run(lines_of(models["encoder"], "eager", options={"attention": "sdpa:math"}))
+    assert names["output"].last_hidden_state.shape == (2, 6, 32)
+    assert set(allowed) == {(True, False)}
+
+
+def on_gpus(count, precision):
+    """A planned cell as if it were for GPUs."""
+    gpus = [Device(type="cuda", selector=f"cuda:{number}", found=True, name="GPU") for number in range(count)]
+    mode = {"quantization": "dynamic"} if precision == "int8" else {}
+    workload = replace(resolve("tiny-bert"), source="hub")
+    device = gpus[0] if count == 1 else combine_devices(gpus)
+    return Cell(
+        workload=workload,
+        device=device,
+        requested_device="cuda",
+        runtime="eager",
+        runtime_mode=mode,
+        precision=precision,
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "uses_tf32"),
+    [("float32", "float32", False), ("tf32", "float32", True), ("int8", "bfloat16", False)],
+)
+def test_lines_for_a_gpu_have_the_arithmetic_that_was_measured(precision, dtype, uses_tf32):
+    lines = plugins.runtime("eager").deployment(on_gpus(1, precision), POINT)
+    assert f"dtype=torch.{dtype})" in lines
+    assert ("torch.set_float32_matmul_precision('high')" in lines) is uses_tf32
+    assert "to('cuda:0')" in lines
+
+
+def test_several_devices_and_replaced_layers_have_no_few_lines():
+    assert plugins.runtime("eager").deployment(on_gpus(2, "float32"), POINT) is None
+    assert plugins.runtime("kernelized").deployment(on_gpus(1, "float32"), POINT) is None
 
 
 def test_compiled_lines_compile_the_model(models, monkeypatch):

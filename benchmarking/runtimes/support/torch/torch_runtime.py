@@ -17,6 +17,7 @@ from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.plugins import has, how_to_install, kind_of, names_with
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Scalar, Workload
 from benchmarking.devices.support.binding import binding_lines
+from benchmarking.devices.support.handles import parts
 from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchSession
 from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
@@ -137,12 +138,14 @@ class TorchRuntime(Runtime):
         return model_loading.with_method(self.name, precision, mode)
 
     def deployment(self, cell: Cell, point: Point) -> str | None:
-        """For models of transformers that read text."""
+        """For models of transformers that read text, on one device."""
         workload, mode = cell.workload, cell.runtime_mode
         classes = AUTO_CLASSES.get(workload.task, ())
         quantized = model_loading.configuration(cell.precision, mode.get(model_loading.OPTION))
         is_text = point.sequence_length is not None and not point.axes
         if workload.source not in ("catalog", "hub", "local") or len(classes) != 1 or not is_text:
+            return None
+        if len(parts(cell.device)) > 1:
             return None
         if cell.precision in model_loading.METHODS and quantized is None:
             return None
@@ -151,8 +154,15 @@ class TorchRuntime(Runtime):
         kind = kind_of(cell.device.type)
         assert kind is not None
         device = f"{kind.torch_type}{cell.device.selector.removeprefix(cell.device.type)}"
-        dtype = torch_settings.TORCH_DTYPES[cell.precision]
-        attention = f", attn_implementation={mode['attention']!r}" if "attention" in mode else ""
+        dtype = torch_settings.dtype_name(cell.precision, device)
+        attention = _attention_of(mode)
+        implementation = (
+            "" if attention is None else f", attn_implementation={torch_settings.implementation_of(attention)!r}"
+        )
+        only_kernel = ""
+        if (backend := torch_settings.backend_of(attention)) is not None:
+            in_torch = "torch.nn.attention"
+            only_kernel = f", {in_torch}.sdpa_kernel({in_torch}.SDPBackend.{torch_settings.BACKENDS[backend]})"
         name = workload.path if workload.source == "local" else workload.model_id
         lines = [
             *binding_lines(cell.cpu_list),
@@ -161,13 +171,14 @@ class TorchRuntime(Runtime):
             *(["import torchao.quantization as ao"] if quantized else []),
             "",
             *([] if cell.num_threads is None else [f"torch.set_num_threads({cell.num_threads})"]),
-            f"model = transformers.{classes[0]}.from_pretrained({name!r}, dtype=torch.{dtype}{attention})",
+            *(["torch.set_float32_matmul_precision('high')  # TF32"] if cell.precision == "tf32" else []),
+            f"model = transformers.{classes[0]}.from_pretrained({name!r}, dtype=torch.{dtype}{implementation})",
             *([f"ao.quantize_(model, ao.{quantized})"] if quantized else []),
             f"model = model.eval().to({device!r})",
             *self.deployed_changes(cell),
             f"tokenizer = transformers.AutoTokenizer.from_pretrained({name!r})",
             f"inputs = tokenizer([{EXAMPLE_TEXT!r}] * {point.batch_size}, return_tensors='pt').to({device!r})",
-            "with torch.inference_mode():",
+            f"with torch.inference_mode(){only_kernel}:",
         ]
         if point.new_tokens is None:
             return "\n".join([*lines, "    output = model(**inputs)"])

@@ -51,11 +51,16 @@ TORCH_DTYPES: dict[Precision, str] = {
 float8, int8 and int4 it is the dtype of everything but the weights of linear layers."""
 
 
-def dtype_of(precision: Precision, torch_name: str = "") -> Any:
-    """The torch dtype of parameters at a precision on a device. With int8 it is bfloat16 on GPUs, as in torchao's
-    products, and float32 on CPUs, which more of them support."""
+def dtype_name(precision: Precision, torch_name: str = "") -> str:
+    """torch's name of the dtype of parameters at a precision on a device. With int8 it is bfloat16 on GPUs, as in
+    torchao's products, and float32 on CPUs, which more of them support."""
     is_gpu = torch_name.partition(":")[0] == TORCH_TYPE
-    return torch.bfloat16 if precision == "int8" and is_gpu else getattr(torch, TORCH_DTYPES[precision])
+    return "bfloat16" if precision == "int8" and is_gpu else TORCH_DTYPES[precision]
+
+
+def dtype_of(precision: Precision, torch_name: str = "") -> Any:
+    """The torch dtype of parameters at a precision on a device."""
+    return getattr(torch, dtype_name(precision, torch_name))
 
 
 def set_threads(num_threads: int | None) -> Callable[[], None]:
