@@ -93,11 +93,16 @@ def cached_count(key: BuildKey, count: Callable[[], Readings], store: BuildStore
     if build is not None and (cached := stored_counts(build.facts)) is not None:
         return cached
     counts = count()
-    if not any(why.startswith(FAILED) for why in counts.missing.values()):
+    if not has_failed(counts):
         with suppress(StorageError):  # a count is not worth losing a point
             facts: dict[str, Json] = {"values": dict(counts.values), "missing": dict(counts.missing)}
             store.get(key, lambda folder: facts, "always")
     return counts
+
+
+def has_failed(counts: Readings) -> bool:
+    """Whether the call failed while it was counted, so that only a part of it was."""
+    return any(why.startswith(FAILED) for why in counts.missing.values())
 
 
 def stored_counts(facts: Mapping[str, Any]) -> Readings | None:

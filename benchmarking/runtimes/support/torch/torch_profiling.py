@@ -37,10 +37,10 @@ from benchmarking.core.profiles import (
     OperatorTime,
     classify_modules,
 )
-from benchmarking.core.records import NOT_APPLICABLE, Json
+from benchmarking.core.records import NOT_APPLICABLE, Json, Readings
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE
 from benchmarking.runtimes.support.torch import trace
-from benchmarking.runtimes.support.torch.counting import count_work
+from benchmarking.runtimes.support.torch.counting import count_work, has_failed
 from benchmarking.runtimes.support.torch.trace import CALL, MARK, CallTrace
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ class TorchProfiler(CallProfiler):
         prefixes = ("graph", "recompile", COMPILE_S)
         read_back = {name: value for name, value in reported.items() if name.startswith(prefixes)}
         graphs = {name: value for name, value in read_back.items() if name in GRAPHS}
-        metrics = {**_metrics(calls, on_device=on_device), **counts, **_numbers(graphs)}
-        missing: dict[str, str] = {}
+        metrics = _metrics(calls, on_device=on_device)
+        metrics |= {name: float(n) for name, n in {**counts.values, **graphs}.items() if isinstance(n, int | float)}
+        missing = dict(counts.missing)
         if not on_device:
             missing |= dict.fromkeys(ON_DEVICE, f"{NOT_APPLICABLE}: no kernel ran on an accelerator")
         if "graph_count" not in metrics:
@@ -228,8 +229,8 @@ class TorchProfiler(CallProfiler):
     def _info(self, path: str) -> ModuleInfo:
         return self._module_infos.get(path) or ModuleInfo(path=path, class_name="", kind=OTHER, layer=None)
 
-    def _count_work(self) -> tuple[dict[tuple[str, str], Counter[str]], dict[str, float]]:
-        """FLOPs and bytes by module and operator, and for the whole call as far as known."""
+    def _count_work(self) -> tuple[dict[tuple[str, str], Counter[str]], Readings]:
+        """FLOPs and bytes by module and operator, none if the call failed in between; and those of the whole call."""
         stack = [OUTSIDE]
         work: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
@@ -240,7 +241,9 @@ class TorchProfiler(CallProfiler):
         with module_hooks(self._model, stack.append, lambda path: stack.pop()):
             readings = count_work(lambda: self._operation.run(lambda name: None), on_kernel)
         self._operation.reset()
-        return work, _numbers(readings.values)
+        if has_failed(readings):
+            work.clear()
+        return work, readings
 
 
 def root_name(model: Any) -> str:
@@ -293,10 +296,6 @@ def _range(name: str) -> Any:
 def _device_of(model: Any) -> str:
     """torch's device type of the model; the CPU for a model without parameters."""
     return next((str(parameter.device.type) for parameter in model.parameters()), str(processor().torch_type))
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
 def _metrics(calls: Sequence[CallTrace], *, on_device: bool) -> dict[str, float]:

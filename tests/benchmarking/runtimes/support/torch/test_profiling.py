@@ -199,6 +199,35 @@ def test_flops_and_bytes_are_counted_by_module_and_determine_an_operators_limit(
     assert breakdown.metrics["flops"] == sum(one.flops or 0 for one in breakdown.modules)
 
 
+def test_a_call_that_fails_while_counted_has_no_partial_counts_but_the_reason(tmp_path):
+    import torch
+    from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+    from benchmarking.runtimes.support.torch.torch_session import ModuleSession
+
+    class Halfway(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            hidden = self.first(x)
+            if _get_current_dispatch_mode() is not None:
+                raise ValueError("cannot be counted")
+            return self.second(hidden)
+
+    session = ModuleSession(Halfway(), torch.ones(2, 4))
+    profiler = session.operation(session.point()).profiler(tmp_path, lambda: None)
+    profiler.run()
+    breakdown = profiler.breakdown()
+    assert {one.module for one in breakdown.modules} >= {"first", "second"}
+    assert all(one.flops is None for one in (*breakdown.modules, *breakdown.operators))
+    assert all(one.bytes_accessed is None for one in (*breakdown.modules, *breakdown.operators))
+    for name in ("flops", "bytes_accessed"):
+        assert name not in breakdown.metrics
+        assert breakdown.missing[name] == "failed: while counting: ValueError: cannot be counted"
+
+
 def test_a_planted_slow_layer_is_named_by_the_profiler_with_its_allocations(profiles):
     plain, slow, _ = profiles
     text = profile_text(slow)
