@@ -18,10 +18,10 @@ from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.metrics import CustomMetric
 from benchmarking.core.model_contracts import WorkloadFamily
 from benchmarking.core.profiles import CallProfiler
-from benchmarking.core.records import COUNTS_CALLS, FAILED, Cell, Json, Point, Readings, Workload, canonical_hash
+from benchmarking.core.records import COUNTS_CALLS, Cell, Json, Point, Readings, Workload, canonical_hash
 from benchmarking.devices.support.torch_gpu import is_gpu_in_use
 from benchmarking.runtimes.support.torch import torch_settings
-from benchmarking.runtimes.support.torch.counting import cached_count, count_by_shapes, count_key
+from benchmarking.runtimes.support.torch.counting import cached_count, count_by_shapes, count_key, has_failed
 from benchmarking.runtimes.support.torch.model_loading import channels_last, describe, parameter_count, weights_bytes
 from benchmarking.runtimes.support.torch.torch_settings import (
     AT_THE_END,
@@ -120,8 +120,7 @@ class TorchOperation(Operation):
         self.reset()
         dispatched: list[str] = []
         readings = count_by_shapes(self._run_unmarked, self.reset, dispatched.append)
-        is_complete = not any(why.startswith(FAILED) for why in readings.missing.values())
-        if dispatched and is_complete and self._shows_kernels:
+        if dispatched and not has_failed(readings) and self._shows_kernels:
             self._kernels = torch_settings.kernel_counts(dispatched, ())
         return readings
 
@@ -240,7 +239,7 @@ class ModuleSession(Session):
         self.weights_bytes: int | None = weights_bytes(module)
         self.parameter_count: int | None = parameter_count(module)
         self._module = module
-        self._was_training: bool = module.training
+        self._was_training = {part: part.training for part in module.modules()}
         self._positional, self._named = arguments_of(inputs)
         devices = {parameter.device for parameter in module.parameters()}
         if len(devices) > 1:
@@ -278,7 +277,9 @@ class ModuleSession(Session):
         return replace(workload, config=config, config_hash=canonical_hash(config))
 
     def close(self) -> None:
-        self._module.train(self._was_training)
+        self._module.train(self._was_training[self._module])
+        for part, was_training in self._was_training.items():  # a part may have been in another mode than the module
+            part.training = was_training
 
 
 def module_workload(module: Any, name: str | None = None) -> Workload:

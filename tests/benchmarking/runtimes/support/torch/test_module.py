@@ -51,6 +51,13 @@ def test_module_is_in_eval_mode_until_the_session_closes():
     assert not net.training
 
 
+def test_a_frozen_part_of_a_training_module_stays_frozen():
+    net = Net()
+    net.dropout.eval()
+    ModuleSession(net, torch.ones(1, 4)).close()
+    assert (net.training, net.linear.training, net.dropout.training) == (True, True, False)
+
+
 def test_weight_and_class_are_read_from_the_module():
     session = ModuleSession(Net(), torch.ones(1, 4))
     assert (session.weights_bytes, session.parameter_count) == (40, 10)
