@@ -22,10 +22,11 @@ from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.handles import SEPARATOR, combine_readings, parts
 from benchmarking.devices.support.torch_gpu import current_gpu
-from benchmarking.runtimes.support.torch import model_loading, torch_settings
+from benchmarking.runtimes.support.torch import model_loading
 from benchmarking.runtimes.support.torch.torch_session import TorchOperation, TorchSession
+from benchmarking.runtimes.support.torch.torch_settings import attention_of, implementation_of
 from benchmarking.runtimes.support.worker_threads import WorkerThreads
-from benchmarking.workloads.support.families import family_named
+from benchmarking.workloads.support.families import family_named, plugin_of
 
 OPTION = "placement"
 REPLICAS, SHARDED = "replicas", "sharded"
@@ -84,9 +85,8 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
 
     Replicas are a ModuleList. Raises UnsupportedError if the result differs from the request.
     """
-    names = torch_names.split(SEPARATOR)
-    attention = cell.runtime_mode.get("attention")
-    implementation = torch_settings.implementation_of(None if attention is None else str(attention))
+    names, family = torch_names.split(SEPARATOR), plugin_of(cell.workload)
+    implementation = implementation_of(attention_of(cell.runtime_mode))
     with stage("weights_read"):
         model, loaded = model_loading.load_model(cell.workload, cell.precision, implementation)
     if cell.workload.weights == "pretrained":
@@ -105,7 +105,12 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
                 for one, name in zip(replicas, names, strict=True)
             ]
             model = torch.nn.ModuleList(replicas)
-            placed_facts = {**verified[0], "parameter_devices": sorted(set(names)), "replicas": len(names)}
+            placed_facts = {
+                **verified[0],
+                **family.verified(replicas[0]),
+                "parameter_devices": sorted(set(names)),
+                "replicas": len(names),
+            }
         else:  # consecutive layers on consecutive devices, with about equal bytes on each
             with memory_errors(
                 f"spreading {model_loading.weights_bytes(model)} bytes of weights over {', '.join(names)}"
@@ -113,7 +118,7 @@ def load(cell: Cell, torch_names: str, stage: Stage) -> tuple[Any, int, dict[str
                 places = device_map(model, names)
                 model = importlib.import_module("accelerate").dispatch_model(model, device_map=dict(places))
             placed_facts = model_loading.verify(model, cell.precision, torch_names, implementation)
-            placed_facts["device_map"] = dict[str, Json](places)
+            placed_facts |= {**family.verified(model), "device_map": dict[str, Json](places)}
     return model, count, {**placed_facts, **loaded, OPTION: str(cell.runtime_mode[OPTION])}
 
 

@@ -20,7 +20,15 @@ from benchmarking.devices.support.binding import binding_lines
 from benchmarking.devices.support.handles import parts
 from benchmarking.runtimes.support.torch import model_loading, torch_settings
 from benchmarking.runtimes.support.torch.torch_session import Loaded, TorchSession
-from benchmarking.runtimes.support.torch.torch_settings import CHANNELS_LAST, MEMORY_FORMAT, TOKEN_SYNC
+from benchmarking.runtimes.support.torch.torch_settings import (
+    ATTENTION,
+    CHANNELS_LAST,
+    MEMORY_FORMAT,
+    TOKEN_SYNC,
+    attention_of,
+    backend_of,
+    implementation_of,
+)
 from benchmarking.workloads.support import quantized_weights
 from benchmarking.workloads.support.exported_folder import is_export
 from benchmarking.workloads.support.families import families, plugin_of
@@ -32,9 +40,6 @@ from benchmarking.workloads.support.transformers_models import AUTO_CLASSES
 from benchmarking.workloads.support.weights import page_cache_of
 
 PACKAGES = ("torch", "transformers")
-ATTENTION = Option(
-    name="attention", help="attention implementation", values=torch_settings.ATTENTIONS, default="the model's own"
-)
 CACHE = Option(name="cache", help="key-value cache for text generation", values=CACHES, tried=CACHES)
 
 WITH_CONV1D = ("gpt2", "openai-gpt")
@@ -118,8 +123,8 @@ class TorchRuntime(Runtime):
         defaults = {option.name: option.values[0] for option in (TOKEN_SYNC, MEMORY_FORMAT)}
         chosen = super().mode(device, workload, options)
         mode = {name: value for name, value in chosen.items() if defaults.get(name) != value}
-        torch_settings.check(_attention_of(mode), device)
-        torch_settings.check_model(_attention_of(mode), workload)
+        torch_settings.check(attention_of(mode), device)
+        torch_settings.check_model(attention_of(mode), workload)
         if (stored := quantized_weights.quantization_of(workload)) is None:
             return mode
         if (requested := mode.get(model_loading.OPTION)) is not None:
@@ -127,7 +132,7 @@ class TorchRuntime(Runtime):
         return {**mode, model_loading.OPTION: stored.setting}
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        attention, precisions = _attention_of(mode), torch_settings.FLASH_PRECISIONS
+        attention, precisions = attention_of(mode), torch_settings.FLASH_PRECISIONS
         if attention in torch_settings.FLASH_PACKAGES and precision not in precisions:
             raise UnsupportedError(
                 f"attention {attention} supports {' and '.join(precisions)}, not {precision}: "
@@ -155,12 +160,10 @@ class TorchRuntime(Runtime):
         assert kind is not None
         device = f"{kind.torch_type}{cell.device.selector.removeprefix(cell.device.type)}"
         dtype = torch_settings.dtype_name(cell.precision, device)
-        attention = _attention_of(mode)
-        implementation = (
-            "" if attention is None else f", attn_implementation={torch_settings.implementation_of(attention)!r}"
-        )
+        attention = attention_of(mode)
+        implementation = "" if attention is None else f", attn_implementation={implementation_of(attention)!r}"
         only_kernel = ""
-        if (backend := torch_settings.backend_of(attention)) is not None:
+        if (backend := backend_of(attention)) is not None:
             in_torch = "torch.nn.attention"
             only_kernel = f", {in_torch}.sdpa_kernel({in_torch}.SDPBackend.{torch_settings.BACKENDS[backend]})"
         name = workload.path if workload.source == "local" else workload.model_id
@@ -206,13 +209,16 @@ class TorchRuntime(Runtime):
             if has(cell.device.type, lambda kind: kind.has_tf32):
                 torch_settings.check_override(cell.precision)
             cleanup.callback(torch_settings.MatmulPrecision(cell.precision).restore)
-            if (backend := torch_settings.backend_of(_attention_of(cell.runtime_mode))) is not None:
+            attention = attention_of(cell.runtime_mode)
+            if (backend := backend_of(attention)) is not None:
                 from torch.nn.attention import SDPBackend, sdpa_kernel
 
                 # torch's switches are process-wide. Set once around a session, they add no cost to its calls.
                 cleanup.enter_context(sdpa_kernel(getattr(SDPBackend, torch_settings.BACKENDS[backend])))
             prepared = self.prepare_process(cell, points, cleanup)
             model, count, verified = self._load(cell, handle.torch_name, stage)
+            if backend is not None:
+                verified |= {"attention": attention, "attention_kernels_allowed": torch_settings.enabled_kernels()}
             if cell.runtime_mode.get(MEMORY_FORMAT.name) == CHANNELS_LAST:
                 verified |= model_loading.to_channels_last(model)
             verified |= {
@@ -236,8 +242,8 @@ class TorchRuntime(Runtime):
 
     def _load(self, cell: Cell, torch_name: str, stage: Stage) -> tuple[Any, int, dict[str, Json]]:
         """The model on its device, its number of parameters before quantization, and the facts read from it."""
-        attention, precision = _attention_of(cell.runtime_mode), cell.precision
-        implementation = torch_settings.implementation_of(attention)
+        precision = cell.precision
+        implementation = implementation_of(attention_of(cell.runtime_mode))
         with stage("weights_read"):
             model, loaded = model_loading.load_model(cell.workload, precision, implementation, torch_name)
         stored = quantized_weights.quantization_of(cell.workload)
@@ -257,11 +263,5 @@ class TorchRuntime(Runtime):
         verified = model_loading.verify(
             model, precision, torch_name, implementation, is_stored_quantized=stored is not None
         )
-        if torch_settings.backend_of(attention) is not None:
-            loaded |= {"attention": attention, "attention_kernels_allowed": torch_settings.enabled_kernels()}
         changed = self.change(model, cell, stage)
         return model, count, {**verified, **loaded, **plugin_of(cell.workload).verified(model), **changed}
-
-
-def _attention_of(mode: Mapping[str, Scalar]) -> str | None:
-    return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None

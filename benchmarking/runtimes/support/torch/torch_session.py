@@ -28,6 +28,7 @@ from benchmarking.runtimes.support.torch.torch_settings import (
     CHANNELS_LAST,
     MEMORY_FORMAT,
     TOKEN_SYNC,
+    attention_of,
     effective_arithmetic,
     effective_threads,
 )
@@ -162,6 +163,7 @@ class TorchSession(Session):
         self.verified: Mapping[str, Json] = loaded.verified
         self.weights_bytes: int | None = weights_bytes(loaded.model)
         self.parameter_count: int | None = loaded.parameter_count
+        self.attention = attention_of(loaded.cell.runtime_mode)
         self._cell = loaded.cell
         self._torch_name = loaded.torch_name
         self._cleanup = loaded.cleanup
@@ -197,12 +199,6 @@ class TorchSession(Session):
     def wrapped(self, inner: FamilyOperation, point: Point, preparation: Callable[[], Readings]) -> TorchOperation:
         """The operation of a point around its family's."""
         return TorchOperation(inner, point.label, preparation, self.attention)
-
-    @property
-    def attention(self) -> str | None:
-        """The requested attention; None for a model without a choice."""
-        attention = self._cell.runtime_mode.get("attention")
-        return None if attention is None else str(attention)
 
     def close(self) -> None:
         self.model = None

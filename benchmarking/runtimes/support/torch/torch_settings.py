@@ -18,7 +18,7 @@ from benchmarking.core.errors import UnsupportedError
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import are_all_assumed, kind_of, names_with, version_of
-from benchmarking.core.records import Device, Json, Precision, Workload
+from benchmarking.core.records import Device, Json, Precision, Scalar, Workload
 from benchmarking.devices.support.torch_gpu import TORCH_TYPE, is_gpu_in_use
 from benchmarking.workloads.support.families import plugin_of
 
@@ -166,8 +166,13 @@ FLASH_PACKAGES: Mapping[str, FlashPackage] = {
 """Packages by transformers' name. Without the package, transformers would load a kernel from the hub."""
 FLASH_PRECISIONS: tuple[Precision, ...] = ("bfloat16", "float16")
 """The only precisions of their kernels."""
-ATTENTIONS = (EAGER, SDPA, *FLASH_PACKAGES, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS))
-"""The values of `--attention`: transformers' implementations, and the kernels of `sdpa`."""
+ATTENTION = Option(
+    name="attention",
+    help="attention implementation",
+    values=(EAGER, SDPA, *FLASH_PACKAGES, FLEX, *(f"{SDPA}:{backend}" for backend in BACKENDS)),
+    default="the model's own",
+)
+"""transformers' implementations, and the kernels of `sdpa`."""
 
 OPERATORS: tuple[tuple[str, str], ...] = (
     ("aten::_scaled_dot_product_flash_attention", "flash"),
@@ -189,6 +194,11 @@ GPU_KERNELS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 """Kernel names on NVIDIA GPUs. They are all that a replayed CUDA graph shows, since it launches kernels without
 operators. AMD's kernels have the same names for flash and efficient, so they are not listed."""
+
+
+def attention_of(mode: Mapping[str, Scalar]) -> str | None:
+    """The attention in a runtime's settings; None for a model without a choice."""
+    return str(mode[ATTENTION.name]) if ATTENTION.name in mode else None
 
 
 def implementation_of(attention: str | None) -> str | None:

@@ -51,7 +51,7 @@ def test_transformers_has_every_attention_by_its_name():
     from transformers.modeling_flash_attention_utils import FLASH_ATTENTION_COMPATIBILITY_MATRIX
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    names = {name.partition(":")[0] for name in torch_settings.ATTENTIONS}
+    names = {name.partition(":")[0] for name in torch_settings.ATTENTION.values}
     assert names <= {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()}
     for package in torch_settings.FLASH_PACKAGES.values():
         least = FLASH_ATTENTION_COMPATIBILITY_MATRIX[package.version].get("cuda_min_major_version", 8)

@@ -36,9 +36,10 @@ GPUS = [
 BOTH = combine_devices(GPUS)
 
 
-def cell_of(model_id, placement, device=BOTH, **fields):
+def cell_of(model_id, placement, device=BOTH, attention=None, **fields):
     workload = resolve(model_id, weights="random")
-    options = {} if placement is None else {"placement": placement}
+    options = {"placement": placement, "attention": attention}
+    options = {name: value for name, value in options.items() if value is not None}
     return Cell(
         workload=workload,
         device=device,
@@ -108,6 +109,15 @@ def test_weights_and_shares_of_the_replicas_are_read_back(open_on):
     counted, single = operation.count(), arrays(alone, Point(batch_size=3, sequence_length=8))[0].count()
     assert counted.values["flops"] == single.values["flops"]
     operation.close()
+
+
+@pytest.mark.parametrize("placement", ["replicas", "sharded"])
+def test_the_kernel_and_the_models_own_code_are_read_back_as_on_one_device(open_on, placement):
+    facts = open_on(cell_of("tiny-mixtral", placement, attention="sdpa:math")).verified
+    alone = open_on(cell_of("tiny-mixtral", None, GPUS[0], "sdpa:math"), "cpu").verified
+    names = ("attention", "attention_kernels_allowed", "experts")
+    assert [facts[name] for name in names] == [alone[name] for name in names]
+    assert facts["attention"] == "sdpa:math"
 
 
 class Block(torch.nn.Module):
