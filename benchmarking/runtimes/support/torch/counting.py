@@ -62,14 +62,15 @@ OnDispatch = Callable[[str], None]
 def count_key(cell: Cell, point: Point, arrays: Mapping[str, Any]) -> BuildKey:
     """Everything that the counts of a point's call depend on; `arrays` are its inputs on the host, by name.
 
-    Weights matter, since they choose the experts of a mixture and the generated tokens. Requests in flight and threads
-    do not.
+    Weights matter, since they choose the experts of a mixture and the generated tokens, and so does the device's model,
+    by which torch chooses its attention kernel. Requests in flight and threads do not.
     """
     parts: dict[str, Json] = {
         **model_parts(cell.workload),
         "point": replace(point, concurrency=1).label,
         "inputs": [[name, list(array.shape), str(array.dtype)] for name, array in sorted(arrays.items())],
         "device": cell.device.type,
+        "device_name": cell.device.name,
         "runtime": cell.runtime,
         "mode": dict(cell.runtime_mode),
         "precision": cell.precision,

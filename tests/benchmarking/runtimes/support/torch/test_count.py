@@ -418,7 +418,7 @@ def test_processes_that_count_at_the_same_time_agree(tmp_path):
     assert (len(contents.builds), contents.broken) == (4, ())
 
 
-def test_count_key_covers_model_inputs_precision_and_versions(make_run):
+def test_count_key_covers_model_inputs_device_precision_and_versions(make_run):
     import numpy as np
 
     cell = make_run().cell
@@ -431,7 +431,8 @@ def test_count_key_covers_model_inputs_precision_and_versions(make_run):
         count_key(replace(cell, precision="bfloat16"), point, arrays),
         count_key(replace(cell, runtime_mode={"attention": "eager"}), point, arrays),
         count_key(replace(cell, workload=replace(cell.workload, config_hash="other")), point, arrays),
+        count_key(replace(cell, device=replace(cell.device, name="another model")), point, arrays),
         count_key(cell, replace(point, sequence_length=64), arrays),
         count_key(cell, point, {"input_ids": np.zeros((1, 33), dtype=np.int64)}),
     ]
-    assert len({key.digest, *(other.digest for other in others)}) == 6
+    assert len({key.digest, *(other.digest for other in others)}) == 7
