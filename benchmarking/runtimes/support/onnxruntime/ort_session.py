@@ -135,7 +135,8 @@ class OrtSession(Session):
 
         def create() -> Operation:
             operation = operation_on(runner_of(loaded, self._io_mode, replay))
-            operation.make_profiler = partial(OrtProfiler, loaded.source, self._io_mode, operation_on)
+            if not loaded.source.settings.is_replayed:  # a replay runs no node that ONNX Runtime's profiler sees
+                operation.make_profiler = partial(OrtProfiler, loaded.source, self._io_mode, operation_on)
             return operation
 
         return create() if point.concurrency == 1 else WorkersOperation([create() for _ in range(point.concurrency)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +15,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarking.core.errors import BenchhouseError, OutOfMemoryError, UnsupportedError
-from benchmarking.core.records import Readings
+from benchmarking.core.records import Point, Readings
 from benchmarking.devices import cuda, rocm
 from benchmarking.devices.cpu import ORT_PROVIDER
 from benchmarking.graphs.bundle import Bundle, Graph, State, Tensor
-from benchmarking.runtimes.support.onnxruntime import ort_runtime as ort_runtime
+from benchmarking.graphs.operations import ForwardCall
+from benchmarking.runtimes.support.onnxruntime import ort_runtime, ort_session
 from benchmarking.runtimes.support.onnxruntime.ort_runtime import (
     SessionSettings,
     assigned_nodes,
@@ -306,6 +308,23 @@ def test_captured_calls_keep_the_addresses_of_their_outputs(forward):
     assert [value.data_ptr() for value in runner.call("model", feeds).values()] == addresses
     with pytest.raises(BenchhouseError, match="captured with other inputs"):
         runner.call("model", {"x": runner.place(X)})
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_calls_are_profiled_unless_they_replay_a_captured_graph(forward, tmp_path, make_run, monkeypatch, is_replayed):
+    """A replay runs no nodes: only those of the capture would be in the profile."""
+    folder, bundle = forward
+    point = Point(batch_size=2)
+    settings = dataclasses.replace(SETTINGS, is_replayed=is_replayed, dimensions={"batch": 2} if is_replayed else {})
+    source = GraphSource(folder=folder, bundle=bundle, settings=settings)
+    monkeypatch.setattr(ort_session, "open_processing", lambda workload, stage: SimpleNamespace(verified={}))
+    monkeypatch.setattr(
+        ort_session, "graph_operation", lambda bundle, runner, *rest: ForwardCall(bundle, runner, point, {"x": X})
+    )
+    cell = dataclasses.replace(make_run().cell, runtime_mode={"io_mode": "device"})
+    session = ort_session.OrtSession(cell, (point,), lambda point: source, lambda name: nullcontext())
+    profiler = session.operation(point).profiler(tmp_path, lambda: None)
+    assert (profiler is None) is is_replayed
 
 
 @IO_MODES
