@@ -48,7 +48,7 @@ SCATTERS = frozenset({"aten::index_copy_", "aten::index_put_", "aten::scatter_"}
 
 KIND = "flops"
 """Kind of the builds that hold counts."""
-COUNTING_VERSION = 1
+COUNTING_VERSION = 2
 """Incremented when the same call is counted differently than before, so that older counts are not used."""
 PACKAGES = ("torch", "transformers", "torchao", "kernels")
 """Packages that decide which operators a call runs."""
@@ -250,7 +250,7 @@ def _counter_class() -> type[Any]:
             """The operator's result, or zeros."""
             # Only an operator that creates a new result from ordinary tensors can be left out.
             is_plain = isinstance(func, OpOverload) and not types and not func._schema.is_mutable
-            if self._computes or self._formula(func) is None or not is_plain:
+            if self._computes or self._formula(func) is None or not is_plain or _has_sparse(args, kwargs):
                 return func(*args, **kwargs)
             zeros = _zeros(func, args, kwargs)
             self.has_skipped = True
@@ -265,6 +265,9 @@ def _counter_class() -> type[Any]:
             if formula is None:
                 if name in WITHOUT_FORMULA or name.partition("::")[0] not in TORCH_NAMESPACES:
                     self.uncounted[name] = "no formula"
+                return 0
+            if _has_sparse(args, kwargs):
+                self.uncounted[name] = "sparse operands"
                 return 0
             try:
                 flops = int(formula(*args, **kwargs, out_val=result))
@@ -333,7 +336,7 @@ def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
 
 @cache
 def _formulas() -> Mapping[Any, Callable[..., int]]:
-    """FLOP formulas by operator: torch's, overridden by `FORMULAS`."""
+    """FLOP formulas by operator: torch's, overridden by `FORMULAS`, and the same for in-place variants."""
     from torch.utils.flop_counter import FlopCounterMode
 
     added = {}
@@ -342,7 +345,9 @@ def _formulas() -> Mapping[Any, Callable[..., int]]:
         packet = getattr(getattr(torch.ops, namespace), operator, None)
         if packet is not None:  # None if this version of torch, or of the package, lacks the operator
             added[packet] = formula
-    return FlopCounterMode(display=False, custom_mapping=added).flop_registry
+    formulas = FlopCounterMode(display=False, custom_mapping=added).flop_registry
+    in_place = ((getattr(torch.ops.aten, f"{packet.__name__}_", None), formulas[packet]) for packet in formulas)
+    return {**formulas, **{packet: formula for packet, formula in in_place if packet is not None}}
 
 
 def _name(func: Any) -> str:
@@ -378,10 +383,30 @@ def _tensors(tree: Any) -> list[Any]:
     return list(tensors.values())
 
 
+def _has_sparse(args: Any, kwargs: Any) -> bool:
+    return any(is_sparse(tensor) for tensor in _tensors((args, kwargs)))
+
+
+def is_sparse(tensor: Any) -> bool:
+    """Whether a tensor is stored as indices and values, in any of torch's formats."""
+    return str(tensor.layout).startswith("torch.sparse")
+
+
+def sparse_parts(tensor: Any) -> list[Any]:
+    """The dense tensors that a sparse tensor is stored in."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+
+
 def _bytes_of(tensors: list[Any]) -> int:
     total = 0
     for tensor in tensors:
-        if tensor.numel():
+        if is_sparse(tensor):
+            total += _bytes_of(sparse_parts(tensor))
+        elif tensor.numel():
             # A broadcast dimension, which has no memory of its own, has stride 0.
             stored = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
             total += prod(stored) * tensor.element_size()
@@ -395,10 +420,16 @@ TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order"})
 
 WITHOUT_FORMULA = frozenset(
     {
-        *("aten::_cdist_forward", "aten::_cudnn_rnn", "aten::_native_multi_head_attention"),
-        *("aten::_scaled_grouped_mm", "aten::_transformer_encoder_layer_fwd", "aten::_trilinear"),
-        *("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu", "aten::_weight_int8pack_mm"),
-        *("aten::addbmm", "aten::miopen_rnn", "aten::mkldnn_rnn_layer"),
+        *("aten::_cdist_forward", "aten::_cudnn_rnn", "aten::_lstm_mps", "aten::_mixed_dtypes_linear"),
+        *("aten::_native_multi_head_attention", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
+        "aten::_scaled_mm_v2",
+        *("aten::_sparse_addmm", "aten::_sparse_mm_reduce_impl", "aten::_sparse_sparse_matmul"),
+        *("aten::_sparse_semi_structured_addmm", "aten::_sparse_semi_structured_linear"),
+        *("aten::_sparse_semi_structured_mm", "aten::_cslt_sparse_mm", "aten::_transformer_encoder_layer_fwd"),
+        *("aten::_trilinear", "aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_for_cpu"),
+        *("aten::_weight_int4pack_mm_with_scales_and_zeros", "aten::_weight_int8pack_mm"),
+        *("aten::addbmm", "aten::addbmm_", "aten::conv_tbc", "aten::hspmm", "aten::miopen_rnn"),
+        *("aten::mkldnn_rnn_layer", "aten::quantized_gru", "aten::quantized_lstm", "aten::sparse_sampled_addmm"),
     }
 )
 """torch operators with matrix products but without a formula: a total without them would be too small."""
@@ -446,6 +477,7 @@ FORMULAS: dict[str, Callable[..., int]] = {
     "aten::addmv": added_product,
     "aten::dot": product,
     "aten::mv": product,
+    "aten::vdot": product,
     "transformers::grouped_mm_fallback": grouped_product,
 }
 """Formulas by qualified name. They override torch's, which differ between versions for attention."""

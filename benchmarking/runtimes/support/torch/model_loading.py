@@ -2,8 +2,8 @@
 the requested one.
 
 A quantized model has its method and the share that is quantized. Everything but the weights of linear layers keeps
-another dtype (`settings.TORCH_DTYPES`). float8 also quantizes the inputs of each product, like the method `dynamic` of
-int8.
+another dtype (`torch_settings.TORCH_DTYPES`). float8 also quantizes the inputs of each product, like the method
+`dynamic` of int8.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from benchmarking.core.lazy_modules import torch
 from benchmarking.core.plugins import has, is_installed, is_processor, names_with, version_of
 from benchmarking.core.records import Device, Json, Precision, Scalar, Workload
 from benchmarking.devices.support.handles import SEPARATOR
+from benchmarking.runtimes.support.torch.counting import is_sparse, sparse_parts
 from benchmarking.runtimes.support.torch.torch_settings import dtype_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.quantized_weights import quantization_of
@@ -132,9 +133,8 @@ def verify(
     from benchmarking.workloads.support.transformers_models import stays_float32
 
     requested_dtype = dtype_of(precision, torch_name)
-    for name, parameter in model.named_parameters():
-        if is_stored_quantized:  # `quantized_weights.read_back` checks its modules; the others have the file's types
-            break
+    # Those of a quantized checkpoint have the file's types, and `quantized_weights.read_back` checks its modules.
+    for name, parameter in () if is_stored_quantized else model.named_parameters():
         expected = torch.float32 if stays_float32(model, name, requested_dtype) else requested_dtype
         if parameter.dtype != expected and not is_state_of_keras(model, parameter):
             raise UnsupportedError(f"requested {precision}, but {name} is {_dtype_name(parameter.dtype)}")
@@ -167,12 +167,12 @@ def _tensors(module: Any) -> Iterator[Any]:
 
 
 def _parts(tensor: Any) -> list[Any]:
-    """The tensors that hold a tensor's values: itself, or those wrapped by a quantized tensor (integers, scales,
-    ...)."""
-    if not is_quantized(tensor):
-        return [tensor]
-    names, _ = tensor.__tensor_flatten__()
-    return [part for name in names for part in _parts(getattr(tensor, name))]
+    """The tensors that hold a tensor's values: itself, those of a sparse tensor, or those wrapped by a quantized one
+    (integers, scales, ...)."""
+    if is_quantized(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        return [part for name in names for part in _parts(getattr(tensor, name))]
+    return sparse_parts(tensor) if is_sparse(tensor) else [tensor]
 
 
 def _true_dtype(parameter: Any) -> str:

@@ -232,6 +232,38 @@ def test_flops_of_torchs_fused_layer_are_missing_instead_of_too_small():
     assert "aten::_transformer_encoder_layer_fwd (no formula)" in count_work(call).missing["flops"]
 
 
+SPARSE = ["to_sparse", "to_sparse_csr", "to_sparse_csc"]
+
+
+@pytest.mark.parametrize("to_sparse", SPARSE)
+def test_a_sparse_matrix_has_the_bytes_of_its_indices_and_values_and_unknown_flops(to_sparse):
+    sparse, dense = getattr(torch.eye(64), to_sparse)(), torch.ones(64, 8)
+    found = count_work(lambda: sparse @ dense)
+    assert found == count_by_shapes(lambda: sparse @ dense)
+    assert found.missing == {"flops": "not_supported: operators without a FLOP count: aten::mm (sparse operands)"}
+    indices = 2 * 64 if to_sparse == "to_sparse" else 65 + 64
+    assert found.values["bytes_accessed"] == 8 * indices + F32 * (64 + 2 * 64 * 8)
+
+
+def test_products_of_sparse_matrices_and_others_without_a_formula_leave_flops_missing():
+    sparse, dense, batch = torch.eye(64).to_sparse(), torch.ones(64, 64), torch.ones(3, 64, 64)
+    calls = {
+        "aten::_sparse_addmm": lambda: torch.sparse.mm(sparse, dense),
+        "aten::_sparse_sparse_matmul": lambda: torch.sparse.mm(sparse, sparse),
+        "aten::addbmm_": lambda: torch.zeros(64, 64).addbmm_(batch, batch),
+        "aten::conv_tbc": lambda: torch.conv_tbc(batch, torch.ones(2, 64, 64), torch.ones(64)),
+    }
+    for name, call in calls.items():
+        assert f"{name} (no formula)" in count_work(call).missing["flops"]
+
+
+def test_in_place_products_count_like_the_others():
+    a, b, batch = torch.ones(8, 4), torch.ones(4, 16), (torch.ones(3, 8, 4), torch.ones(3, 4, 16))
+    assert values(lambda: torch.zeros(8, 16).addmm_(a, b))["flops"] == 2 * 8 * 4 * 16
+    assert values(lambda: torch.zeros(3, 8, 16).baddbmm_(*batch))["flops"] == 3 * 2 * 8 * 4 * 16
+    assert values(lambda: torch.zeros(8).addmv_(a, torch.ones(4)))["flops"] == 2 * 8 * 4
+
+
 def test_unobservable_call_has_a_reason():
     def call():
         raise NotImplementedError("no such kernel\nfor this mode")

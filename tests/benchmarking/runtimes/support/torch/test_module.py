@@ -66,6 +66,29 @@ def test_weight_and_class_are_read_from_the_module():
     assert session.verified["num_threads"] == torch.get_num_threads()
 
 
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_a_sparse_buffer_counts_with_its_indices_and_values(layout):
+    begins, numbers, ones = torch.arange(17), torch.arange(16), torch.ones(16)
+    if layout == "coo":
+        adjacency, indices = torch.sparse_coo_tensor(torch.stack([numbers, numbers]), ones), 2 * 16
+    else:
+        adjacency, indices = getattr(torch, f"sparse_{layout}_tensor")(begins, numbers, ones), 17 + 16
+
+    class Graph(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 2)
+            self.register_buffer("adjacency", adjacency)
+
+        def forward(self, x):
+            return self.adjacency @ self.linear(x)
+
+    session = ModuleSession(Graph(), torch.ones(16, 4))
+    assert session.weights_bytes == 40 + 8 * indices + 4 * 16
+    operation = session.operation(session.point())
+    assert operation.problem(operation.run(ignore)) is None
+
+
 def test_nan_in_the_output_is_a_problem():
     session = ModuleSession(torch.nn.Identity(), torch.tensor([[1.0, float("nan")]]))
     operation = session.operation(Point(batch_size=1))
