@@ -22,25 +22,17 @@ end.is_for_imports = True  # type: ignore[attr-defined]
 
 
 def run(name: str, module: str) -> int:
-    """Import the command's module and run its `main`. After an interruption, one more Ctrl-C ends the interpreter at
-    once, which would print a traceback from its shutdown."""
-    code = _run(name, module)
-    if code > 128 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return code
-
-
-def _run(name: str, module: str) -> int:
+    """Import the command's module and run its `main`."""
     for signal_name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, signal_name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
     try:
         __import__(module)
-        return int(sys.modules[module].main())
+        code = int(sys.modules[module].main())
     except KeyboardInterrupt as stop:  # not yet, or no longer, in `run_command`
         sys.stderr.write(f"{name}: interrupted\n")
-        return 128 + stop.args[0] if isinstance(stop, Ended) else INTERRUPTED
+        code = 128 + stop.args[0] if isinstance(stop, Ended) else INTERRUPTED
     except (MemoryError, ImportError, SystemError) as error:  # likewise
         from benchmarking.core.errors import out_of_memory_line
 
@@ -48,6 +40,10 @@ def _run(name: str, module: str) -> int:
             raise
         sys.stderr.write(f"{name}: error: {line}\n")
         return FAILED
+    # After an interruption one more Ctrl-C ends the interpreter at once: its shutdown would print a traceback.
+    if code > 128 and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
 
 
 benchhouse = partial(run, "benchhouse", "benchmarking.cli")

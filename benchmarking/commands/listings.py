@@ -9,7 +9,6 @@ from typing import Any
 from benchmarking.builds.inventory import CachedBuild, read_contents
 from benchmarking.builds.store import BuildStore
 from benchmarking.core import plugins
-from benchmarking.core.contracts import Runtime
 from benchmarking.core.errors import EXIT_OK
 from benchmarking.core.plugins import kinds, names_with, version_of
 from benchmarking.core.records import Device, Json, to_json
@@ -44,31 +43,26 @@ ABSENT_HEADINGS = ("not found", "why")
 
 def runtimes_text(page: Page = PLAIN) -> str:
     """A table of the usable runtimes, then what is missing for each of the others."""
-    why_not = {name: plugin.unusable() for name, plugin in _runtimes().items()}
-    found = {name: versions(plugin) for name, plugin in _runtimes().items() if why_not[name] is None}
-    absent = {name: why for name, why in why_not.items() if why is not None}
-    rows = [(name, ", ".join(f"{package} {version}" for package, version in of.items())) for name, of in found.items()]
-    tables = [Table(headings=RUNTIME_HEADINGS, rows=tuple(rows))]
-    tables += [Table(headings=ABSENT_HEADINGS, rows=tuple(absent.items()))] if absent else []
+    runtimes = runtimes_json()
+    packages = [(one["name"], one["versions"].items()) for one in runtimes if one["found"]]
+    found = tuple((name, ", ".join(f"{package} {version}" for package, version in of)) for name, of in packages)
+    absent = tuple((one["name"], one["why_not"]) for one in runtimes if not one["found"])
+    tables = [Table(headings=RUNTIME_HEADINGS, rows=found)]
+    tables += [Table(headings=ABSENT_HEADINGS, rows=absent)] if absent else []
     return "\n\n".join(table_text(table, page) for table in tables)
 
 
-def runtimes_json() -> list[Json]:
-    """One object per runtime: name, found, why_not (or null), versions of the packages that it runs on."""
-    return [
-        {"name": name, "found": (why := plugin.unusable()) is None, "why_not": why, "versions": dict(versions(plugin))}
-        for name, plugin in _runtimes().items()
-    ]
-
-
-def versions(plugin: Runtime) -> dict[str, str]:
-    """The versions of a runtime's installed packages."""
-    return {name: version for name in plugin.packages if (version := version_of(name)) is not None}
-
-
-def _runtimes() -> dict[str, Runtime]:
-    """The runtimes that run models, by name."""
-    return {name: found for name in plugins.names(plugins.RUNTIMES) if (found := plugins.runtime(name)).runs_models}
+def runtimes_json() -> list[dict[str, Any]]:
+    """One object per runtime that runs models: name, found, why_not (or null), versions of the packages that it runs
+    on."""
+    rows: list[dict[str, Any]] = []
+    for name in plugins.names(plugins.RUNTIMES):
+        if (runtime := plugins.runtime(name)).runs_models:
+            installed = {package: version_of(package) for package in runtime.packages}
+            versions = {package: version for package, version in installed.items() if version is not None}
+            why_not = runtime.unusable()
+            rows.append({"name": name, "found": why_not is None, "why_not": why_not, "versions": versions})
+    return rows
 
 
 DEVICE_HEADINGS = ("device", "name", "memory", "precisions", "driver")

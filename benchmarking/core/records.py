@@ -164,6 +164,11 @@ class Device:
     precisions: tuple[Precision, ...] = ()
     """Precisions that the hardware supports; a runtime may support fewer."""
 
+    @property
+    def own_name(self) -> str:
+        """What follows the kind in its selector: "0", "GPU.1"; empty for the only device of a kind."""
+        return self.selector.partition(":")[2]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:

@@ -16,10 +16,9 @@ from typing import Any
 from benchmarking.core.errors import BenchhouseError, UnsupportedError
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support import nvml as nvidia
-from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.handles import Monitor
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
-from benchmarking.devices.support.ort_providers import CUDA_MEMORY, OrtProvider
+from benchmarking.devices.support.ort_providers import CUDA_MEMORY, DIRECTML, OrtProvider
 from benchmarking.devices.support.system_values import UnreadableError
 from benchmarking.devices.support.torch_gpu import (
     NoMonitor,
@@ -122,7 +121,7 @@ class CudaDevice(TorchGpuKind):
             self._hidden = (tuple(devices), os.environ[VISIBLE])
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
-        return (ORT_PROVIDER, directml.PROVIDER)
+        return (ORT_PROVIDER, DIRECTML)
 
     def lock_name(self, device: Device) -> str | None:
         return f"cuda-{device.facts.values.get('uuid', device.selector)}"
@@ -218,7 +217,7 @@ def without_nvml(error: nvidia.NvmlError) -> list[Device]:
 
 
 def _number(device: Device) -> int:
-    return int(device.selector.partition(":")[2] or 0)
+    return int(device.own_name or 0)
 
 
 def _visible_name(device: Device) -> str | None:

@@ -23,12 +23,11 @@ from benchmarking.core.errors import BenchhouseError
 from benchmarking.core.plugins import how_to_install, is_processor, processor
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.cpu import CpuHandle
-from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.binding import placements
 from benchmarking.devices.support.gauges import DrmGauge, NpuGauge, ProcessorGauge
 from benchmarking.devices.support.handles import HostHandle
 from benchmarking.devices.support.host import host_facts, usable_memory_bytes
-from benchmarking.devices.support.ort_providers import OrtProvider
+from benchmarking.devices.support.ort_providers import DIRECTML, OrtProvider
 from benchmarking.devices.support.system_values import UnreadableError, all_missing, gather
 
 TELEMETRY = "openvino_telemetry"
@@ -59,7 +58,7 @@ FACTS = {
 
 def device_name(device: Device) -> str:
     """OpenVINO's name for a device: "GPU.0" for openvino:GPU.0, "CPU" for device cpu."""
-    return "CPU" if is_processor(device.type) else device.selector.partition(":")[2]
+    return "CPU" if is_processor(device.type) else device.own_name
 
 
 def import_openvino() -> Any:
@@ -141,7 +140,7 @@ class OpenVinoDevice(DeviceKind):
 
     def open(self, device: Device) -> DeviceHandle:
         core: Any = (self._module or import_openvino()).Core()
-        name = device.selector.partition(":")[2]
+        name = device.own_name
         if name not in [*core.available_devices, "AUTO"]:
             listed = ", ".join(core.available_devices)
             raise BenchhouseError(
@@ -150,42 +149,39 @@ class OpenVinoDevice(DeviceKind):
         return OpenVinoHandle(name, core)
 
     def flushes_cache(self, device: Device, *, with_torch: bool) -> bool:
-        return device.selector.partition(":")[2].startswith("CPU")
+        return device.own_name.startswith("CPU")
 
     def gauge(self, device: Device, process_ids: Sequence[int]) -> Gauge:
         """OpenVINO does not report a device's load; Linux's drivers count it."""
-        name = device.selector.partition(":")[2]
-        if name.startswith("NPU"):
+        if self.is_npu(device):
             return NpuGauge()
-        return DrmGauge(process_ids) if name.startswith("GPU") else ProcessorGauge(process_ids)
+        return DrmGauge(process_ids) if self.is_gpu(device) else ProcessorGauge(process_ids)
 
     def is_gpu(self, device: Device) -> bool:
-        return device.selector.partition(":")[2].startswith("GPU")
+        return device.own_name.startswith("GPU")
 
     def is_npu(self, device: Device) -> bool:
-        return device.selector.partition(":")[2].startswith("NPU")
+        return device.own_name.startswith("NPU")
 
     def ort_providers(self, device: Device) -> tuple[OrtProvider, ...]:
-        name = device.selector.partition(":")[2]
         provider = OrtProvider(
             name="OpenVINOExecutionProvider",
             install="onnxruntime-openvino",
             precisions=("float32", "float16", "int8"),
-            options={"device_type": name},
+            options={"device_type": device.own_name},
             # Without it the provider computes in the device's preferred precision instead of the graph's.
             precision_options={"float32": {"precision": "FP32"}, "float16": {"precision": "FP16"}},
         )
-        return (provider, directml.PROVIDER) if name.startswith("GPU") else (provider,)
+        return (provider, DIRECTML) if self.is_gpu(device) else (provider,)
 
     def placements(self, device: Device) -> tuple[Placement, ...]:
         """Those of the CPU, if it computes."""
-        is_cpu = device.selector.partition(":")[2].startswith("CPU")
-        return placements() if is_cpu else super().placements(device)
+        return placements() if device.own_name.startswith("CPU") else super().placements(device)
 
     def lock_name(self, device: Device) -> str | None:
         """The CPU's lock for every device that computes on the CPU, including AUTO."""
-        name = device.selector.partition(":")[2]
-        return f"openvino-{name}" if name.startswith(("GPU", "NPU")) else processor().name
+        is_own = self.is_gpu(device) or self.is_npu(device)
+        return f"openvino-{device.own_name}" if is_own else processor().name
 
 
 def _describe(core: Any, name: str, names: Sequence[str], version: str) -> Device:

@@ -28,6 +28,7 @@ from benchmarking.core.device_contracts import (
     Memory,
 )
 from benchmarking.core.errors import BenchhouseError, first_line
+from benchmarking.core.metrics import HZ_PER_MHZ
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Precision, Readings
 from benchmarking.devices.support.gauges import DrmGauge
 from benchmarking.devices.support.handles import HostHandle
@@ -46,7 +47,6 @@ VISIBLE = "ZE_AFFINITY_MASK"
 VENDOR = "0x8086"
 DISPLAY_CLASS = "0x03"
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
-HZ_PER_MHZ = 1_000_000
 NO_SENSOR = f"{NOT_SUPPORTED}: only torch reads Intel's sensors here"
 NOT_READ = f"{NOT_SUPPORTED}: torch.xpu does not report it"
 SLOW_POWER = f"{NOT_SUPPORTED}: each reading waits 100 ms, so it is read in energy windows only"
@@ -172,7 +172,7 @@ class XpuDevice(DeviceKind):
 
     def open(self, device: Device) -> DeviceHandle:
         torch: Any = importlib.import_module("torch")
-        index = int(device.selector.partition(":")[2] or 0)
+        index = int(device.own_name or 0)
         if not torch.xpu.is_available() or index >= torch.xpu.device_count():
             raise BenchhouseError(f"device {device.selector!r} ({device.name}) is no longer available to torch")
         return XpuHandle(torch, index)
@@ -180,7 +180,7 @@ class XpuDevice(DeviceKind):
     def watch(self, device: Device, together: Sequence[Device] = ()) -> DeviceHandle:
         # torch numbers the GPUs that are visible now, so a GPU keeps its entry, also when it is watched again.
         entries = os.environ.get(VISIBLE, "").split(",")
-        number = int(device.selector.partition(":")[2] or 0)
+        number = int(device.own_name or 0)
         if entries == [""]:
             os.environ[VISIBLE] = str(number)
         elif number < len(entries):

@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarking.core.device_contracts import DeviceHandle
+from benchmarking.core.metrics import HZ_PER_KHZ, HZ_PER_MHZ
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.core.untrusted.redaction import without_secrets
 from benchmarking.devices.support import system_values
@@ -35,8 +36,6 @@ from benchmarking.devices.support.system_values import (
 )
 
 ROOT = Path("/")
-HZ_PER_KHZ = 1_000
-HZ_PER_MHZ = 1_000_000
 
 BUSY_SHARE = 0.1
 """A thread is busy if it ran, or waited to run, for more than this share of the window."""

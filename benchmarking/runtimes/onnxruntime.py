@@ -10,8 +10,8 @@ from benchmarking.core.contracts import Option, Session, Stage, build_path_lines
 from benchmarking.core.device_contracts import DeviceHandle
 from benchmarking.core.errors import UnsupportedError, UsageError
 from benchmarking.core.records import Cell, Device, Json, Point, Precision, Rebuild, Scalar, Workload
-from benchmarking.devices.support import ort_providers as directml
 from benchmarking.devices.support.binding import binding_lines
+from benchmarking.devices.support.ort_providers import DIRECTML
 from benchmarking.graphs import exported_model as graphs
 from benchmarking.graphs.bundle import read_bundle
 from benchmarking.graphs.ort_graphs import PRECISIONS as FUSED_PRECISIONS
@@ -112,7 +112,7 @@ class OnnxRuntime(shared.OrtRuntime):
         return not is_replayed(mode)
 
     def mode_at(self, precision: Precision, mode: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        named = directml.PROVIDER  # must be named, so that `supports` has not checked its precisions
+        named = DIRECTML  # must be named, so that `supports` has not checked its precisions
         if mode.get("provider") == named.word and precision not in named.precisions:
             raise UnsupportedError(f"provider {named.word} supports {', '.join(named.precisions)}, not {precision}")
         if is_fused(mode) and precision not in FUSED_PRECISIONS:

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES, STATE_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import HZ_PER_MHZ
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import (
     HARDWARE_THERMAL,
@@ -37,7 +38,6 @@ from benchmarking.devices.support.torch_gpu import pci_address
 
 MILLI = 1_000
 MICRO = 1_000_000
-HZ_PER_MHZ = 1_000_000
 PARTITION_SHIFT = 28
 """Of a node's location_id: the kernel has the number of the partition in bits 31 to 28 where a GPU has several nodes
 (drivers/gpu/drm/amd/amdkfd/kfd_topology.c, kfd_topology_add_device; older kernels in the bits of the PCI function),
@@ -111,7 +111,7 @@ def node_facts(node: Node) -> Readings:
             "memory_bytes": lambda: read_int(node.device / "mem_info_vram_total"),
             "power_cap_w": lambda: read_int(_sensor(node, "power1_cap")) / MICRO,
             "power_cap_default_w": lambda: read_int(_sensor(node, "power1_cap_default")) / MICRO,
-            "clock_max_hz": lambda: node.properties["max_engine_clk_fcompute"] * MICRO,
+            "clock_max_hz": lambda: node.properties["max_engine_clk_fcompute"] * HZ_PER_MHZ,
             "performance_level": lambda: read_text(node.device / "power_dpm_force_performance_level"),
             "compute_partition": lambda: read_text(node.device / "current_compute_partition"),
             "memory_partition": lambda: read_text(node.device / "current_memory_partition"),

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarking.core import plugins
 from benchmarking.core.device_contracts import CONDITION_NAMES, USE_NAMES, Gauge
 from benchmarking.core.lazy_modules import psutil
-from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S
+from benchmarking.core.metrics import BYTES_PER_KIB, BYTES_PER_MIB, NS_PER_S, NS_PER_US
 from benchmarking.core.records import NOT_APPLICABLE, NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.devices.support.energy_counters import HostEnergy, host_energy
 from benchmarking.devices.support.handles import Monitor, combine_readings, parts
@@ -36,7 +36,6 @@ from benchmarking.devices.support.system_values import (
 )
 
 PERCENT = 100
-NS_PER_US = 1_000
 UTILIZATION, USED, POWER = USE_NAMES
 RESIDENT = "resident_bytes"
 PACKAGE_ENERGY = "cpu_pkg"

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarking.core.device_contracts import IN_USE_NAMES
 from benchmarking.core.lazy_dataclass import dataclass
+from benchmarking.core.metrics import HZ_PER_MHZ, NS_PER_US
 from benchmarking.core.plugins import how_to_install
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_SUPPORTED, Json, Readings
 from benchmarking.devices.support.handles import (
@@ -30,9 +31,7 @@ from benchmarking.devices.support.handles import (
 from benchmarking.devices.support.system_values import UnreadableError, first_of, gather, number_or_none
 from benchmarking.devices.support.torch_gpu import pci_address
 
-HZ_PER_MHZ = 1_000_000
 MILLI = 1_000
-NS_PER_US = 1_000
 PERCENT = 100
 
 REASON_BITS = {

@@ -117,7 +117,7 @@ def description(entry: Any) -> str:
     return str(dict(entry.device.metadata).get(DESCRIPTION, "unnamed adapter"))
 
 
-PROVIDER = OrtProvider(
+DIRECTML = OrtProvider(
     name=NAME,
     install="onnxruntime-directml",
     precisions=("float32", "float16", "int8", "int4"),

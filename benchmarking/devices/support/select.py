@@ -66,7 +66,7 @@ def select(request: str, supports: Supports, probed: Probed | None = None) -> De
                 if name not in probed:
                     probed[name] = probes.devices(name)
                 for device in probed[name]:
-                    if not device.found or device.simulated or (part and _part(device).partition(".")[0] != part):
+                    if not device.found or device.simulated or (part and device.own_name.partition(".")[0] != part):
                         continue
                     if (why_not := supports(device)) is None:
                         return device
@@ -93,7 +93,7 @@ def _select_named(request: str, probed: Probed) -> Device:
     if ":" not in request:
         return devices[0]
     for device in devices:  # "GPU" and "GPU.0" are equivalent
-        if (own := _part(device).upper().removesuffix(".0")) and own == part.upper().removesuffix(".0"):
+        if (own := device.own_name.upper().removesuffix(".0")) and own == part.upper().removesuffix(".0"):
             return device
     available = ", ".join(f"{device.selector} ({device.name})" for device in devices)
     raise UnsupportedError(f"there is no device {request!r}. Found: {available}")
@@ -117,10 +117,6 @@ def check_known(request: str) -> None:
         f"unknown device {request!r}.{hint} Devices: {AUTO}, {', '.join(kinds_known)}; benchhouse run --list-devices "
         "tells which are here"
     )
-
-
-def _part(device: Device) -> str:
-    return device.selector.partition(":")[2]
 
 
 class Probes:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarking.core.child_process import program, run_program
-from benchmarking.core.metrics import BYTES_PER_KIB
+from benchmarking.core.metrics import BYTES_PER_KIB, HZ_PER_KHZ
 from benchmarking.core.records import FAILED, NO_PERMISSION, NOT_APPLICABLE, NOT_SUPPORTED, Json, Readings
 
 Value = TypeVar("Value")
@@ -393,7 +393,6 @@ def last_level_cache_bytes(cpus: Path) -> int | None:
 
 TEMPERATURE_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 """Drivers of CPU temperature sensors."""
-HZ_PER_KHZ = 1_000
 MILLI = 1_000
 
 

@@ -41,7 +41,7 @@ from benchmarking.core.device_contracts import (
 )
 from benchmarking.core.errors import BenchhouseError, first_line
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS
+from benchmarking.core.metrics import BYTES_PER_MIB, NS_PER_MS, NS_PER_US
 from benchmarking.core.records import NOT_SUPPORTED, Device, Json, Readings
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.devices.support.gauges import MonitorGauge
@@ -447,7 +447,6 @@ def visible(devices: Sequence[Device], setting: str | None) -> tuple[Device, ...
 WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of work on the device. Its other events are waits (cuda_sync) and user ranges (gpu_user_annotation), which
 include idle time."""
-NS_PER_US = 1_000
 
 
 class TorchTracer(KernelTracer):

@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarking.core.errors import FormatError
 from benchmarking.core.lazy_dataclass import dataclass
-from benchmarking.core.metrics import ns_to_ms
+from benchmarking.core.metrics import NS_PER_US, ns_to_ms
 from benchmarking.core.profiles import OUTSIDE
-from benchmarking.devices.support.torch_gpu import NS_PER_US, WORK
+from benchmarking.devices.support.torch_gpu import WORK
 
 CALL = "benchhouse call"
 """Name of the range around a profiled call."""

@@ -155,7 +155,7 @@ def session_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
 
 
 def test_sessions_are_sequential_without_a_memory_pattern_on_that_adapter(session_of):
-    session, settings = session_of(directml.PROVIDER, plugin_devices=(NVIDIA_ENTRY,))
+    session, settings = session_of(directml.DIRECTML, plugin_devices=(NVIDIA_ENTRY,))
     assert session.options.entries["devices"] == ([NVIDIA_ENTRY], {})
     assert session.more == {"enable_fallback": 0}
     facts = ort_runtime.session_facts(session, settings)
@@ -166,7 +166,7 @@ def test_sessions_are_sequential_without_a_memory_pattern_on_that_adapter(sessio
 def test_session_that_fell_back_to_the_cpu_is_refused(session_of, monkeypatch):
     monkeypatch.setattr(Session, "runs_on", ("CPUExecutionProvider",))
     with pytest.raises(UnsupportedError, match=r"requested DmlExecutionProvider, but .* pip install onnxr"):
-        session_of(directml.PROVIDER, plugin_devices=(NVIDIA_ENTRY,))
+        session_of(directml.DIRECTML, plugin_devices=(NVIDIA_ENTRY,))
 
 
 def test_other_providers_keep_their_memory_pattern(session_of, monkeypatch):
