@@ -78,7 +78,10 @@ class Speech(TransformersFamily):
         seconds, config = point.axes[synthetic_inputs.AUDIO_AXIS], workload.config
         if not _transcribes(config):
             kernels = integers(config, "conv_kernel", DEFAULT_KERNELS)
-            minimum = synthetic_inputs.receptive_field(kernels, integers(config, "conv_stride", DEFAULT_STRIDES))
+            strides = integers(config, "conv_stride", DEFAULT_STRIDES)
+            if len(kernels) != len(strides):
+                return f"{workload.model_id} has {len(kernels)} conv_kernel and {len(strides)} conv_stride"
+            minimum = synthetic_inputs.receptive_field(kernels, strides)
             if synthetic_inputs.sample_count(point) >= minimum:
                 return None
             minimum_s = minimum / synthetic_inputs.SAMPLES_PER_S
@@ -147,8 +150,8 @@ def prompt(config: Mapping[str, Json]) -> tuple[int, ...]:
     """The decoder's first tokens: the start token, then those forced by the configuration (language, task, no
     timestamps)."""
     forced = config.get("forced_decoder_ids")
-    pairs = forced if isinstance(forced, list) else []
-    ids = [pair[1] for pair in pairs if isinstance(pair, list) and isinstance(pair[1], int)]
+    pairs = [pair for pair in forced if isinstance(pair, list) and len(pair) == 2] if isinstance(forced, list) else []
+    ids = (number for _, number in pairs if isinstance(number, int))
     return (integer(config, "decoder_start_token_id", 50257), *ids)
 
 

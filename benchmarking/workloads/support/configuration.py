@@ -51,12 +51,15 @@ LAYERS = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
     *("encoder_layers", "decoder_layers", "num_decoder_layers"),
 )
-POSITIVE_SIZES = ("hidden_size", "d_model", "n_embd", "dim", "num_attention_heads", "n_head", "vocab_size")
+POSITIVE_SIZES = (
+    *("hidden_size", "d_model", "n_embd", "dim", "num_attention_heads", "n_head", "vocab_size"),
+    *("patch_size", "spatial_merge_size"),
+)
 SIZES = (
     *LAYERS,
     *POSITIVE_SIZES,
     *("embed_dim", "intermediate_size", "ffn_dim", "d_ff", "n_inner", "hidden_dim", "head_dim", "d_kv"),
-    *("num_key_value_heads", "max_position_embeddings", "n_positions", "patch_size", "num_channels"),
+    *("num_key_value_heads", "max_position_embeddings", "n_positions", "num_channels"),
 )
 MAX_LAYERS = 10_000
 """Limit of layers: the deepest published models have a few hundred, and each layer costs time and memory even without

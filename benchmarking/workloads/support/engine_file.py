@@ -72,8 +72,8 @@ def vocabulary_of(folder: Path) -> list[str]:
             if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
                 raise FormatError(f"{path} is not a list of tokens")
             return found
-        with open_regular(path) as opened:
-            return opened.read(MAX_JSON_BYTES).decode("utf-8", "replace").splitlines()
+        with open_regular(path) as opened:  # CTranslate2 ends a token only there: some tokens are other line breaks
+            return opened.read(MAX_JSON_BYTES).decode("utf-8", "replace").removesuffix("\n").split("\n")
     raise FormatError(f"{folder} has no vocabulary: expected {' or '.join(VOCABULARIES)}")
 
 
@@ -117,6 +117,8 @@ class _Reader(HeaderReader):
             if len(shape) > 1:
                 by_type[kind] = by_type.get(kind, 0) + prod(shape)
         tables = {name: shape[0] for name, (shape, _, _) in arrays.items() if len(shape) > 1}
+        if not tables:
+            self.refuse("it has no weights")
         return Ct2Stored(
             spec=spec,
             weights_bytes=sum(size for _, _, size in arrays.values()),

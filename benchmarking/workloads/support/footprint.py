@@ -1,6 +1,6 @@
 """Whether a point can fit into memory: a lower bound of the memory it needs, from the configuration only.
 
-weights      parameters x bytes per value at the precision
+weights      parameters x bytes per value at the precision; those of a quantized checkpoint as stored
 activations  the largest of these stages of a call, in values x bytes per value:
              - the prompt's last layer: its cache + batch x tokens x (hidden + intermediate); with eager attention
                batch x (tokens x hidden + 2 x heads x tokens^2), the scores before and after softmax, if that is more
@@ -19,6 +19,7 @@ of a configuration count as 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 
 from benchmarking.core.errors import StorageError, UnsupportedError, UsageError
@@ -27,8 +28,9 @@ from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, 
 from benchmarking.devices.support.host import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.runtimes.support.torch.several_devices import weight_copies
 from benchmarking.workloads.support.families import family_named
+from benchmarking.workloads.support.quantized_weights import quantization_of
 from benchmarking.workloads.support.transformers_models import EAGER
-from benchmarking.workloads.support.weights import value_count, weight_files
+from benchmarking.workloads.support.weights import VALUE_BITS, tensor_shapes, value_count, weight_files
 
 VALUE_BYTES: Mapping[Precision, float] = {
     "float32": 4,
@@ -61,11 +63,12 @@ class Fit:
         """From the free memory of the device (None: read now, on this machine) and the headers of the weight files."""
         count = parameter_count(cell.workload)
         weights_bytes = None if count is None else int(count * VALUE_BYTES[cell.precision])
-        min_count = min_parameter_count(cell.workload)
+        if count is not None and cell.workload.parameter_count is None and quantization_of(cell.workload) is not None:
+            weights_bytes = quantized_bytes(Path(cell.workload.path or ""))
         return cls(
             cell=cell,
             weights_bytes=weights_bytes,
-            min_bytes=int(min_count * VALUE_BYTES[cell.precision]),
+            min_bytes=int(min_parameter_count(cell.workload) * VALUE_BYTES[cell.precision]),
             free=free_memory(cell.device) if free is None else free,
         )
 
@@ -114,8 +117,16 @@ class Fit:
         )
 
 
+def quantized_bytes(folder: Path) -> int:
+    """Bytes of a quantized checkpoint's weights in memory: packed ones, of which a stored value holds several, as they
+    are stored, and floating-point ones in half precision at most."""
+    bits = {dtype: min(size, 16) if "F" in dtype else size for dtype, size in VALUE_BITS.items()}
+    tensors = (tensor for path in weight_files(folder) for tensor in tensor_shapes(path).values())
+    return sum(prod(shape) * bits.get(dtype, 0) for dtype, shape in tensors) // 8
+
+
 def parameter_count(workload: Workload) -> int | None:
-    """Number of parameters from the catalog, or from the headers of the weight files (which include heads that the task
+    """Number of values from the catalog, or from the headers of the weight files (which include heads that the task
     does not use); None if neither has it."""
     if workload.parameter_count is not None or workload.path is None or workload.weights != "pretrained":
         return workload.parameter_count

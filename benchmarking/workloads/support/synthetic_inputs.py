@@ -205,9 +205,8 @@ def pixel_values(config: Mapping[str, Json], point: Point, seed: int) -> np.ndar
 def own_size(config: Mapping[str, Json], default: int) -> int:
     """Pixels per side of the configuration's images, or `default`. Raises UnsupportedError if images are not square."""
     value = config.get(IMAGE_AXIS, default)
-    sides = set(value) if isinstance(value, list) else {value}
-    side = sides.pop() if len(sides) == 1 else None
-    if not isinstance(side, int):
+    sides = value if isinstance(value, list) else [value]
+    if not sides or not isinstance(side := sides[0], int) or any(other != side for other in sides):
         raise UnsupportedError(f"the configuration's {IMAGE_AXIS} is {value}: only square images are supported")
     return side
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import struct
 
 import pytest
 
@@ -268,6 +270,21 @@ def test_pretrained_weights_are_counted_from_their_headers(free, tmp_path, save_
     assert Fit.of(one).weights_bytes == 4 * 202_688
     random = dataclasses.replace(one, workload=dataclasses.replace(workload, weights="random"))
     assert Fit.of(random).weights_bytes is None
+
+
+def test_quantized_weights_are_counted_as_stored(free, tmp_path):
+    """Eight int4 weights share one I32, so the number of stored values says nothing about the memory."""
+    free(10**12)
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}}
+    header = {
+        "q.qweight": {"dtype": "I32", "shape": [32, 8], "data_offsets": [0, 1024]},
+        "q.scales": {"dtype": "F16", "shape": [2, 8], "data_offsets": [1024, 1056]},
+        "embed.weight": {"dtype": "F32", "shape": [10, 8], "data_offsets": [1056, 1376]},
+    }
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(1376))
+    quantized = cell(config, precision="int4", weights="pretrained", path=str(tmp_path), parameter_count=None)
+    assert Fit.of(quantized).readings.values["weights_needed_bytes"] == 4 * 32 * 8 + 2 * 2 * 8 + 2 * 10 * 8
 
 
 def test_every_model_of_the_catalog_has_a_footprint(free):

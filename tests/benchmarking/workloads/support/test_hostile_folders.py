@@ -97,6 +97,27 @@ def test_sizes_that_no_model_has_are_refused(folder, sizes, reason):
     assert reason in refusal(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("google/vit-base-patch16-224", {"patch_size": 0}, "patch_size is 0: expected an integer from 1"),
+        ("google/vit-base-patch16-224", {"image_size": [[224], 224]}, "only square images are supported"),
+        ("google/vit-base-patch16-224", {"image_size": []}, "only square images are supported"),
+        ("llava-hf/llava-1.5-7b-hf", {"vision_config": {"patch_size": 0}}, "patch_size is 0: expected"),
+        ("Qwen/Qwen2-VL-2B-Instruct", {"vision_config": {"spatial_merge_size": 0}}, "spatial_merge_size is 0: expected"),
+        ("facebook/DiT-XL-2-256", {"patch_size": 0}, "patch_size is 0: expected"),
+        ("facebook/wav2vec2-base", {"conv_kernel": [10, 3]}, "has 2 conv_kernel and 7 conv_stride"),
+        ("openai/whisper-tiny", {"forced_decoder_ids": [[1], [1, 50259]]}, None),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_configuration_that_its_family_cannot_use_is_refused_in_words(folder, name, values, reason, capsys):
+    (folder / "config.json").write_text(json.dumps({**families.catalog_entry(name).config, **values}))
+    status = main(["--model-id", str(folder), "--device", "cpu", "--weights", "random", "--dry-run"])
+    assert status == (0 if reason is None else 2)
+    assert reason is None or reason in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("weights", ["random", "auto"])
 def test_model_with_a_billion_columns_is_refused_by_its_memory(folder, weights, capsys):
     (folder / "config.json").write_text(json.dumps({**TINY, "hidden_size": 10**9}))
@@ -237,3 +258,27 @@ def test_keys_that_name_code_are_left_out_at_every_level():
         "text_config": {"hidden_size": 8},
         "x": [1],
     }
+
+
+def write_ctranslate2(folder, vocabulary, rows):
+    """A decoder of CTranslate2 with this vocabulary.txt, and so many rows in its embeddings if there are any."""
+    folder.mkdir()
+
+    def text(value):
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    variables = [text("decoder/embeddings/weight") + struct.pack("<BIIBI", 2, rows, 1, 0, 4 * rows) + bytes(4 * rows)]
+    head = struct.pack("<I", 6) + text("TransformerDecoderSpec") + struct.pack("<II", 1, len(variables) if rows else 0)
+    (folder / "model.bin").write_bytes(head + b"".join(variables if rows else []) + struct.pack("<I", 0))
+    (folder / "vocabulary.txt").write_bytes(vocabulary.encode())
+
+
+def test_tokens_of_ctranslate2_that_are_line_breaks_elsewhere_are_tokens(tmp_path):
+    """CTranslate2 reads a vocabulary up to each newline; Python's lines also end at other characters."""
+    write_ctranslate2(tmp_path / "model", "a\n\u2028\nb\x0cc\n\x85\n", 4)
+    assert resolve(str(tmp_path / "model")).vocab_size == 4
+
+
+def test_model_of_ctranslate2_without_weights_is_refused(tmp_path):
+    write_ctranslate2(tmp_path / "model", "", 0)
+    assert "it has no weights" in refusal(tmp_path / "model")
