@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ from benchmarking.scripts.analysis import (
 from benchmarking.scripts.script_models import targets
 from benchmarking.sweep.plan.plan import check_loaded_plan
 from benchmarking.sweep.plan.request import Request, plan_cell, runtime_named
+from benchmarking.workloads.support import script_runs
 from benchmarking.workloads.support.given_modules import PLUGIN, BuildSequence, read_sequence
 from benchmarking.workloads.support.script_runs import capture_module, module_hash
 from db.warehouse import Warehouse
@@ -241,6 +243,15 @@ def script_file(folder, text):
     path = folder / "script.py"
     path.write_text(text)
     return path
+
+
+def test_the_time_of_a_call_is_without_the_recording_of_calls_inside(tmp_path, monkeypatch):
+    monkeypatch.setattr(script_runs, "module_hash", lambda module: time.sleep(0.5) or "")
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    script = script_file(tmp_path, "from torch import nn, ones\nnn.Sequential(nn.Linear(2, 2))(ones(1, 2))\n")
+    outer, inner = script_runs.watch_script(script, (), max_depth=1).modules
+    assert (outer.depth, inner.depth) == (0, 1)
+    assert inner.seconds <= outer.seconds < 0.5
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,15 @@ def _key(part: Any) -> str:
     return str(next(getattr(part, name) for name in ("idx", "key", "name") if hasattr(part, name)))
 
 
+class _Calls(threading.local):
+    """The recorded calls in which a thread is."""
+
+    def __init__(self) -> None:
+        self.stack: list[ModuleRecord] = []
+        self.recording_s = 0.0
+        """Time that recording took so far, which is none of the time of the calls around it."""
+
+
 class _Watch:
     """Observes the module calls while a script runs."""
 
@@ -314,7 +323,7 @@ class _Watch:
         self._wanted = wanted
         self._known: dict[int, ModuleRecord] = {}
         self._process = os.getpid()
-        self._local = threading.local()
+        self._calls = _Calls()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -342,7 +351,7 @@ class _Watch:
         self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         """Make the call, and record it if it is to be observed."""
-        stack: list[ModuleRecord] = self._local.__dict__.setdefault("stack", [])
+        calls, stack = self._calls, self._calls.stack
         if len(stack) > self._max_depth:
             return original(module, *args, **named)
         # Ignored are calls of a torch.compile wrapper, which calls the module itself, of a tracer, and in a process
@@ -358,6 +367,7 @@ class _Watch:
                     f"{type(module).__name__} of Keras, called in line {_line_in(self._script)}, uses {backend}"
                 )
             return original(module, *args, **named)
+        entered_s = time.perf_counter()
         arguments = CallArguments(module, args, named)
         if arguments.is_symbolic:
             return original(module, *args, **named)
@@ -377,21 +387,25 @@ class _Watch:
         stack.append(record)
         _wait()
         started_s = time.perf_counter()
+        calls.recording_s += started_s - entered_s
+        before_s = calls.recording_s
         try:
             output = original(module, *args, **named)
             _wait()
         finally:
             stack.pop()
-        record.seconds += time.perf_counter() - started_s
+        ended_s = time.perf_counter()
+        record.seconds += ended_s - started_s - (calls.recording_s - before_s)
         if call is None:  # beyond the limit of signatures
             record.further_executions += 1
-            return output
-        if not record.calls:
-            record.hash = module_hash(record.module)
-            self.modules.append(record)
-        if call not in record.calls:
-            record.calls.append(call)
-        call.executions += 1
+        else:
+            if not record.calls:
+                record.hash = module_hash(record.module)
+                self.modules.append(record)
+            if call not in record.calls:
+                record.calls.append(call)
+            call.executions += 1
+        calls.recording_s += time.perf_counter() - ended_s
         if self._wanted is not None and (record.number, len(record.calls)) == self._wanted:
             raise _RecordingDone
         return output

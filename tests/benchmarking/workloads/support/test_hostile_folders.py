@@ -104,7 +104,7 @@ def test_sizes_that_no_model_has_are_refused(folder, sizes, reason):
         ("google/vit-base-patch16-224", {"image_size": [[224], 224]}, "only square images are supported"),
         ("google/vit-base-patch16-224", {"image_size": []}, "only square images are supported"),
         ("llava-hf/llava-1.5-7b-hf", {"vision_config": {"patch_size": 0}}, "patch_size is 0: expected"),
-        ("Qwen/Qwen2-VL-2B-Instruct", {"vision_config": {"spatial_merge_size": 0}}, "spatial_merge_size is 0: expected"),
+        ("Qwen/Qwen2-VL-2B-Instruct", {"vision_config": {"spatial_merge_size": 0}}, "merge_size is 0: expected"),
         ("facebook/DiT-XL-2-256", {"patch_size": 0}, "patch_size is 0: expected"),
         ("facebook/wav2vec2-base", {"conv_kernel": [10, 3]}, "has 2 conv_kernel and 7 conv_stride"),
         ("openai/whisper-tiny", {"forced_decoder_ids": [[1], [1, 50259]]}, None),
