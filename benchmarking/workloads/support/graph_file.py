@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -129,7 +130,7 @@ def with_choices(config: dict[str, Json], choices: GraphChoices, model_id: str) 
         _check_value(_named(name, inputs, f"--input {name}", model_id, "input"), value)
     added: dict[str, Json] = {}
     if choices.file is not None:  # it is copied to the build cache, and its arrays have sizes too
-        source = Path(choices.file).expanduser().absolute()
+        source = Path(os.path.expanduser(choices.file)).absolute()
         if source.suffix != ARRAYS or not source.is_file():
             raise UsageError(f"--inputs {choices.file}: no such {ARRAYS} file: write one with numpy.savez")
         try:
@@ -352,7 +353,7 @@ def graph_file_of(model_id: str) -> Path | None:
 
     Raises UsageError for an export of several graphs that does not name their model.
     """
-    path = Path(model_id).expanduser()
+    path = Path(os.path.expanduser(model_id))
     if path.suffix in SUFFIXES and path.is_file():
         return path.absolute()
     if not (path / MANIFEST).is_file() or any(path.glob("*.safetensors")):

@@ -115,7 +115,7 @@ class QuestionTokens:
 def read_questions(path: str) -> QuestionFile:
     """The questions of a file. Raises UnreadableError, FormatError for one that is too large, and UsageError if no line
     is a question."""
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))
     with open_regular(file) as opened:
         content = opened.read(min(os.fstat(opened.fileno()).st_size, MAX_BYTES) + 1)
     lines = content.removeprefix(b"\xef\xbb\xbf").rstrip().split(b"\n")
@@ -270,7 +270,7 @@ def quality_settings(text: str | None, windows: int | None, file: str | None) ->
         checked_text(text)
     if file is not None:
         read_questions(file)
-    text, file = (None if path is None else str(Path(path).expanduser().absolute()) for path in (text, file))
+    text, file = (None if path is None else str(Path(os.path.expanduser(path)).absolute()) for path in (text, file))
     return QualitySettings(text=text, windows=TEXT_WINDOWS if windows is None else windows, file=file)
 
 
@@ -279,7 +279,7 @@ def checked_text(path: str | None) -> str:
     UsageError if it is empty."""
     if path is None:
         return resources.files(__package__).joinpath(OWN_TEXT).read_text(encoding="utf-8")
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))
     with open_regular(file):  # it is read again by other processes, which a pipe does not allow
         text = read_text(file, MAX_TEXT_BYTES)
     if not text.strip():

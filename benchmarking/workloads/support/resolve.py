@@ -7,6 +7,7 @@ queried by a child process.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,7 +57,7 @@ def resolve(
     ones), a model without a family, an unsupported task, or choices for a model that is not a graph file;
     StorageError and FormatError for missing or broken files.
     """
-    path = Path(model_id).expanduser()
+    path = Path(os.path.expanduser(model_id))  # unlike Path's, it leaves the name of an unknown user as it is
     exported = None if graph else exported_workload(model_id, path, task=task, weights=weights, seed=seed)
     if exported is not None:
         return exported
@@ -66,7 +67,7 @@ def resolve(
         raise UsageError(f"--dim, --input and --inputs are for graph files (.onnx, .xml), not {model_id}: omit them")
     if (kind := engine_format_of(path)) is not None:
         return engine_workload(model_id, path, kind, task=task, seed=seed)
-    return _workload(model_id, _source(model_id, weights), task=task, seed=seed)
+    return _workload(model_id, _source(model_id, path, weights), task=task, seed=seed)
 
 
 def catalog_workload(entry: families.CatalogEntry) -> Workload:
@@ -80,7 +81,8 @@ def _workload(model_id: str, source: Source, *, task: str | None, seed: int) -> 
         source = replace(source, config=config)
     plugin = family_of(source.config, model_id)
     chosen_task = task_of(plugin, source.config, task, model_id)
-    is_published_count = source.entry is not None and chosen_task == plugin.tasks_of(source.config)[0]
+    # A published count is that of the default task's class.
+    entry = source.entry if chosen_task == plugin.tasks_of(source.config)[0] else None
     vocab_size = source.config.get("vocab_size")
     return Workload(
         model_id=redacted_path(model_id) if source.kind == "local" else model_id,
@@ -94,7 +96,7 @@ def _workload(model_id: str, source: Source, *, task: str | None, seed: int) -> 
         seed=seed,
         path=None if source.path is None else str(source.path),
         revision=source.revision,
-        parameter_count=source.entry.parameter_count if source.entry is not None and is_published_count else None,
+        parameter_count=None if entry is None else entry.parameter_count,
         max_sequence_length=plugin.max_sequence_length(source.config),
         vocab_size=vocab_size if isinstance(vocab_size, int) else None,
     )
@@ -104,13 +106,12 @@ FILES = (".onnx", ".gguf", ".xml", ".safetensors", ".pt", ".pth", ".bin", ".tfli
 """Endings of files. A name on the hub may have one, too, if it has an owner: one whose folder is not here."""
 
 
-def _source(model_id: str, weights: WeightsChoice) -> Source:
+def _source(model_id: str, path: Path, weights: WeightsChoice) -> Source:
     if weights not in WEIGHTS_CHOICES:
         raise UsageError(f"--weights takes {', '.join(WEIGHTS_CHOICES)}: got {weights!r}")
-    folder = Path(model_id).expanduser()
-    if folder.is_dir():
+    if path.is_dir():
         # Broken weights are an error even if random ones are allowed, since the folder was requested.
-        folder = model_folder(folder.resolve())
+        folder = model_folder(path.resolve())
         config = read_config(folder)
         check_files(folder, (hub.hub_cache_dir(),))
         source = Source(kind="local", config=config, weights="random", path=folder)
@@ -132,7 +133,7 @@ def _source(model_id: str, weights: WeightsChoice) -> Source:
         )
     if entry is None and model_id.endswith((".yaml", ".yml", ".txt")):
         raise UsageError(f"{model_id} is a list of models: benchhouse batch --model-list {model_id} measures them")
-    if entry is None and folder.is_file():
+    if entry is None and path.is_file():
         raise UsageError(f"MODEL {model_id} is a file: give the folder with {CONFIG_NAME} and the weights")
     owner, slash, _ = model_id.partition("/")
     has_unknown_owner = slash and hub.may_be_hub_name(model_id) and not Path(owner).exists()

@@ -84,7 +84,7 @@ def test_similar_names_are_found_without_the_owner():
         resolve("opt-125")
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "-x"])
+@pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "-x", "~no-such-user/m"])
 def test_an_invalid_hub_name_is_reported_as_a_missing_folder(name):
     with pytest.raises(UsageError, match="no such folder"):
         resolve(name)
