@@ -26,7 +26,7 @@ from benchmarking.core.model_contracts import GraphRunner, Placed
 from benchmarking.core.profiles import CallProfiler
 from benchmarking.core.records import Json, Point, Readings, Workload
 from benchmarking.graphs.bundle import Bundle, Graph
-from benchmarking.workloads.support.denoising import Step, step_between
+from benchmarking.workloads.support.denoising import Step, steps_of
 from benchmarking.workloads.support.families import plugin_of
 from benchmarking.workloads.support.generation import Generated
 
@@ -313,14 +313,9 @@ def result_outputs(graph: Graph) -> dict[str, str]:
 
 
 def denoising_steps(bundle: Bundle, point: Point) -> tuple[Step, ...]:
-    """The steps of a call, from noise to image, evenly spaced among the training steps and counted from the image
-    ("leading" spacing of DDIM): step k of n is at time k * (trained // n) + offset."""
+    """The steps of a call by the bundle's schedule."""
     schedule: Any = bundle.facts["schedule"]
-    alphas, last, offset = schedule["alphas"], schedule["last"], schedule["offset"]
-    count = int(point.axes["steps"])
-    stride = len(alphas) // count
-    times = [index * stride + offset for index in reversed(range(count))]
-    return tuple(step_between(time, alphas[time], alphas[time - stride] if time >= stride else last) for time in times)
+    return steps_of(schedule["alphas"], schedule["last"], schedule["offset"], int(point.axes["steps"]))
 
 
 def non_finite(name: str, array: np.ndarray) -> str | None:

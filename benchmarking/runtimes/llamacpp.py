@@ -34,7 +34,7 @@ from benchmarking.runtimes.support.engines.weight_files import (
     token_of,
     why_not_gguf,
 )
-from benchmarking.workloads.support.footprint import LAYERS
+from benchmarking.workloads.support.configuration import LAYERS
 from benchmarking.workloads.support.gguf_file import TYPES, read_gguf
 
 MAIN, ALTERNATIVE = "xllamacpp", "llama_cpp"

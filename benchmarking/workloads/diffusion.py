@@ -19,7 +19,7 @@ from benchmarking.core.model_contracts import TORCH_EXPORTER, QualityKind, Recip
 from benchmarking.core.records import Family, Json, Point, Scalar, Workload
 from benchmarking.workloads.support import denoising
 from benchmarking.workloads.support.configuration import integer, library_path
-from benchmarking.workloads.support.denoising import Denoiser, DenoisingLoop, NoiseSchedule
+from benchmarking.workloads.support.denoising import PIXELS_PER_LATENT, Denoiser, DenoisingLoop, NoiseSchedule
 from benchmarking.workloads.support.families import wrong_axes
 from benchmarking.workloads.support.generation import floats_as
 from benchmarking.workloads.support.weights import skip_random_initialisation
@@ -29,8 +29,6 @@ DEFAULT_IMAGE_SIZE = 512
 """Default if the configuration has none."""
 DEFAULT_STEPS = (20,)
 
-PIXELS_PER_LATENT = 8
-"""Pixels per latent and side, in the VAEs of Stable Diffusion, SDXL and DiT."""
 PROMPT_TOKENS = 77
 """Length of the prompt's embeddings, to which CLIP's text encoder pads every prompt."""
 TIME_IDS = 6

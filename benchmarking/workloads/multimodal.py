@@ -25,8 +25,6 @@ from benchmarking.workloads.support.generation import (
     ForwardPass,
     Generated,
     floats_as,
-    host_array,
-    non_finite,
 )
 from benchmarking.workloads.support.synthetic_inputs import PROMPTS, LlavaPrompt, Qwen2VLPrompt, prompt_of
 from benchmarking.workloads.support.transformers_models import DEFAULT_NEW_TOKENS, TransformersFamily
@@ -172,16 +170,13 @@ class ImageTextForward(ForwardPass):
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any]) -> None:
         super().__init__(model, point, floats_as(model, inputs))
 
-    def problem(self, output: Any) -> str | None:
-        return non_finite("multimodal embeddings", output.multimodal_embeddings)
-
-    def arrays(self, output: Any) -> dict[str, Any]:
-        """The multimodal embeddings, float32, batch x (1 + 1 + patches + tokens) x hidden size."""
-        return {"multimodal_embeddings": host_array(output.multimodal_embeddings)}
+    def tensors(self, output: Any) -> Mapping[str, Any]:
+        """The multimodal embeddings, batch x (1 + 1 + patches + tokens) x hidden size."""
+        return {"multimodal_embeddings": output.multimodal_embeddings}
 
 
 def grid_positions(is_picture: list[bool], new_tokens: int) -> list[list[int]]:
-    """The positions of a prompt's tokens and of `more` tokens after it, in time, height and width.
+    """The positions of a prompt's tokens and of `new_tokens` after it, in time, height and width.
 
     For text the three are equal and increase by one. A square image of n x n placeholders after text up to p - 1 has p
     in time and p to p + n - 1 in height and width, and the text after it continues at p + n (Wang et al., "Qwen2-VL",

@@ -6,6 +6,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from benchmarking.core.contracts import FamilyOperation
@@ -51,8 +52,9 @@ class RecurrentGeneration(GreedyGeneration):
         return output.logits[:, -1]
 
 
+@cache
 def quiet_fallback() -> None:
-    """Suppress the log line for every missing kernel: the running implementation is stored instead."""
+    """Suppress the log line for every missing kernel, once per process: the running implementation is stored."""
     logging.getLogger(FALLBACK_LOGGER).addFilter(lambda record: FALLBACK_WORDS not in record.getMessage())
 
 

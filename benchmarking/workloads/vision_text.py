@@ -21,9 +21,7 @@ from benchmarking.workloads.support.generation import (
     GreedyGeneration,
     dynamic_caches,
     floats_as,
-    host_array,
     last_logits_only,
-    non_finite,
 )
 from benchmarking.workloads.support.transformers_models import TransformersFamily
 
@@ -132,22 +130,14 @@ class TwoTowers(ForwardPass):
     def __init__(self, model: Any, point: Point, inputs: Mapping[str, Any], own_size: int) -> None:
         super().__init__(model, point, {**inputs, **synthetic_inputs.interpolation(model, point, own_size)})
 
-    def problem(self, output: Any) -> str | None:
-        problems = (non_finite(name, tensor) for name, tensor in _tensors(output).items())
-        return next((problem for problem in problems if problem is not None), None)
-
-    def arrays(self, output: Any) -> dict[str, Any]:
-        """Similarities and both towers' embeddings, as float32 numpy arrays."""
-        return {name: host_array(tensor) for name, tensor in _tensors(output).items()}
+    def tensors(self, output: Any) -> Mapping[str, Any]:
+        """Similarities and both towers' embeddings."""
+        return {name: getattr(output, name) for name in ("logits_per_image", "image_embeds", "text_embeds")}
 
 
 def own_size(config: Mapping[str, Json]) -> int:
     """Pixels per side of the images that the model was trained on."""
     return synthetic_inputs.own_size(part(config, IMAGE), _defaults(config).image_size)
-
-
-def _tensors(output: Any) -> dict[str, Any]:
-    return {name: getattr(output, name) for name in ("logits_per_image", "image_embeds", "text_embeds")}
 
 
 def _defaults(config: Mapping[str, Json]) -> Defaults:

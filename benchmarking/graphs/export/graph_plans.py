@@ -232,7 +232,7 @@ def denoiser_plan(model: Any, workload: Workload, recipe: Recipe, point: Point) 
     alphas, last = schedule.alphas()
     facts = {
         "latents": name,
-        "schedule": {"alphas": list(alphas), "last": last, "offset": schedule.steps_offset},
+        "schedule": {"alphas": alphas, "last": last, "offset": schedule.steps_offset},
     }
     return Plan(graphs={"model": traced}, fields={"facts": facts})
 

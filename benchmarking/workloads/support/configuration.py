@@ -47,16 +47,14 @@ NAMES_OF_CODE = frozenset(
 )
 """Keys by which a configuration could choose code to load; only the run chooses implementations."""
 
-LAYERS = (
-    *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"),
-    *("encoder_layers", "decoder_layers", "num_decoder_layers"),
-)
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
+ALL_LAYERS = (*LAYERS, "encoder_layers", "decoder_layers", "num_decoder_layers")
 POSITIVE_SIZES = (
     *("hidden_size", "d_model", "n_embd", "dim", "num_attention_heads", "n_head", "vocab_size"),
     *("patch_size", "spatial_merge_size"),
 )
 SIZES = (
-    *LAYERS,
+    *ALL_LAYERS,
     *POSITIVE_SIZES,
     *("embed_dim", "intermediate_size", "ffn_dim", "d_ff", "n_inner", "hidden_dim", "head_dim", "d_kv"),
     *("num_key_value_heads", "max_position_embeddings", "n_positions", "num_channels"),
@@ -104,7 +102,7 @@ def check_config(config: Mapping[str, Json], where: str) -> Mapping[str, Json]:
     for section in (config, *(value for value in config.values() if isinstance(value, dict))):
         for name in SIZES:
             value = section.get(name)
-            least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in LAYERS else MAX_SIZE)
+            least, most = (1 if name in POSITIVE_SIZES else 0), (MAX_LAYERS if name in ALL_LAYERS else MAX_SIZE)
             for size in value if isinstance(value, list) else [value]:  # a list has one size per stage
                 if size is None or (isinstance(size, int) and not isinstance(size, bool) and least <= size <= most):
                     continue

@@ -13,7 +13,7 @@ device and nothing waits for it.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import sqrt
 from typing import Any
@@ -32,6 +32,9 @@ OLD_TRANSFORMER = "Transformer2DModel"
 
 NO_EXTRAS = ("class_embed_type", "num_class_embeds", "encoder_hid_dim_type")
 """UNet settings for unsupported inputs, other than the noise, the step and the prompt."""
+
+PIXELS_PER_LATENT = 8
+"""Pixels per latent and side, in the VAEs of Stable Diffusion, SDXL and DiT."""
 
 STEP = "step"
 
@@ -98,25 +101,24 @@ class NoiseSchedule:
         return self.num_train_timesteps - self.steps_offset
 
     def steps(self, count: int) -> tuple[Step, ...]:
-        """The steps of a call, from noise to image, evenly spaced among the training steps."""
-        scheduler = self._scheduler()
-        scheduler.set_timesteps(count)
-        alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
-        stride = self.num_train_timesteps // count
-        return tuple(
-            step_between(timestep, alphas[timestep], alphas[timestep - stride] if timestep >= stride else last)
-            for timestep in scheduler.timesteps.tolist()
-        )
+        """The steps of a call."""
+        return steps_of(*self.alphas(), self.steps_offset, count)
 
-    def alphas(self) -> tuple[tuple[float, ...], float]:
+    def alphas(self) -> tuple[list[float], float]:
         """The share of the image left at each training step, and after the last step."""
-        scheduler = self._scheduler()
-        return tuple(scheduler.alphas_cumprod.tolist()), float(scheduler.final_alpha_cumprod)
-
-    def _scheduler(self) -> Any:
         from diffusers import DDIMScheduler
 
-        return DDIMScheduler(**asdict(self), clip_sample=False)
+        scheduler = DDIMScheduler(**asdict(self), clip_sample=False)
+        return scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
+
+
+def steps_of(alphas: Sequence[float], last: float, offset: int, count: int) -> tuple[Step, ...]:
+    """The steps of a call, from noise to image, by the share of the image left at each training step and after the last
+    one. They are evenly spaced among the training steps and counted from the image ("leading" spacing of DDIM): step k
+    of n is at time k * (trained // n) + offset."""
+    stride = len(alphas) // count
+    times = [index * stride + offset for index in reversed(range(count))]
+    return tuple(step_between(time, alphas[time], alphas[time - stride] if time >= stride else last) for time in times)
 
 
 def step_between(timestep: int, alpha: float, alpha_before: float) -> Step:

@@ -23,8 +23,6 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.model_contracts import Recipe, WorkloadFamily
 from benchmarking.core.records import Family, Json, Point, Workload
 
-PACKAGE = plugins.FAMILIES
-
 CALLS = "calls"
 """The configuration key that holds a module's recorded calls."""
 
@@ -36,14 +34,14 @@ POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx
 
 
 def families() -> tuple[WorkloadFamily, ...]:
-    return tuple(plugins.load(PACKAGE, name) for name in plugins.names(PACKAGE))
+    return tuple(plugins.load(plugins.FAMILIES, name) for name in plugins.names(plugins.FAMILIES))
 
 
 def family_named(family: Family | None) -> WorkloadFamily | None:
     """The plugin of a family; None if this version does not have it."""
     plugin: WorkloadFamily | None = None
-    if (name := (family or "").replace("-", "_")) in plugins.names(PACKAGE):
-        plugin = plugins.load(PACKAGE, name)
+    if (name := (family or "").replace("-", "_")) in plugins.names(plugins.FAMILIES):
+        plugin = plugins.load(plugins.FAMILIES, name)
     return plugin
 
 

@@ -27,8 +27,11 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.records import NOT_SUPPORTED, Cell, Family, Json, Point, Precision, Readings, Workload
 from benchmarking.devices.support.host import FREE, TOTAL, free_host_bytes, free_memory
 from benchmarking.runtimes.support.torch.several_devices import weight_copies
+from benchmarking.workloads.support.configuration import LAYERS
+from benchmarking.workloads.support.denoising import PIXELS_PER_LATENT
 from benchmarking.workloads.support.families import family_named
 from benchmarking.workloads.support.quantized_weights import quantization_of
+from benchmarking.workloads.support.synthetic_inputs import CHANNELS, SAMPLES_PER_S
 from benchmarking.workloads.support.transformers_models import EAGER
 from benchmarking.workloads.support.weights import VALUE_BITS, tensor_shapes, value_count, weight_files
 
@@ -190,7 +193,6 @@ def _size(count: float) -> str:
 
 
 HIDDEN = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 DECODER_LAYERS = ("decoder_layers", "num_decoder_layers", *LAYERS)
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
 HEAD_SIZE = ("head_dim", "d_kv")
@@ -199,14 +201,6 @@ EMBEDDING_WIDTHS = ("embedding_size", "word_embed_proj_dim", "d_embed", "emb_dim
 """Keys of models whose embeddings are narrower than their layers."""
 TEXT_PARTS = ("text_config", "generator")
 VISION_PARTS = ("vision_config", "image_config")
-
-SAMPLES_PER_S = 16_000
-"""The sampling rate of transformers' speech models."""
-
-COLOURS = 3
-
-LATENT_PIXELS = 8
-"""Pixels per latent and side: the autoencoders of Stable Diffusion and DiT halve an image three times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,8 +280,8 @@ def vision_of(config: Mapping[str, Json]) -> Vision | None:
 def pixels(config: Mapping[str, Json], size: int) -> int:
     """Number of values of one image as an input: three colours, or the latents of a diffusion model."""
     if "_class_name" in config:
-        return _number(config, "in_channels") * (size // LATENT_PIXELS) ** 2
-    return COLOURS * size**2
+        return _number(config, "in_channels") * (size // PIXELS_PER_LATENT) ** 2
+    return CHANNELS * size**2
 
 
 def sound_values(config: Mapping[str, Json], seconds: float) -> int:

@@ -261,14 +261,17 @@ class ForwardPass(FamilyOperation):
     def run(self, mark: Mark) -> Any:
         return self._model(**self._inputs)
 
+    def tensors(self, output: Any) -> Mapping[str, Any]:
+        """The tensors of an output that are checked and compared, by name."""
+        return dict([main_tensor(output)])
+
     def problem(self, output: Any) -> str | None:
-        name, tensor = main_tensor(output)
-        return non_finite(name, tensor)
+        problems = (non_finite(name, tensor) for name, tensor in self.tensors(output).items())
+        return next((problem for problem in problems if problem is not None), None)
 
     def arrays(self, output: Any) -> dict[str, Any]:
         """The output on the host, as float32 numpy arrays by name."""
-        name, tensor = main_tensor(output)
-        return {name: host_array(tensor)}
+        return {name: host_array(tensor) for name, tensor in self.tensors(output).items()}
 
 
 def floats_as(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.lazy_modules import np, torch
 from benchmarking.core.model_contracts import TORCH_EXPORTER, Recipe, WorkloadFamily
 from benchmarking.core.records import Json, Point, Precision, Scalar, Workload, canonical_hash, from_json, to_json
-from benchmarking.workloads.support.generation import host_array, non_finite
+from benchmarking.workloads.support.generation import ForwardPass
 from benchmarking.workloads.support.script_runs import CallArguments, capture_module, is_keras
 
 EXPORT, OPTIMISE = "export", "optimise"
@@ -381,14 +381,12 @@ class GivenModules(WorkloadFamily):
         own_dtype, calls = _CALLS[model]
         if point.label not in calls:
             raise UnsupportedError(str(self.check(workload, point)))
-        current_dtype = _float_dtype(model)
-        recorded = calls[point.label].tensors
+        current_dtype, recorded = _float_dtype(model), calls[point.label].tensors
         # Inputs in the module's own precision follow the requested one; others (such as float64 times) stay.
-        dtypes = {
-            name: current_dtype if tensor.dtype == own_dtype and current_dtype is not None else tensor.dtype
-            for name, tensor in recorded.items()
+        dtypes = {own_dtype: current_dtype} if current_dtype is not None else {}
+        tensors = {
+            name: tensor.to(dtypes.get(recorded[name].dtype, recorded[name].dtype)) for name, tensor in inputs.items()
         }
-        tensors = {name: tensor.to(dtypes[name]) for name, tensor in inputs.items()}
         return ModuleCall(model, point, *calls[point.label].with_tensors(tensors))
 
     def recipe(self, workload: Workload) -> Recipe | str:
@@ -408,25 +406,18 @@ class GivenModules(WorkloadFamily):
 PLUGIN = GivenModules()
 
 
-class ModuleCall(FamilyOperation):
+class ModuleCall(ForwardPass):
     """`module(*positional, **named)`. The module's state between calls is left alone."""
 
     def __init__(self, module: Any, point: Point, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        self.items_per_call = point.batch_size
-        self.tokens_per_call = point.batch_size * point.sequence_length if point.sequence_length else None
-        self._module = module
+        super().__init__(module, point, named)
         self._positional = positional
-        self._named = dict(named)
 
     def run(self, mark: Mark) -> Any:
-        return self._module(*self._positional, **self._named)
+        return self._model(*self._positional, **self._inputs)
 
-    def problem(self, output: Any) -> str | None:
-        problems = (non_finite(name, tensor) for name, tensor in output_tensors(output).items())
-        return next((problem for problem in problems if problem is not None), None)
-
-    def arrays(self, output: Any) -> dict[str, Any]:
-        return {name: host_array(tensor) for name, tensor in output_tensors(output).items()}
+    def tensors(self, output: Any) -> Mapping[str, Any]:
+        return output_tensors(output)
 
 
 def output_tensors(output: Any) -> dict[str, Any]:

@@ -232,7 +232,6 @@ def too_small(model_id: str, size: float, least: int) -> str | None:
     return None if size >= least else f"image size {size}: {model_id} takes images of at least {least} x {least} pixels"
 
 
-COLOURS = 3
 TEXT_BEFORE = 1
 """Tokens before the image: a prompt starts with a mark or a speaker's name."""
 TEXT_AFTER = 1
@@ -300,7 +299,7 @@ class FixedImage(ImagePrompt):
         return None if size == self.default_size else f"only images of {self.default_size} x {self.default_size} pixels"
 
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
-        shape = (batch_size, integer(self.vision, "num_channels", COLOURS), size, size)
+        shape = (batch_size, integer(self.vision, "num_channels", CHANNELS), size, size)
         return {"pixel_values": generator.standard_normal(shape, dtype="float32")}
 
 
@@ -356,7 +355,7 @@ class Qwen2VLPrompt(ImagePrompt):
     def pixels(self, batch_size: int, size: int, generator: Any) -> dict[str, np.ndarray]:
         """The patches of all images in sequence, and each image's number of patches in time, height and width."""
         side = size // self.patch
-        channels = integer(self.vision, "in_channels", integer(self.vision, "in_chans", COLOURS))
+        channels = integer(self.vision, "in_channels", integer(self.vision, "in_chans", CHANNELS))
         values = channels * integer(self.vision, "temporal_patch_size", 2) * self.patch**2
         return {
             "pixel_values": generator.standard_normal((batch_size * side**2, values), dtype="float32"),
