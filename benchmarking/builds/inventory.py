@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarking.builds.store import DIGEST_LENGTH, MADE_VARIABLE, RECORD, Build, BuildStore, read_record
+from benchmarking.builds.store import DIGEST_LENGTH, MADE_VARIABLE, RECORD, Build, BuildStore, lock_of, read_record
 from benchmarking.core.child_process import environment_variable
 from benchmarking.core.command_names import as_typed
 from benchmarking.core.errors import StorageError, UsageError, storage_errors
 from benchmarking.core.lazy_dataclass import dataclass
 from benchmarking.core.temporary import temporary_folder
 from benchmarking.core.text import size_text
-
-LOCK_SUFFIX = ".lock"
 
 NAME = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}|\.[0-9a-f]{{{DIGEST_LENGTH}}}[.-].+")
 """Names of a build's folder, its lock, and its temporary folder, which had a hyphen in older versions. Other files do
@@ -105,11 +103,6 @@ def read_contents(root: Path) -> Contents:
     )
 
 
-def lock_of(folder: Path) -> Path:
-    """The lock of the build in a folder, held while it is made."""
-    return folder.with_name(f".{folder.name}{LOCK_SUFFIX}")
-
-
 def folder_bytes(path: Path) -> int:
     """Total size of all files under a folder, or of a file. A link counts as itself; a file that disappears counts as
     0."""
@@ -177,7 +170,7 @@ def select_builds(contents: Contents, selection: BuildSelection, *, confirmed: b
     candidates: tuple[Candidate, ...] = (*contents.builds, *contents.broken)
     by_digest: set[Path] = set()
     for digest in selection.digests:
-        folders = [build.folder for build in candidates if build.folder.name.startswith(digest)]
+        folders = [build.folder for build in candidates if digest and build.folder.name.startswith(digest)]
         if not folders:
             raise UsageError(f"no build has a digest that begins with {digest!r}: see {as_typed('cache')} list")
         if len(folders) > 1:
@@ -226,6 +219,8 @@ def delete_folders(root: Path, folders: Sequence[Path]) -> Freed:
         with storage_errors(f"cannot delete {folder}"), _locked(lock_of(folder)) as is_held:
             if not is_held:
                 in_use.append(folder)
+                continue
+            if not folder.exists():  # meanwhile deleted by another process
                 continue
             freed_bytes = folder_bytes(folder)
             _remove(folder)

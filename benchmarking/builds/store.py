@@ -192,7 +192,7 @@ class BuildStore:
         from filelock import FileLock
 
         folder = self.folder(key)
-        lock = FileLock(folder.with_name(f".{key.digest}.lock"))
+        lock = FileLock(lock_of(folder))
         with self._storage_errors():
             folder.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -203,6 +203,11 @@ class BuildStore:
 
     def _storage_errors(self) -> AbstractContextManager[None]:
         return storage_errors(f"cannot write to the build cache {self.root}", OTHER_CACHE)
+
+
+def lock_of(folder: Path) -> Path:
+    """The lock of the build in a folder, held while it is made."""
+    return folder.with_name(f".{folder.name}.lock")
 
 
 def default_cache_dir() -> Path:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import pytest
 from filelock import FileLock
 
 from benchmarking import cli
-from benchmarking.builds.inventory import lean_cache, lock_of
-from benchmarking.builds.store import RECORD, BuildKey, BuildStore
+from benchmarking.builds.inventory import delete_folders, lean_cache
+from benchmarking.builds.store import RECORD, BuildKey, BuildStore, lock_of
 from benchmarking.core.text import size_text
 from benchmarking.manage_cache import main
 
@@ -163,6 +164,7 @@ def test_builds_are_selected_by_their_properties(arguments, gone):
         (["--older-than", "soon"], "takes a number from 0"),
         (["--older-than", "-1"], "takes a number from 0"),
         (["zzzz"], "no build has a digest that begins with 'zzzz'"),
+        ([""], "no build has a digest that begins with ''"),
     ],
 )
 def test_unknown_names_delete_nothing(capsys, arguments, words):
@@ -199,6 +201,12 @@ def test_a_digest_with_all_deletes_nothing_else(cache):
     (state / "state.yaml").write_text("x: [")
     assert main(["delete", folder.name, "--all", "--yes"]) == 0
     assert [path.exists() for path in (folder, other, state)] == [False, True, True]
+
+
+def test_a_build_that_another_process_deleted_first_is_not_counted(cache):
+    folder, gone = make(), make(model="gpt2")
+    shutil.rmtree(gone)
+    assert delete_folders(cache, [gone, folder]).count == 1
 
 
 def test_builds_in_progress_are_kept(capsys):
